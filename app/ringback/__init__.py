@@ -1,0 +1,23 @@
+"""Ringback: the callback service for MCP. Call a tool, hang up, get rung back.
+
+    client ──POST /v1/calls──▶ services ──tx: call row──▶ 202 {call, resume_token, webhooks}      (the client may vanish)
+                                            │ wake
+    runner ──lease──▶ tx: dispatched_at ──▶ driver ──tools/call──▶ MCP server
+                                            │ progress, result
+                             notifier.record ── ONE tx: call + events + deliveries ──▶ wake
+    notifier.dispatcher ──lease──▶ guarded, signed POST ──▶ receiver ──2xx──▶ tx: attempt + delivered
+    receiver: verify ▸ dedupe ▸ correlate ▸ POST /v1/resume {resume_token} ──▶ call + result + events since
+
+Three rules carry everything:
+
+1. Commit before you answer. Nothing is acknowledged that a `kill -9` could lose.
+2. One transaction joins result, events and deliveries. No second queue can fall out of step with the database.
+3. Never hold a transaction over the network. Lease (tx), network, record (tx); the record checks the lease's token.
+
+Imports point down only; names joined by | are strangers to each other (pyproject.toml holds the contract):
+
+    main | __main__  >  cli  >  bootstrap | client | receiver  >  settings
+      >  api | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  domain  >  signing
+"""
+
+__version__ = "0.1.0"

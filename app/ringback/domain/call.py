@@ -1,0 +1,194 @@
+"""A call: one durable tool call, and every change that can happen to it.
+
+    working ──▶ input_required ──▶ working …
+       │               │
+       └───────────────┴──▶ completed | failed | cancelled      (final: nothing follows)
+
+The statuses are MCP's own. The outcome tells why a call ended, truthfully:
+
+    completed   result          the tool answered
+                tool_error      the tool answered with isError
+    failed      upstream_error  the upstream answered with a JSON-RPC error, or with something that is no answer
+                rejected        the call never reached the upstream
+                timed_out       its deadline passed
+                unknown         it was dispatched, and then the upstream or the runner was lost: it may have run
+    cancelled   cancelled
+
+Expired is not a status: what has expired is gone.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from ringback.domain import jsontext
+from ringback.domain.clock import seconds
+from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
+
+LABEL_LENGTH_MAX: Final = 256
+"""Characters in a client_session_id or a correlation_id: both come back everywhere, so they stay small."""
+
+
+class Status(StrEnum):
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Outcome(StrEnum):
+    RESULT = "result"
+    TOOL_ERROR = "tool_error"
+    UPSTREAM_ERROR = "upstream_error"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed_out"
+    UNKNOWN = "unknown"
+    CANCELLED = "cancelled"
+
+
+class RerunPolicy(StrEnum):
+    """What may happen to a call that was dispatched and whose runner died."""
+
+    NEVER = "never"
+    IF_SAFE = "if_safe"
+    ALWAYS = "always"
+
+
+FINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+TRANSITIONS: Final[dict[Status, frozenset[Status]]] = {
+    Status.WORKING: frozenset({Status.INPUT_REQUIRED}) | FINAL,
+    Status.INPUT_REQUIRED: frozenset({Status.WORKING}) | FINAL,
+    Status.COMPLETED: frozenset(),
+    Status.FAILED: frozenset(),
+    Status.CANCELLED: frozenset(),
+}
+
+STATUS_OF: Final[dict[Outcome, Status]] = {
+    Outcome.RESULT: Status.COMPLETED,
+    Outcome.TOOL_ERROR: Status.COMPLETED,
+    Outcome.UPSTREAM_ERROR: Status.FAILED,
+    Outcome.REJECTED: Status.FAILED,
+    Outcome.TIMED_OUT: Status.FAILED,
+    Outcome.UNKNOWN: Status.FAILED,
+    Outcome.CANCELLED: Status.CANCELLED,
+}
+
+INTERNAL_ERROR: Final = -32603
+"""JSON-RPC internal error: the code of every error object that Ringback itself writes into a failed call."""
+
+
+class IllegalTransition(Exception):  # noqa: N818 - a bug of ours, never an answer to a client
+    """A final call was to change, or a status was to follow one that it cannot follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The last progress an upstream told: MCP's progress, total and message."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a call ended, as a driver or the runner saw it: a stored result, or a JSON-RPC error, or neither (cancelled)."""
+
+    outcome: Outcome
+    result: bytes | None = field(default=None, repr=False)
+    """The CallToolResult as JSON, exactly as it is kept and handed out."""
+    error: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    id: CallId
+    principal: Principal
+    upstream: str
+    tool: str
+    arguments: dict[str, Any] = field(repr=False)
+    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """`_meta` that goes upstream with the call, reserved keys already dropped."""
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    request_hash: str
+    """Over upstream, tool, canonical arguments and callback URL: what "the same request" means for an idempotency key."""
+    status: Status = Status.WORKING
+    outcome: Outcome | None = None
+    progress: Progress | None = None
+    error: dict[str, Any] | None = field(default=None, repr=False)
+    result_bytes: int | None = None
+    result_sha256: str | None = None
+    rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    cancel_requested: bool = False
+    lease_owner: str | None = None
+    lease_token: str | None = None
+    lease_until: datetime | None = None
+    dispatched_at: datetime | None = None
+    """Committed before the first byte goes upstream; while it is null the call is simply queued."""
+    runs: int = 0
+    token_version: int = 1
+    """Resume tokens carry it; raising it revokes all older ones."""
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None = None
+    deadline_at: datetime
+    expires_at: datetime | None = None
+    """When the result and its resume tokens go, together; set when the call ends."""
+
+    @property
+    def final(self) -> bool:
+        return self.status in FINAL
+
+
+def request_hash(*, upstream: str, tool: str, arguments: dict[str, Any], callback_url: str | None) -> str:
+    return jsontext.sha256(jsontext.canonical([upstream, tool, arguments, callback_url]))
+
+
+def advance(call: Call, status: Status, *, now: datetime) -> Call:
+    """The call in its next status; every change of status in the product goes through here or through `finish`."""
+    if status not in TRANSITIONS[call.status]:
+        raise IllegalTransition(f"{call.id}: {call.status} -> {status}")
+    return replace(call, status=status, updated_at=now)
+
+
+def finish(call: Call, ending: Ending, *, now: datetime, result_retention_seconds: float) -> Call:
+    """The call at its end: status from the outcome, digest of the result, no lease, and the day it expires."""
+    ended = advance(call, STATUS_OF[ending.outcome], now=now)
+    return replace(
+        ended,
+        outcome=ending.outcome,
+        error=ending.error,
+        result_bytes=None if ending.result is None else len(ending.result),
+        result_sha256=None if ending.result is None else jsontext.sha256(ending.result),
+        finished_at=now,
+        expires_at=now + seconds(result_retention_seconds),
+        lease_owner=None,
+        lease_token=None,
+        lease_until=None,
+    )
+
+
+def answered(result: bytes, *, is_error: bool) -> Ending:
+    return Ending(outcome=Outcome.TOOL_ERROR if is_error else Outcome.RESULT, result=result)
+
+
+def refused(error: dict[str, Any]) -> Ending:
+    """The upstream's own JSON-RPC error object, kept as it came."""
+    return Ending(outcome=Outcome.UPSTREAM_ERROR, error=error)
+
+
+def failed(outcome: Outcome, message: str) -> Ending:
+    """A failure that Ringback words itself; the outcome is repeated in `data`, where MCP clients can see it."""
+    return Ending(
+        outcome=outcome,
+        error={"code": INTERNAL_ERROR, "message": message, "data": {"outcome": str(outcome)}},
+    )
+
+
+CANCELLED: Final = Ending(outcome=Outcome.CANCELLED)

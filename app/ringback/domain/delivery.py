@@ -1,0 +1,145 @@
+"""Deliveries: one event for one webhook, and what becomes of it.
+
+    held ──▶ pending ──▶ leased ──▶ delivered
+      │         ▲           │
+      │         └───────────┤ (try again later)
+      └────▶ dead ◀─────────┤ (final answer, ladder ended, too old)
+             cancelled ◀────┘ (its webhook went away)
+
+The body is made once, stored, and sent byte for byte in every attempt; only the timestamp and the signature are new.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from ringback.domain.clock import seconds
+from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.principal import Principal
+from ringback.domain.retry import Profile, delay_seconds
+
+
+class DeliveryState(StrEnum):
+    HELD = "held"
+    PENDING = "pending"
+    LEASED = "leased"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
+    DeliveryState.HELD: frozenset({DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.CANCELLED}),
+    DeliveryState.PENDING: frozenset({DeliveryState.LEASED, DeliveryState.DEAD, DeliveryState.CANCELLED}),
+    DeliveryState.LEASED: frozenset(
+        {DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.CANCELLED}
+    ),
+    DeliveryState.DELIVERED: frozenset(),
+    DeliveryState.DEAD: frozenset(),
+    DeliveryState.CANCELLED: frozenset(),
+}
+
+OPEN: Final = frozenset({DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED})
+"""Neither delivered nor abandoned: what holds a webhook's watermark back."""
+
+
+class Category(StrEnum):
+    """How an attempt ended. Receivers' own words never leave the attempt log; these do."""
+
+    DELIVERED = "delivered"
+    CONNECTION_REFUSED = "connection_refused"
+    TIMEOUT = "timeout"
+    TLS_ERROR = "tls_error"
+    HTTP_3XX = "http_3xx"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+
+
+FINAL_STATUS_CODES: Final = frozenset({410, 413})
+"""Gone, and too large: another attempt of the same body cannot end otherwise (mcp-events §8)."""
+RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    id: DeliveryId
+    principal: Principal
+    webhook_id: WebhookId
+    event_id: EventId
+    call_id: CallId
+    seq: int
+    """The event's place in the log, which the webhook's watermark is made of."""
+    generation: int = 1
+    """Raised by a replay: the stored body again, under the same webhook-id."""
+    body: bytes = field(repr=False)
+    state: DeliveryState
+    attempts: int = 0
+    due_at: datetime
+    give_up_at: datetime
+    lease_token: str | None = None
+    lease_until: datetime | None = None
+    last_category: Category | None = None
+    created_at: datetime
+    finished_at: datetime | None = None
+
+    @property
+    def message_id(self) -> str:
+        """The `webhook-id` of every attempt, equal to the body's eventId (mcp-events §8)."""
+        return self.event_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    id: AttemptId
+    delivery_id: DeliveryId
+    number: int
+    started_at: datetime
+    duration_ms: int
+    category: Category
+    status_code: int | None
+    excerpt: str | None = field(default=None, repr=False)
+    """The first bytes of the receiver's answer, for its owner's eyes only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of one POST: the receiver's status, or the category of the failure to get one."""
+
+    category: Category
+    status_code: int | None = None
+    retry_after_seconds: float | None = None
+    excerpt: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What an answer means for its delivery."""
+
+    state: DeliveryState
+    due_at: datetime | None = None
+
+
+def category_of(status_code: int) -> Category:
+    match status_code // 100:
+        case 2:
+            return Category.DELIVERED
+        case 3:
+            return Category.HTTP_3XX
+        case 5:
+            return Category.HTTP_5XX
+        case _:
+            return Category.HTTP_4XX
+
+
+def judge(delivery: Delivery, answer: Answer, *, profile: Profile, now: datetime, chance: float) -> Verdict:
+    """What becomes of a delivery after the attempt that ended in `answer`; `delivery.attempts` already counts it."""
+    if answer.category is Category.DELIVERED:
+        return Verdict(state=DeliveryState.DELIVERED)
+    if answer.status_code in FINAL_STATUS_CODES:
+        return Verdict(state=DeliveryState.DEAD)
+    asked = answer.retry_after_seconds if answer.status_code in RETRY_AFTER_STATUS_CODES else None
+    delay = delay_seconds(profile, attempts=delivery.attempts, chance=chance, retry_after_seconds=asked)
+    if delay is None or now + seconds(delay) > delivery.give_up_at:
+        return Verdict(state=DeliveryState.DEAD)
+    return Verdict(state=DeliveryState.PENDING, due_at=now + seconds(delay))

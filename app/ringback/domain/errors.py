@@ -1,0 +1,161 @@
+"""Every error of ours, one tree. They know no HTTP: api/problems.py gives each kind its status.
+
+    RingbackError
+    ├── InvalidRequest            what was asked does not hold together
+    │   ├── InvalidArguments      … against the tool's inputSchema
+    │   ├── InvalidCallbackUrl    … the URL may not be called back
+    │   ├── InvalidCursor         … a cursor of another list, or none of ours
+    │   ├── UnknownUpstream
+    │   └── UnknownTool
+    ├── Unauthenticated           no key, or none that we know
+    ├── Forbidden                 a known key that may not do this
+    ├── NotFound                  unknown and foreign alike
+    ├── Gone                      it existed and has expired
+    │   ├── CallExpired
+    │   └── ResumeTokenExpired
+    ├── Conflict                  it cannot be done to what is there
+    │   ├── IdempotencyConflict
+    │   └── ResultNotReady
+    ├── QuotaExceeded             try again later; says when
+    └── Unavailable               the service cannot do it now; nothing was started
+        ├── StoreUnavailable
+        └── ShuttingDown
+
+An error's `slug` is the stable last part of its problem type; its `detail` says what to do, because agents read it. The
+docstring's first line is the title. `extra` members go beside them in the problem document.
+"""
+
+from typing import Any, ClassVar
+
+
+class RingbackError(Exception):
+    """Something went wrong."""
+
+    slug: ClassVar[str] = "error"
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+    @classmethod
+    def title(cls) -> str:
+        return (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+class InvalidRequest(RingbackError):
+    """Invalid request."""
+
+    slug = "invalid-request"
+
+
+class InvalidArguments(InvalidRequest):
+    """Arguments do not match the tool's inputSchema."""
+
+    slug = "invalid-arguments"
+
+
+class InvalidCallbackUrl(InvalidRequest):
+    """Callback URL refused."""
+
+    slug = "invalid-callback-url"
+
+
+class InvalidCursor(InvalidRequest):
+    """Cursor not valid here."""
+
+    slug = "invalid-cursor"
+
+
+class UnknownUpstream(InvalidRequest):
+    """Unknown upstream."""
+
+    slug = "unknown-upstream"
+
+
+class UnknownTool(InvalidRequest):
+    """Unknown tool."""
+
+    slug = "unknown-tool"
+
+
+class Unauthenticated(RingbackError):
+    """Authentication required."""
+
+    slug = "unauthenticated"
+
+
+class Forbidden(RingbackError):
+    """Not allowed."""
+
+    slug = "forbidden"
+
+
+class NotFound(RingbackError):
+    """Not found."""
+
+    slug = "not-found"
+
+
+class Gone(RingbackError):
+    """No longer available."""
+
+    slug = "gone"
+
+
+class CallExpired(Gone):
+    """The call has expired."""
+
+    slug = "call-expired"
+
+
+class ResumeTokenExpired(Gone):
+    """The resume token has expired."""
+
+    slug = "resume-token-expired"
+
+
+class Conflict(RingbackError):
+    """Conflict."""
+
+    slug = "conflict"
+
+
+class IdempotencyConflict(Conflict):
+    """Idempotency key used for another request."""
+
+    slug = "idempotency-conflict"
+
+
+class ResultNotReady(Conflict):
+    """The call has no result."""
+
+    slug = "result-not-ready"
+
+
+class QuotaExceeded(RingbackError):
+    """Quota exceeded."""
+
+    slug = "quota-exceeded"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int, **extra: Any) -> None:
+        super().__init__(detail, **extra)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unavailable(RingbackError):
+    """Service unavailable."""
+
+    slug = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    """The database cannot be written."""
+
+    slug = "store-unavailable"
+
+
+class ShuttingDown(Unavailable):
+    """The service is shutting down."""
+
+    slug = "shutting-down"

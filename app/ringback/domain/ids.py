@@ -1,0 +1,72 @@
+"""Identifiers that say what they name: a prefix and a ULID, `call_01JD…`.
+
+The ULID's 48 time bits keep ids in the order of their making, roughly; its 80 random bits are drawn anew each time and never
+counted upwards, because a call id is also a task id and must not be guessable (SEP-2663, security considerations).
+"""
+
+import os
+from collections.abc import Callable
+from typing import NewType
+
+from ringback.domain.clock import Clock, epoch_milliseconds
+
+CallId = NewType("CallId", str)
+WebhookId = NewType("WebhookId", str)
+EventId = NewType("EventId", str)
+DeliveryId = NewType("DeliveryId", str)
+AttemptId = NewType("AttemptId", str)
+KeyId = NewType("KeyId", str)
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BYTES = 10
+_ULID_LENGTH = 26
+
+
+class Ids:
+    """Makes ids. Randomness is handed in, so a test can draw the ids it wants to see."""
+
+    def __init__(self, clock: Clock, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        self._clock = clock
+        self._random_bytes = random_bytes
+
+    def call(self) -> CallId:
+        return CallId(self._new("call"))
+
+    def webhook(self) -> WebhookId:
+        return WebhookId(self._new("wh"))
+
+    def event(self) -> EventId:
+        return EventId(self._new("evt"))
+
+    def delivery(self) -> DeliveryId:
+        return DeliveryId(self._new("dlv"))
+
+    def attempt(self) -> AttemptId:
+        return AttemptId(self._new("att"))
+
+    def key(self) -> KeyId:
+        return KeyId(self._new("key"))
+
+    def lease(self) -> str:
+        """A fencing token: whoever writes must still hold it."""
+        return self._new("lease")
+
+    def random(self, size: int) -> bytes:
+        """Bytes for a secret."""
+        return self._random_bytes(size)
+
+    def _new(self, prefix: str) -> str:
+        instant = epoch_milliseconds(self._clock.now())
+        return f"{prefix}_{ulid(instant, self._random_bytes(_RANDOM_BYTES))}"
+
+
+def ulid(milliseconds: int, randomness: bytes) -> str:
+    """Crockford base32 of 48 bits of time and 80 bits of randomness, 26 characters."""
+    value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(randomness)
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def looks_like(prefix: str, text: str) -> bool:
+    """Whether `text` could be an id of ours with this prefix; what could not be is never looked up."""
+    head, _, tail = text.partition("_")
+    return head == prefix and len(tail) == _ULID_LENGTH and set(tail) <= set(_CROCKFORD)

@@ -1,0 +1,28 @@
+"""JSON as bytes: one way to write it, one canonical form to hash."""
+
+import hashlib
+from typing import Any
+
+import orjson
+
+
+def dumps(value: Any) -> bytes:
+    """Compact UTF-8 JSON in the order given."""
+    return orjson.dumps(value)
+
+
+def loads(text: bytes | str) -> Any:
+    return orjson.loads(text)
+
+
+def canonical(value: Any) -> bytes:
+    """The same bytes for equal values, whatever the order of their keys.
+
+    Keys are sorted and nothing is indented, in the spirit of RFC 8785 (JCS); numbers are written as Python reads them, so
+    `1` and `1.0` stay two values. Only ever hashed, never sent.
+    """
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

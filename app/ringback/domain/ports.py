@@ -1,0 +1,347 @@
+"""What the rules need from the world: narrow Protocols, implemented at the edges and handed in by bootstrap.
+
+The store is asked in units of work:
+
+    await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit, never before
+    await store.read(work)      the same on a snapshot that cannot be written
+
+`work` is an async function that awaits nothing but its transaction. The SQLite store relies on that (it drives the coroutine to
+its end without an event loop, and raises if it waits for anything else), which makes the third rule of the product, never hold
+a transaction over the network, a thing that cannot be broken by mistake. A unit of work may be run again after a
+serialisation failure, so it changes nothing but the store.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from ringback.domain.call import Call, Progress, Status
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId, DeliveryId, KeyId, WebhookId
+from ringback.domain.principal import ApiKey, Principal
+from ringback.domain.webhook import Webhook
+
+T = TypeVar("T")
+
+
+# -- filters: what a list may be narrowed by -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFilter:
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    status: Status | None = None
+    upstream: str | None = None
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    name: EventName | None = None
+    call_id: CallId | None = None
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    state: DeliveryState | None = None
+    webhook_id: WebhookId | None = None
+    call_id: CallId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """What is kept of an expired call: enough to keep the promise of its idempotency key."""
+
+    call_id: CallId
+    principal: Principal
+    idempotency_key: str | None
+    request_hash: str
+    expired_at: datetime
+
+
+# -- rows: one Protocol for each noun, at most eight methods ---------------------------------------------------------------
+
+
+class CallRows(Protocol):
+    async def insert(self, call: Call) -> None: ...
+
+    async def get(self, call_id: CallId) -> Call | None:
+        """The call, locked against others until the transaction ends when this is a write."""
+        ...
+
+    async def by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
+
+    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
+        """Newest first; `before` is the id of the last call of the previous page."""
+        ...
+
+    async def update(self, call: Call, *, expected: Status, lease_token: str | None) -> bool:
+        """Write every changing column if the row still has the status `expected` and (when a token is given) that lease.
+
+        False means that somebody else was first; nothing was written.
+        """
+        ...
+
+    async def save_progress(self, call_id: CallId, progress: Progress, *, now: datetime, lease_token: str) -> bool: ...
+
+    async def put_result(self, call_id: CallId, result: bytes) -> None: ...
+
+    async def result(self, call_id: CallId) -> bytes | None: ...
+
+
+class CallQueue(Protocol):
+    """The same rows as the runner and the janitor see them."""
+
+    async def lease(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
+        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each."""
+        ...
+
+    async def extend(self, owner: str, *, until: datetime) -> Sequence[CallId]:
+        """Prolong every lease of this owner; the ids that it still holds."""
+        ...
+
+    async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        """Unfinished calls whose lease has run out, dispatched or not."""
+        ...
+
+    async def release_all(self) -> int:
+        """Void every lease at once. Only for a store that proves at start that no other process serves it."""
+        ...
+
+    async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
+
+    async def bury(self, tombstone: Tombstone) -> None:
+        """Remove the call with its result and leave the tombstone in its place."""
+        ...
+
+    async def tombstone(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None: ...
+
+    async def forget_tombstones(self, *, older_than: datetime, limit: int) -> int: ...
+
+
+class EventRows(Protocol):
+    async def reserve(self, principal: Principal, count: int) -> int:
+        """Lock the principal's log until commit and take `count` places; the first of them."""
+        ...
+
+    async def head(self, principal: Principal, *, lock: bool = False) -> int:
+        """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
+        ...
+
+    async def insert(self, event: Event) -> None: ...
+
+    async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        """Oldest first, with `event.seq > seq`."""
+        ...
+
+    async def horizon(self, principal: Principal) -> int:
+        """The highest place that retention has removed; a cursor before it has missed something."""
+        ...
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int: ...
+
+
+class WebhookRows(Protocol):
+    async def insert(self, webhook: Webhook) -> None: ...
+
+    async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
+
+    async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]: ...
+
+    async def candidates(self, event: Event) -> Sequence[Webhook]:
+        """A superset of the webhooks that hear the event; `domain.webhook.hears` decides."""
+        ...
+
+    async def update(self, webhook: Webhook) -> bool:
+        """Write every changing column; False when it is gone."""
+        ...
+
+    async def delete(self, webhook_id: WebhookId) -> bool:
+        """Remove it, and cancel what of it is still open."""
+        ...
+
+    async def remove_expired(self, *, now: datetime, limit: int) -> int: ...
+
+
+class DeliveryRows(Protocol):
+    async def insert(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
+
+    async def page(
+        self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
+    ) -> Sequence[Delivery]: ...
+
+    async def watermark(self, webhook_id: WebhookId) -> int | None:
+        """The lowest `seq` among the webhook's open deliveries; None when nothing is open."""
+        ...
+
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]: ...
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove deliveries that ended before, with their attempts."""
+        ...
+
+
+class DeliveryQueue(Protocol):
+    """The same rows as the dispatcher and the janitor see them."""
+
+    async def lease(
+        self, *, now: datetime, token: str, until: datetime, limit: int, per_webhook: int, busy: Collection[WebhookId]
+    ) -> Sequence[Delivery]:
+        """Lease what is due, at most `per_webhook` of one webhook and nothing of the `busy` ones, oldest due first.
+
+        Each row's `attempts` counts the attempt that the lease is for.
+        """
+        ...
+
+    async def settle(self, delivery: Delivery, *, lease_token: str) -> bool:
+        """Write the delivery's new state if the lease is still held; False means that somebody else has it now."""
+        ...
+
+    async def log(self, attempts: Sequence[Attempt]) -> None: ...
+
+    async def release(self, *, lease_token: str | None, now: datetime) -> int:
+        """Back to pending: everything under this token, or with None everything whose lease has run out."""
+        ...
+
+    async def release_all(self) -> int: ...
+
+    async def next_due(self) -> datetime | None: ...
+
+
+class KeyRows(Protocol):
+    async def insert(self, key: ApiKey) -> None: ...
+
+    async def by_hash(self, key_hash: str) -> ApiKey | None: ...
+
+    async def all(self) -> Sequence[ApiKey]: ...
+
+    async def revoke(self, key_id: KeyId, *, now: datetime) -> bool: ...
+
+
+class Transaction(Protocol):
+    """One unit of work's view of the store."""
+
+    @property
+    def calls(self) -> CallRows: ...
+    @property
+    def call_queue(self) -> CallQueue: ...
+    @property
+    def events(self) -> EventRows: ...
+    @property
+    def webhooks(self) -> WebhookRows: ...
+    @property
+    def deliveries(self) -> DeliveryRows: ...
+    @property
+    def delivery_queue(self) -> DeliveryQueue: ...
+    @property
+    def keys(self) -> KeyRows: ...
+
+    def now(self) -> datetime:
+        """The store's clock at the start of the transaction: the one that leases and due dates are compared with."""
+        ...
+
+    def ring(self, *topics: str) -> None:
+        """Wake whoever listens to these topics, after the commit and only if it succeeds."""
+        ...
+
+
+class Store(Protocol):
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+    @property
+    def signals(self) -> "Signals": ...
+
+
+# -- signals: who waits for what -------------------------------------------------------------------------------------------
+
+
+class Bell(Protocol):
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Wait until a topic rang since the last `wait` returned; False when the time ran out first.
+
+        A hint, never the truth: whoever is woken looks at the store again, and whoever waits also looks now and then.
+        """
+        ...
+
+
+class Signals(Protocol):
+    def listen(self, *topics: str) -> AbstractContextManager[Bell]: ...
+
+
+QUEUED = "calls"
+"""Topic: a call was queued, or its cancellation asked for."""
+DUE = "deliveries"
+"""Topic: a delivery became due."""
+
+
+def changed(call_id: CallId) -> str:
+    """Topic: this call changed."""
+    return f"call:{call_id}"
+
+
+def appended(principal: Principal) -> str:
+    """Topic: this principal's log grew."""
+    return f"log:{principal}"
+
+
+# -- the rest of the world -------------------------------------------------------------------------------------------------
+
+
+class Sealer(Protocol):
+    """Encryption at rest. `place` names table, row and column, so that a ciphertext is worth nothing anywhere else."""
+
+    def seal(self, plaintext: bytes, *, place: str) -> bytes: ...
+
+    def unseal(self, ciphertext: bytes, *, place: str) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInfo:
+    """A tool as its upstream lists it."""
+
+    name: str
+    description: str | None
+    input_schema: Mapping[str, Any]
+    raw: Mapping[str, Any]
+    """The Tool object as it came, for whoever passes it on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamInfo:
+    """An upstream and how it is doing."""
+
+    name: str
+    transport: str
+    state: str
+    """idle | connecting | ready | failing"""
+    protocol_version: str | None = None
+    last_error: str | None = None
+    calls_in_flight: int = 0
+    max_concurrent: int = 0
+
+
+class Catalog(Protocol):
+    """What can be called."""
+
+    def upstreams(self) -> Sequence[UpstreamInfo]: ...
+
+    async def tools(self, upstream: str) -> Sequence[ToolInfo]:
+        """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
+        ...
+
+    async def check(self, upstream: str, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
+
+        An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
+        """
+        ...

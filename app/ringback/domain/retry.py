@@ -1,0 +1,69 @@
+"""The ladders: how long to wait before which attempt, and when to give up.
+
+`days` is for back ends that may be down over a weekend; `minutes` is what MCP event subscriptions expect (short, because the
+subscriber can poll). Each step is jittered by ±20 % so that receivers which failed together are not called together.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Final
+
+MINUTE: Final = 60
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+
+class Profile(StrEnum):
+    DAYS = "days"
+    MINUTES = "minutes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    steps_seconds: tuple[float, ...]
+    give_up_seconds: float
+    """Age of a delivery at which nothing more is tried, also when it was paused for a while."""
+
+
+LADDERS: Final[dict[Profile, Ladder]] = {
+    Profile.DAYS: Ladder(
+        steps_seconds=(
+            5, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR,
+        ),
+        give_up_seconds=4 * DAY,
+    ),
+    Profile.MINUTES: Ladder(steps_seconds=(2, 30, 120, 600), give_up_seconds=HOUR),
+}  # fmt: skip
+
+JITTER: Final = 0.2
+_DELAY_DIGITS_MAX: Final = 10
+
+
+def delay_seconds(profile: Profile, *, attempts: int, chance: float, retry_after_seconds: float | None) -> float | None:
+    """Seconds until the next attempt after `attempts` of them, or None when the ladder ends.
+
+    `chance` is uniform in [0, 1). A receiver's Retry-After lengthens the wait, up to the ladder's longest step.
+    """
+    steps = LADDERS[profile].steps_seconds
+    if attempts > len(steps):
+        return None
+    jittered = steps[attempts - 1] * (1 - JITTER + 2 * JITTER * chance)
+    if retry_after_seconds is None:
+        return jittered
+    return max(jittered, min(retry_after_seconds, steps[-1]))
+
+
+def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
+    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None when absent or not understood."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit() and len(text) <= _DELAY_DIGITS_MAX:
+        return float(text)
+    try:
+        instant = parsedate_to_datetime(text)
+        return max(0.0, (instant - now).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
