@@ -81,7 +81,7 @@ INTERNAL_ERROR: Final = -32603
 """JSON-RPC internal error: the code of every error object that Ringback itself writes into a failed call."""
 
 
-class IllegalTransition(Exception):  # noqa: N818 - a bug of ours, never an answer to a client
+class IllegalTransition(Exception):
     """A final call was to change, or a status was to follow one that it cannot follow."""
 
 
