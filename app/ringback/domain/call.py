@@ -151,15 +151,18 @@ def request_hash(*, upstream: str, tool: str, arguments: dict[str, Any], callbac
 
 
 def advance(call: Call, status: Status, *, now: datetime) -> Call:
-    """The call in its next status; every change of status in the product goes through here or through `finish`."""
-    if status not in TRANSITIONS[call.status]:
-        raise IllegalTransition(f"{call.id}: {call.status} -> {status}")
-    return replace(call, status=status, updated_at=now)
+    """The call in its next status; every change of status in the product goes through here or through `finish`.
+
+    Only `finish` ends a call, so that there is no final call without its outcome.
+    """
+    if status in FINAL:
+        raise IllegalTransition(f"{call.id}: {status} without an outcome")
+    return _moved(call, status, now=now)
 
 
 def finish(call: Call, ending: Ending, *, now: datetime, result_retention_seconds: float) -> Call:
     """The call at its end: status from the outcome, digest of the result, no lease, and the day it expires."""
-    ended = advance(call, STATUS_OF[ending.outcome], now=now)
+    ended = _moved(call, STATUS_OF[ending.outcome], now=now)
     return replace(
         ended,
         outcome=ending.outcome,
@@ -192,3 +195,9 @@ def failed(outcome: Outcome, message: str) -> Ending:
 
 
 CANCELLED: Final = Ending(outcome=Outcome.CANCELLED)
+
+
+def _moved(call: Call, status: Status, *, now: datetime) -> Call:
+    if status not in TRANSITIONS[call.status]:
+        raise IllegalTransition(f"{call.id}: {call.status} -> {status}")
+    return replace(call, status=status, updated_at=now)

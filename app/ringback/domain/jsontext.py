@@ -7,7 +7,11 @@ import orjson
 
 
 def dumps(value: Any) -> bytes:
-    """Compact UTF-8 JSON in the order given."""
+    """Compact UTF-8 JSON in the order given.
+
+    Raises TypeError for what JSON text can hold and we do not write: more than 254 levels, integers beyond 64 bits, and
+    lone surrogates. Whoever takes a value from outside refuses these before anything is stored.
+    """
     return orjson.dumps(value)
 
 

@@ -99,7 +99,11 @@ class CallQueue(Protocol):
     """The same rows as the runner and the janitor see them."""
 
     async def lease(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
-        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each."""
+        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each.
+
+        Queued means: working, not dispatched, not leased, and no cancellation asked for. The turns go on from one lease to
+        the next: the principal that was served longest ago comes first.
+        """
         ...
 
     async def extend(self, owner: str, *, until: datetime) -> Sequence[CallId]:
@@ -107,11 +111,19 @@ class CallQueue(Protocol):
         ...
 
     async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Unfinished calls whose lease has run out, dispatched or not."""
+        """Unfinished calls that nobody drives and nobody would lease, oldest first.
+
+        They are those whose lease ran out at or before `now`, dispatched or not, and those without any lease that were
+        dispatched or are to be cancelled: `release_all` leaves such calls behind.
+        """
+        ...
+
+    async def overdue(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        """Queued calls whose deadline has passed; whoever drives a call watches its deadline itself."""
         ...
 
     async def release_all(self) -> int:
-        """Void every lease at once. Only for a store that proves at start that no other process serves it."""
+        """Void every lease at once; how many. Only for a store that proves at start that no other process serves it."""
         ...
 
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
@@ -144,7 +156,9 @@ class EventRows(Protocol):
         """The highest place that retention has removed; a cursor before it has missed something."""
         ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int: ...
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove events made before, and raise the horizon to the last of them."""
+        ...
 
 
 class WebhookRows(Protocol):
@@ -166,7 +180,9 @@ class WebhookRows(Protocol):
         """Remove it, and cancel what of it is still open."""
         ...
 
-    async def remove_expired(self, *, now: datetime, limit: int) -> int: ...
+    async def remove_expired(self, *, now: datetime, limit: int) -> int:
+        """Remove those that have expired, once nothing of theirs is open: a call's own webhook outlives its retries."""
+        ...
 
 
 class DeliveryRows(Protocol):
@@ -176,13 +192,17 @@ class DeliveryRows(Protocol):
 
     async def page(
         self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
-    ) -> Sequence[Delivery]: ...
+    ) -> Sequence[Delivery]:
+        """Newest first; `before` is the id of the last delivery of the previous page."""
+        ...
 
     async def watermark(self, webhook_id: WebhookId) -> int | None:
         """The lowest `seq` among the webhook's open deliveries; None when nothing is open."""
         ...
 
-    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]: ...
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        """Newest first."""
+        ...
 
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         """Remove deliveries that ended before, with their attempts."""
@@ -208,18 +228,26 @@ class DeliveryQueue(Protocol):
     async def log(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def release(self, *, lease_token: str | None, now: datetime) -> int:
-        """Back to pending: everything under this token, or with None everything whose lease has run out."""
+        """Back to pending: everything under this token, or with None everything whose lease has run out at `now`.
+
+        What is given back under its token was not sent, so the attempt that the lease was for is not counted. What ran out
+        may have been sent, and counts.
+        """
         ...
 
     async def release_all(self) -> int: ...
 
-    async def next_due(self) -> datetime | None: ...
+    async def next_due(self) -> datetime | None:
+        """When the first pending delivery is due, which may have been a while ago."""
+        ...
 
 
 class KeyRows(Protocol):
     async def insert(self, key: ApiKey) -> None: ...
 
-    async def by_hash(self, key_hash: str) -> ApiKey | None: ...
+    async def by_hash(self, key_hash: str) -> ApiKey | None:
+        """The key, revoked or not."""
+        ...
 
     async def all(self) -> Sequence[ApiKey]: ...
 
@@ -279,7 +307,7 @@ class Signals(Protocol):
 
 
 QUEUED = "calls"
-"""Topic: a call was queued, or its cancellation asked for."""
+"""Topic: a call was queued."""
 DUE = "deliveries"
 """Topic: a delivery became due."""
 
@@ -287,6 +315,11 @@ DUE = "deliveries"
 def changed(call_id: CallId) -> str:
     """Topic: this call changed."""
     return f"call:{call_id}"
+
+
+def cancelling(call_id: CallId) -> str:
+    """Topic: this call's cancellation was asked for."""
+    return f"cancel:{call_id}"
 
 
 def appended(principal: Principal) -> str:
@@ -339,9 +372,12 @@ class Catalog(Protocol):
         """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
         ...
 
-    async def check(self, upstream: str, tool: str, arguments: Mapping[str, Any]) -> None:
+    async def check(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible: frozenset[str] | None
+    ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
 
+        An upstream that is not among the `visible` ones (None: all are) is as unknown as one that does not exist.
         An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
         """
         ...

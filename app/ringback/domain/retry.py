@@ -5,7 +5,7 @@ subscriber can poll). Each step is jittered by ±20 % so that receivers which fa
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
@@ -56,7 +56,10 @@ def delay_seconds(profile: Profile, *, attempts: int, chance: float, retry_after
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None when absent or not understood."""
+    """Seconds from a Retry-After header (RFC 9110 §10.2.3: delay or date); None when absent or not understood.
+
+    A date may come in any of the three forms of §5.6.7; the asctime form names no zone and means UTC like the others.
+    """
     if value is None:
         return None
     text = value.strip()
@@ -64,6 +67,7 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
         return float(text)
     try:
         instant = parsedate_to_datetime(text)
-        return max(0.0, (instant - now).total_seconds())
+        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+        return max(0.0, (aware - now).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return None

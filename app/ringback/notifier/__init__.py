@@ -1,0 +1,16 @@
+"""From a change of a call to the POST that tells of it.
+
+    whoever changes a call ──▶ record ── one transaction: call + events + deliveries ──▶ rings `DUE`
+                                 │
+                                 └ body: made once, from the event, the webhook and a resume token; sealed at rest
+    dispatcher ──lease (tx)──▶ sender.post(target, headers, body) ──settle (tx)──▶ delivered | pending again | dead
+
+`record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
+no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: aiohttp in
+production, with the guard where sockets are made; any httpx transport of a user's own otherwise.
+
+Leases. The store's clock grants a lease of `lease_seconds`; an attempt starts at once and ends within its own deadline, which is
+far shorter, so an attempt cannot outlive its lease unless the process itself stood still, and then `settle` refuses its stale token:
+
+    lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: somebody else may try, with the same webhook-id
+"""

@@ -1,0 +1,82 @@
+"""The API, put together."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.middleware.cors import CORSMiddleware
+
+from ringback import __version__
+from ringback.api import callbacks, calls, deliveries, events, operations, resume, upstreams, webhooks
+from ringback.api.context import ApiConfig, Services
+from ringback.api.middleware import BodyLimit, Door, LastResort
+from ringback.api.problems import METHODS, PROBLEM_SCHEMA, add_problem_handlers
+from ringback.api.schemas.examples import EXAMPLES_OF
+
+__all__ = ["ApiConfig", "Services", "create_app", "describe_app"]
+
+CORS_MAX_AGE_SECONDS: Final = 600
+"""How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
+
+_SUMMARY: Final = "Call a tool, hang up, get rung back."
+_DESCRIPTION: Final = (
+    "A callback service for MCP: start a tool call on any MCP server, disconnect, and get a signed webhook when it ends. "
+    "Every error is a problem document (RFC 9457) whose detail says what to do."
+)
+
+
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, with what FastAPI has no place for: problems, and examples that keep their nulls."""
+        document = super().openapi()
+        schemas = document["components"]["schemas"]
+        schemas["Problem"] = PROBLEM_SCHEMA
+        for name, shown in EXAMPLES_OF.items():
+            schemas[name]["examples"] = shown
+        return document
+
+
+def create_app(services: Services, *, config: ApiConfig) -> FastAPI:
+    """The API over these services, as an ASGI application without a lifespan: who makes the services ends them too."""
+    app = describe_app()
+    app.state.services = services
+    app.state.config = config
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, bytes_max=config.request_bytes_max)
+    if config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(config.allowed_origins),
+            allow_methods=list(METHODS),
+            allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match"],
+            expose_headers=["etag", "location", "retry-after", "idempotent-replayed"],
+            max_age=CORS_MAX_AGE_SECONDS,
+        )
+    app.add_middleware(Door, config=config)
+    app.add_middleware(LastResort)
+    return app
+
+
+def describe_app() -> FastAPI:
+    """The API's operations with nothing behind them: enough to tell what there is."""
+    app = _Api(
+        title="Ringback",
+        version=__version__,
+        summary=_SUMMARY,
+        description=_DESCRIPTION,
+        license_info={"name": "MIT", "identifier": "MIT"},
+        servers=[{"url": "http://127.0.0.1:8090", "description": "Where `ringback serve` listens by default."}],
+        docs_url=None,  # both pages load their scripts from a content delivery network
+        redoc_url=None,
+        redirect_slashes=False,
+        webhooks=callbacks.router,
+        generate_unique_id_function=_operation_id,
+    )
+    for noun in (webhooks, calls, resume, events, deliveries, upstreams, operations):
+        app.include_router(noun.router)
+    add_problem_handlers(app)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

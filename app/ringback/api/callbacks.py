@@ -1,0 +1,129 @@
+"""The other direction: what receivers are sent, for the `webhooks` section of the OpenAPI document. Nothing here is served.
+
+`notifier/body.py` and `notifier/headers.py` make these requests; a test holds what they make against what is said here.
+"""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, ConfigDict, Field
+
+from ringback.api.schemas import examples
+
+router = APIRouter(
+    tags=["callbacks"],
+    responses={
+        204: {"description": "Delivered, as with every 2xx; the body of your answer is not looked at."},
+        410: {"description": "Final for this delivery: it is not tried again."},
+        413: {"description": "Final for this delivery: it is not tried again."},
+        429: {"description": "Tried again; `Retry-After` is honoured, on 503 too."},
+        "default": {"description": "Tried again. Redirects are not followed."},
+    },
+)
+
+
+class Message(BaseModel):
+    """A part of a callback."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class CallbackData(Message):
+    """Ids and digests. No text that an upstream controls is in here, unless the webhook asked for it."""
+
+    call_id: str
+    upstream: str
+    tool: str
+    correlation_id: str | None = Field(description="The call's own.")
+    client_session_id: str | None
+    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+    created_at: str
+    resume_token: str | None = Field(
+        default=None,
+        description="Names this call. Send it to resume_url with your API key. Absent if the call expired.",
+    )
+    resume_url: str | None = None
+
+
+class FinishedData(CallbackData):
+    status: Literal["completed", "failed", "cancelled"]
+    outcome: str
+    finished_at: str
+    result_bytes: int | None
+    result_sha256: str | None
+    result: dict[str, Any] | None = Field(
+        default=None, description="The CallToolResult, if the webhook has include_result and it fits."
+    )
+
+
+class InputRequiredData(CallbackData):
+    status: Literal["input_required"]
+
+
+class ProgressAmount(Message):
+    progress: float
+    total: float | None
+    message: str | None = Field(description="The upstream's own words.")
+
+
+class ProgressData(CallbackData):
+    status: Literal["working", "input_required"]
+    progress: ProgressAmount
+
+
+class Callback(Message):
+    """An MCP EventOccurrence."""
+
+    eventId: str = Field(description="Equal to the webhook-id header. Use it to drop what you have seen.")  # noqa: N815 - the wire's name
+    timestamp: str = Field(description="When it happened.")
+    cursor: str = Field(description="Everything of this webhook up to here was delivered or given up.")
+
+
+class FinishedCallback(Callback):
+    name: Literal["call.finished"]
+    data: FinishedData
+
+
+class InputRequiredCallback(Callback):
+    name: Literal["call.input_required"]
+    data: InputRequiredData
+
+
+class ProgressCallback(Callback):
+    name: Literal["call.progress"]
+    data: ProgressData
+
+
+class CallbackHeaders(Message):
+    """Standard Webhooks' headers, and MCP's subscription id."""
+
+    webhook_id: str = Field(alias="webhook-id", description="The same in every attempt.", examples=[examples.EVENT_ID])
+    webhook_timestamp: int = Field(
+        alias="webhook-timestamp", description="Of this attempt, in seconds since the epoch.", examples=[1795194006]
+    )
+    webhook_signature: str = Field(
+        alias="webhook-signature",
+        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, with spaces, during a rotation.",
+        examples=["v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="],
+    )
+    subscription_id: str = Field(
+        alias="x-mcp-subscription-id", description="The webhook's id.", examples=[examples.WEBHOOK_ID]
+    )
+
+
+Headers = Annotated[CallbackHeaders, Header()]
+
+
+@router.post("call.finished", operation_id="on_call_finished", status_code=204)
+def call_finished(body: FinishedCallback, headers: Headers) -> None:
+    """A call has ended."""
+
+
+@router.post("call.input_required", operation_id="on_call_input_required", status_code=204)
+def call_input_required(body: InputRequiredCallback, headers: Headers) -> None:
+    """A call waits for an answer of yours."""
+
+
+@router.post("call.progress", operation_id="on_call_progress", status_code=204)
+def call_progress(body: ProgressCallback, headers: Headers) -> None:
+    """A call has come further. Sent only to webhooks that ask for it."""

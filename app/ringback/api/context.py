@@ -1,0 +1,55 @@
+"""What every request needs: the services behind the API, and the few settings of the API itself."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Depends, Request
+
+from ringback.services.calls import Calls
+from ringback.services.deliveries import Deliveries
+from ringback.services.events import Events
+from ringback.services.insights import Insights
+from ringback.services.keys import Keys
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.resume import Resume
+from ringback.services.webhooks import Webhooks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    calls: Calls
+    webhooks: Webhooks
+    events: Events
+    deliveries: Deliveries
+    resume: Resume
+    keys: Keys
+    insights: Insights
+    lifecycle: Lifecycle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiConfig:
+    auth: Literal["keys", "off"]
+    public_url: str
+    allowed_hosts: Collection[str] = ()
+    """Host names that are answered to beside the public URL's."""
+    allowed_origins: Collection[str] = ()
+    """Origins of pages that may call from a browser; with none, CORS is off."""
+    request_bytes_max: int
+    failing_workers: Callable[[], frozenset[str]] = frozenset
+    """Names of the background workers that are down; readiness asks."""
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+def config_of(request: Request) -> ApiConfig:
+    config: ApiConfig = request.app.state.config
+    return config
+
+
+Behind = Annotated[Services, Depends(services_of)]
+"""A parameter of an operation: the services behind the API."""

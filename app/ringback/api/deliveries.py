@@ -1,0 +1,41 @@
+"""Deliveries over REST: what was sent to whom, and what came of it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from ringback.api.auth import Asking
+from ringback.api.context import Behind
+from ringback.api.guarded_route import GuardedRoute
+from ringback.api.paging import page_of, position
+from ringback.api.problems import GUARDED, documented
+from ringback.api.schemas import examples
+from ringback.api.schemas.deliveries import DeliveriesQuestion, DeliveryPageView, DeliveryWithAttemptsView
+from ringback.domain import errors
+from ringback.domain.cursor import List
+
+router = APIRouter(
+    prefix="/v1/deliveries",
+    tags=["deliveries"],
+    route_class=GuardedRoute,
+)
+
+DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=[examples.DELIVERY_ID])]
+
+
+@router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
+async def list_deliveries(
+    question: Annotated[DeliveriesQuestion, Query()], behind: Behind, caller: Asking
+) -> DeliveryPageView:
+    """List deliveries to your webhooks, newest first; `state=dead` shows what was given up."""
+    before = position(List.DELIVERIES, question.cursor)
+    found = await behind.deliveries.page(caller, question.where(), before=before, limit=question.limit + 1)
+    page = page_of(List.DELIVERIES, found, limit=question.limit)
+    return DeliveryPageView.of(page.things, page.next_cursor)
+
+
+@router.get("/{delivery_id}", responses=documented(*GUARDED, errors.NotFound))
+async def read_delivery(delivery_id: DeliveryIdPath, behind: Behind, caller: Asking) -> DeliveryWithAttemptsView:
+    """Read a delivery with every attempt."""
+    delivery, attempts = await behind.deliveries.get(caller, delivery_id)
+    return DeliveryWithAttemptsView.with_attempts(delivery, attempts)

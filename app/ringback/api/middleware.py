@@ -1,0 +1,144 @@
+"""Around every request, as plain ASGI: which host it was sent to, where it came from, how much of it there is.
+
+Host and Origin are checked because a browser on the same machine or network is a confused deputy: a page that rebinds its own
+name to our address still sends that name as Host, and a page that posts to us from elsewhere sends its Origin (MCP's streamable
+HTTP transport asks for the same).
+"""
+
+import logging
+import re
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ringback.api.context import ApiConfig
+from ringback.api.problems import ContentTooLarge, ForeignHost, ForeignOrigin, InternalError, problem_response
+from ringback.domain.errors import RingbackError
+
+log = logging.getLogger(__name__)
+
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Asked by whatever keeps the service alive, under whatever name it knows it; they tell nothing and change nothing."""
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]{0,5})?")
+
+
+class LastResort:
+    """What nobody expected is logged here, and becomes a 500 that tells no details."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            log.debug("request.abandoned")
+        except Exception:  # the boundary between a bug and the other requests
+            if scope["type"] != "http" or started:
+                raise
+            log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"]})
+            error = InternalError(
+                "The service failed at this request, and its log says why. A call started with an Idempotency-Key can be "
+                "sent again."
+            )
+            await problem_response(error)(scope, receive, send)
+
+
+class Door:
+    """Refuses requests for other hosts and from other origins."""
+
+    def __init__(self, app: ASGIApp, *, config: ApiConfig) -> None:
+        self._app = app
+        public = config.public_url.partition("://")[2].partition("/")[0]
+        self._hosts = {_host_name(host) for host in (public, *config.allowed_hosts)}
+        self._origins = frozenset(config.allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" and scope["path"] not in PROBES else None
+        answer = self._app if refusal is None else problem_response(refusal)
+        await answer(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> RingbackError | None:
+        headers = Headers(scope=scope)
+        if not self._is_ours(headers.getlist("host"), scope):
+            return ForeignHost(
+                "The Host header names another service. Use the public URL of this one, or have its operator set "
+                "RINGBACK_PUBLIC_URL or RINGBACK_ALLOWED_HOSTS."
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin not in self._origins:
+            return ForeignOrigin(
+                "Pages of this origin may not call the API. Have its operator add the origin to RINGBACK_ALLOWED_ORIGINS."
+            )
+        return None
+
+    def _is_ours(self, hosts: list[str], scope: Scope) -> bool:
+        name = _host_name(hosts[0]) if len(hosts) == 1 else None
+        if name is None:
+            return False
+        return name in self._hosts or (_is_loopback(name) and self._serves_loopback(scope))
+
+    def _serves_loopback(self, scope: Scope) -> bool:
+        """Whether the connection came in on a loopback address, or the public URL is one."""
+        server = scope.get("server")
+        names = {*self._hosts, server[0] if server else None}
+        return any(_is_loopback(name) for name in names if name is not None)
+
+
+class BodyLimit:
+    """Counts a body as it comes and stops it at the limit, whatever length was declared."""
+
+    def __init__(self, app: ASGIApp, *, bytes_max: int) -> None:
+        self._app = app
+        self._bytes_max = bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, self._counting(scope, receive) if scope["type"] == "http" else receive, send)
+
+    def _counting(self, scope: Scope, receive: Receive) -> Receive:
+        taken = 0
+        declared = Headers(scope=scope).get("content-length", "")
+        foretold = int(declared) if declared.isascii() and declared.isdigit() else 0
+
+        async def counted() -> Message:
+            nonlocal taken
+            self._judge(foretold)
+            message = await receive()
+            taken += len(message.get("body", b""))
+            self._judge(taken)
+            return message
+
+        return counted
+
+    def _judge(self, size: int) -> None:
+        if size > self._bytes_max:
+            raise ContentTooLarge(
+                f"The body is larger than {self._bytes_max} bytes. Send large things by reference.",
+                bytes_max=self._bytes_max,
+            )
+
+
+def _host_name(host: str) -> str | None:
+    """The name in a Host header or a setting, without its port; None when it is none."""
+    parts = _HOST.fullmatch(host)
+    return parts["name"].strip("[]").lower() if parts else None
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

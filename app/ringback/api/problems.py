@@ -1,0 +1,246 @@
+"""Errors as problem documents (RFC 9457): which is which status, and how one looks.
+
+    {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422,
+     "detail": "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? …", "tool": "git_lgo"}
+
+There is no `instance` and nothing else that differs from request to request, so what is foreign and what is unknown answer with
+the same bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from ringback.domain import errors, jsontext
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_SECONDS: Final = 5
+"""Said with every 503: a restart, and a database that was locked, are over in about that time."""
+VIOLATIONS_MAX: Final = 20
+"""Of one body; whoever sends more mistakes than that wants to see the first ones."""
+POINTER_LENGTH_MAX: Final = 256
+"""A pointer repeats names that the client chose."""
+METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
+
+
+# -- what only HTTP can get wrong ------------------------------------------------------------------------------------------
+
+
+class MalformedJson(errors.RingbackError):
+    """Body is not JSON."""
+
+    slug = "malformed-json"
+
+
+class UnsupportedMediaType(errors.RingbackError):
+    """Content type is not JSON."""
+
+    slug = "unsupported-media-type"
+
+
+class ContentTooLarge(errors.RingbackError):
+    """Body too large."""
+
+    slug = "content-too-large"
+
+
+class MethodNotAllowed(errors.RingbackError):
+    """Method not allowed."""
+
+    slug = "method-not-allowed"
+
+
+class UnknownPath(errors.NotFound):
+    """No such path."""
+
+    slug = "unknown-path"
+
+
+class ForeignHost(errors.RingbackError):
+    """Host not served here."""
+
+    slug = "foreign-host"
+
+
+class ForeignOrigin(errors.Forbidden):
+    """Origin not allowed."""
+
+    slug = "foreign-origin"
+
+
+class InternalError(errors.RingbackError):
+    """Internal error."""
+
+    slug = "internal-error"
+
+
+STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
+    MalformedJson: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    MethodNotAllowed: 405,
+    errors.Conflict: 409,
+    errors.Gone: 410,
+    ContentTooLarge: 413,
+    UnsupportedMediaType: 415,
+    ForeignHost: 421,
+    errors.InvalidRequest: 422,
+    errors.QuotaExceeded: 429,
+    errors.RingbackError: 500,
+    errors.Unavailable: 503,
+}
+"""An error that is not listed has the status of its nearest ancestor."""
+
+
+def status_of(kind: type[errors.RingbackError]) -> int:
+    return next(STATUS_OF[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS_OF)
+
+
+def every_kind(root: type[errors.RingbackError] = errors.RingbackError) -> Iterator[type[errors.RingbackError]]:
+    """Every error that can become a problem document."""
+    for kind in root.__subclasses__():
+        yield kind
+        yield from every_kind(kind)
+
+
+# -- an error as an answer -------------------------------------------------------------------------------------------------
+
+
+def problem_type(kind: type[errors.RingbackError]) -> str:
+    return f"/problems/{kind.slug}"
+
+
+def problem_response(error: errors.RingbackError) -> Response:
+    kind = type(error)
+    status = status_of(kind)
+    document = {
+        "type": problem_type(kind),
+        "title": kind.title(),
+        "status": status,
+        "detail": error.detail,
+        **error.extra,
+    }
+    return Response(
+        jsontext.dumps(document), status_code=status, headers=_headers(error, status), media_type=MEDIA_TYPE
+    )
+
+
+def _headers(error: errors.RingbackError, status: int) -> dict[str, str]:
+    if isinstance(error, errors.QuotaExceeded):
+        return {"Retry-After": str(error.retry_after_seconds)}
+    if isinstance(error, MethodNotAllowed):
+        return {"Allow": ", ".join(error.extra["allow"])}
+    match status:
+        case 401:
+            return {"WWW-Authenticate": "Bearer"}
+        case 503:
+            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        case _:
+            return {}
+
+
+# -- what FastAPI raises ---------------------------------------------------------------------------------------------------
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(errors.RingbackError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_violations)
+    app.add_exception_handler(HTTPException, _on_routing)
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    return problem_response(cast("errors.RingbackError", error))
+
+
+async def _on_violations(_request: Request, error: Exception) -> Response:
+    found = cast("Sequence[dict[str, Any]]", cast("RequestValidationError", error).errors())
+    violations = [_violation(one) for one in found[:VIOLATIONS_MAX]]
+    first = violations[0]
+    detail = f"{first.get('pointer') or first.get('parameter')}: {first['detail']}"
+    if len(found) > 1:
+        detail += f" ({len(found)} mistakes in all, see errors.)"
+    return problem_response(errors.InvalidRequest(detail, errors=violations))
+
+
+def _violation(error: dict[str, Any]) -> dict[str, str]:
+    """Where and what, never the value: it may be a secret."""
+    place, *path = (str(part) for part in error["loc"])
+    detail = error["msg"].removeprefix("Value error, ")
+    if place != "body":
+        return {"parameter": ".".join(path)[:POINTER_LENGTH_MAX], "detail": detail}
+    pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+    return {"pointer": ("#" + pointer)[:POINTER_LENGTH_MAX], "detail": detail}
+
+
+async def _on_routing(request: Request, _error: Exception) -> Response:
+    """The router's own 404 and 405; nothing of ours raises an HTTPException."""
+    if allowed := [method for method in METHODS if _serves(request, method)]:
+        return problem_response(
+            MethodNotAllowed(f"This path does not take {request.method}. It takes {', '.join(allowed)}.", allow=allowed)
+        )
+    return problem_response(UnknownPath("There is nothing at this path. What there is: GET /openapi.json"))
+
+
+def _serves(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+
+# -- as OpenAPI tells it ---------------------------------------------------------------------------------------------------
+
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "A problem document (RFC 9457). The type is stable; the detail says what to do. Further members by type.",
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "description": "What is wrong with the request, place by place: a JSON pointer into the body, or a parameter.",
+            "type": "array",
+            "maxItems": VIOLATIONS_MAX,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "pointer": {"type": "string"},
+                    "parameter": {"type": "string"},
+                    "detail": {"type": "string"},
+                },
+                "required": ["detail"],
+            },
+        },
+    },
+    "required": ["type", "title", "status", "detail"],
+    "examples": [
+        {
+            "type": "/problems/unknown-tool",
+            "title": "Unknown tool",
+            "status": 422,
+            "detail": "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools",
+            "tool": "git_lgo",
+        }
+    ],
+}
+
+
+GUARDED: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable)
+"""What every operation that has an owner can end in."""
+WITH_BODY: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
+"""What every operation that takes a body can end in."""
+
+
+def documented(*kinds: type[errors.RingbackError]) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of an operation that can end in these errors, and in what can befall every request."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    by_status: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other problem.", "content": content}}
+    for kind in sorted(kinds, key=lambda kind: (status_of(kind), kind.slug)):
+        answer = by_status.setdefault(status_of(kind), {"description": "", "content": content})
+        answer["description"] = f"{answer['description']} `{kind.slug}`: {kind.title()}.".strip()
+    return by_status

@@ -1,0 +1,223 @@
+"""Calls, as they are asked for and as they are shown."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import Field, Strict
+
+from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.schemas.fields import (
+    Body,
+    Cursor,
+    Description,
+    Flag,
+    Instant,
+    Label,
+    Question,
+    Secret,
+    Sometimes,
+    Url,
+    View,
+    WaitSeconds,
+)
+from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status
+from ringback.domain.event import EventName
+from ringback.domain.ports import CallFilter
+from ringback.domain.retry import Profile
+from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, StartCall, Started
+from ringback.services.webhooks import Registration
+
+HINT = (
+    "Nobody will be rung when this call ends. Register a webhook (POST /v1/webhooks), send a `callback` with the call, "
+    "or ask: GET /v1/calls/{id}?wait_seconds=60"
+)
+
+
+class CallbackBody(Body):
+    """Whom to ring for this one call."""
+
+    url: Url
+    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
+    events: frozenset[EventName] = Field(default=DEFAULT_EVENTS, min_length=1)
+    correlation_id: Label | None = Field(
+        default=None, description="A label of the receiver's: its callbacks carry it as `webhook_correlation_id`."
+    )
+    retries: Profile = Profile.DAYS
+    include_result: Flag = False
+    description: Description | None = None
+
+    def registration(self) -> Registration:
+        return Registration(
+            url=self.url,
+            secret=self.secret.get_secret_value() if self.secret else None,
+            events=self.events,
+            correlation_id=self.correlation_id,
+            retries=self.retries,
+            include_result=self.include_result,
+            description=self.description,
+        )
+
+
+class StartCallBody(Body):
+    """A tool call to be made."""
+
+    upstream: Label
+    tool: Label
+    arguments: dict[str, Any] = Field(default={}, description="Judged against the tool's inputSchema.")
+    client_session_id: Label | None = Field(
+        default=None, description="Your name for your session; comes back everywhere."
+    )
+    correlation_id: Label | None = Field(default=None, description="Your name for this work; comes back everywhere.")
+    callback: CallbackBody | None = None
+    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
+        default=0.0, description="Wait so long for the end before answering; the call goes on in any case."
+    )
+    timeout_seconds: Annotated[float, Strict()] = Field(
+        default=TIMEOUT_SECONDS_DEFAULT, gt=0, le=TIMEOUT_SECONDS_MAX, description="The call's deadline, from now."
+    )
+    rerun_policy: RerunPolicy = Field(
+        default=RerunPolicy.NEVER, description="What to do when a dispatched call was lost. Only `never` for now."
+    )
+
+    def request(self, *, idempotency_key: str | None) -> StartCall:
+        return StartCall(
+            upstream=self.upstream,
+            tool=self.tool,
+            arguments=self.arguments,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            idempotency_key=idempotency_key,
+            callback=self.callback.registration() if self.callback else None,
+            timeout_seconds=self.timeout_seconds,
+            rerun_policy=self.rerun_policy,
+        )
+
+
+class CallsQuestion(Question):
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    status: Status | None = None
+    upstream: Label | None = None
+    tool: Label | None = None
+    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    cursor: Cursor | None = None
+
+    def where(self) -> CallFilter:
+        return CallFilter(
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            status=self.status,
+            upstream=self.upstream,
+            tool=self.tool,
+        )
+
+
+class WaitQuestion(Question):
+    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for a change of the status.")
+
+
+class ProgressView(View):
+    progress: float
+    total: float | None
+    message: str | None
+
+    @classmethod
+    def of(cls, progress: Progress) -> Self:
+        return cls(progress=progress.progress, total=progress.total, message=progress.message)
+
+
+class CallView(View):
+    """One durable tool call."""
+
+    id: str
+    upstream: str
+    tool: str
+    client_session_id: str | None
+    correlation_id: str | None
+    status: Status
+    outcome: Outcome | None = Field(description="Why it ended, truthfully; `unknown` means that it may have run.")
+    progress: ProgressView | None
+    error: dict[str, Any] | None = Field(description="The JSON-RPC error object of a failed call.")
+    result_bytes: int | None
+    result_sha256: str | None
+    rerun_policy: RerunPolicy
+    cancel_requested: bool
+    runs: int = Field(description="How often it was dispatched to its upstream.")
+    created_at: Instant
+    updated_at: Instant
+    dispatched_at: Instant | None = Field(description="Null while the call is queued.")
+    finished_at: Instant | None
+    deadline_at: Instant
+    expires_at: Instant | None = Field(description="When the result and its resume tokens go, together.")
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        return cls(
+            id=call.id,
+            upstream=call.upstream,
+            tool=call.tool,
+            client_session_id=call.client_session_id,
+            correlation_id=call.correlation_id,
+            status=call.status,
+            outcome=call.outcome,
+            progress=ProgressView.of(call.progress) if call.progress else None,
+            error=call.error,
+            result_bytes=call.result_bytes,
+            result_sha256=call.result_sha256,
+            rerun_policy=call.rerun_policy,
+            cancel_requested=call.cancel_requested,
+            runs=call.runs,
+            created_at=call.created_at,
+            updated_at=call.updated_at,
+            dispatched_at=call.dispatched_at,
+            finished_at=call.finished_at,
+            deadline_at=call.deadline_at,
+            expires_at=call.expires_at,
+        )
+
+
+class ListenerView(View):
+    """A webhook that will be rung when the call ends."""
+
+    id: str
+    state: WebhookState
+    url: str
+
+    @classmethod
+    def of(cls, webhook: Webhook) -> Self:
+        return cls(id=webhook.id, state=webhook.state, url=webhook.url)
+
+
+class StartedCallView(View):
+    """A call that was taken on: it runs from now on, whatever becomes of you."""
+
+    call: CallView
+    resume_token: str
+    webhooks: list[ListenerView] = Field(description="Who will be rung.")
+    hint: Sometimes[str] = Field(default=None, description="What to do, when nobody will be rung.")
+    callback_secret: Sometimes[str] = Field(
+        default=None, description="The callback's generated signing secret, shown this once."
+    )
+    result: Sometimes[dict[str, Any]] = Field(
+        default=None, description="The CallToolResult, if the call ended while you waited."
+    )
+
+    @classmethod
+    def of(cls, started: Started, call: Call) -> Self:
+        return cls(
+            call=CallView.of(call),
+            resume_token=started.resume_token,
+            webhooks=[ListenerView.of(webhook) for webhook in started.webhooks],
+            hint=None if call.final or started.webhooks else HINT,
+            callback_secret=started.secret,
+        )
+
+
+class CallPageView(View):
+    calls: list[CallView]
+    next_cursor: str | None
+
+    @classmethod
+    def of(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:
+        return cls(calls=[CallView.of(call) for call in calls], next_cursor=next_cursor)

@@ -1,0 +1,103 @@
+"""Deliveries and their attempts. Bodies are not shown: they hold resume tokens, which are for the receiver."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.schemas.fields import Cursor, Id, Instant, Question, View
+from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState
+from ringback.domain.ids import CallId, WebhookId
+from ringback.domain.ports import DeliveryFilter
+
+
+class DeliveriesQuestion(Question):
+    state: DeliveryState | None = None
+    webhook_id: Id | None = None
+    call_id: Id | None = None
+    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    cursor: Cursor | None = None
+
+    def where(self) -> DeliveryFilter:
+        return DeliveryFilter(
+            state=self.state,
+            webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
+            call_id=CallId(self.call_id) if self.call_id else None,
+        )
+
+
+class DeliveryView(View):
+    """One event for one webhook."""
+
+    id: str
+    webhook_id: str
+    event_id: str = Field(description="Also the `webhook-id` header of every attempt.")
+    call_id: str
+    generation: int
+    state: DeliveryState
+    attempt_count: int
+    last_category: Category | None
+    due_at: Instant
+    give_up_at: Instant
+    created_at: Instant
+    finished_at: Instant | None
+
+    @classmethod
+    def of(cls, delivery: Delivery, **more: Any) -> Self:
+        return cls(
+            id=delivery.id,
+            webhook_id=delivery.webhook_id,
+            event_id=delivery.event_id,
+            call_id=delivery.call_id,
+            generation=delivery.generation,
+            state=delivery.state,
+            attempt_count=delivery.attempts,
+            last_category=delivery.last_category,
+            due_at=delivery.due_at,
+            give_up_at=delivery.give_up_at,
+            created_at=delivery.created_at,
+            finished_at=delivery.finished_at,
+            **more,
+        )
+
+
+class AttemptView(View):
+    """One POST."""
+
+    id: str
+    number: int
+    started_at: Instant
+    duration_ms: int
+    category: Category
+    status_code: int | None
+    excerpt: str | None = Field(description="The first bytes of what the receiver answered.")
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Self:
+        return cls(
+            id=attempt.id,
+            number=attempt.number,
+            started_at=attempt.started_at,
+            duration_ms=attempt.duration_ms,
+            category=attempt.category,
+            status_code=attempt.status_code,
+            excerpt=attempt.excerpt,
+        )
+
+
+class DeliveryWithAttemptsView(DeliveryView):
+    attempts: list[AttemptView]
+
+    @classmethod
+    def with_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
+        return cls.of(delivery, attempts=[AttemptView.of(attempt) for attempt in attempts])
+
+
+class DeliveryPageView(View):
+    deliveries: list[DeliveryView]
+    next_cursor: str | None
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
+        return cls(deliveries=[DeliveryView.of(delivery) for delivery in deliveries], next_cursor=next_cursor)

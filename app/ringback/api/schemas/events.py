@@ -1,0 +1,96 @@
+"""Events, in the one form that polls, resumes and callbacks share: an MCP EventOccurrence (mcp-events §3)."""
+
+from typing import Any, Self
+
+from pydantic import Field
+
+from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.schemas.calls import CallView
+from ringback.api.schemas.fields import Body, Cursor, Id, Instant, Label, Question, Sometimes, View, WaitSeconds
+from ringback.domain.call import Call
+from ringback.domain.cursor import encode_seq
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.ports import EventFilter
+from ringback.services.events import EventPage
+from ringback.services.resume import Resumed
+from ringback.signing.resume_token import TOKEN_LENGTH_MAX
+
+
+class EventsQuestion(Question):
+    cursor: Cursor | None = Field(default=None, description="From the last answer; without it, from the oldest event.")
+    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    name: EventName | None = None
+    call_id: Id | None = None
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
+
+    def where(self) -> EventFilter:
+        return EventFilter(
+            name=self.name,
+            call_id=CallId(self.call_id) if self.call_id else None,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+        )
+
+
+class ResumeBody(Body):
+    """A resume token, as a callback or a started call gave it."""
+
+    resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX)
+    wait_seconds: WaitSeconds = Field(default=0.0, strict=True, description="Wait so long for the call's end.")
+
+
+class EventView(View):
+    """Something that happened to a call."""
+
+    event_id: str = Field(serialization_alias="eventId")
+    name: EventName
+    timestamp: Instant
+    cursor: str = Field(description="The event's own place: poll with it to get what came after.")
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, event: Event) -> Self:
+        return cls(
+            event_id=event.id,
+            name=event.name,
+            timestamp=event.created_at,
+            cursor=encode_seq(event.seq),
+            data=dict(event.data),
+        )
+
+
+class EventPageView(View):
+    events: list[EventView]
+    cursor: str = Field(description="Poll with it to get what comes after this page.")
+    truncated: bool = Field(description="Whether events after the cursor you sent are no longer kept.")
+    has_more: bool
+
+    @classmethod
+    def of(cls, page: EventPage) -> Self:
+        return cls(
+            events=[EventView.of(event) for event in page.events],
+            cursor=page.cursor,
+            truncated=page.truncated,
+            has_more=page.has_more,
+        )
+
+
+class ResumedView(View):
+    """Where the call stands."""
+
+    call: CallView
+    events: list[EventView] = Field(description="The call's events since the token was made.")
+    resume_token: str = Field(description="A fresh token, standing after these events.")
+    result: Sometimes[dict[str, Any]] = Field(default=None, description="The CallToolResult, once there is one.")
+
+    @classmethod
+    def of(cls, resumed: Resumed) -> Self:
+        call: Call = resumed.call
+        return cls(
+            call=CallView.of(call),
+            events=[EventView.of(event) for event in resumed.events],
+            resume_token=resumed.resume_token,
+        )

@@ -1,0 +1,70 @@
+"""The kinds of values that schemas are made of."""
+
+from datetime import datetime
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SecretStr, Strict, WithJsonSchema
+
+from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.clock import iso
+from ringback.domain.cursor import CURSOR_LENGTH_MAX
+from ringback.notifier.target_guard import URL_LENGTH_MAX
+from ringback.services.waiting import WAIT_SECONDS_MAX
+
+T = TypeVar("T")
+
+ID_LENGTH_MAX: Final = 64
+"""Twice the length of ours; what is longer is no id."""
+DESCRIPTION_LENGTH_MAX: Final = 500
+SECRET_LENGTH_MAX: Final = 256
+"""More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
+EXPIRY_SECONDS_MAX: Final = 366 * 86400
+"""A webhook that is to live longer is one without an end."""
+
+
+class Body(BaseModel):
+    """A JSON object that a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Question(BaseModel):
+    """The query parameters of a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class View(BaseModel):
+    """A JSON object that a client is sent."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("Use printable characters only: no control characters, no line breaks.")
+    return text
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(_printable)]
+"""A client's own name for something, or the name of an upstream or a tool."""
+Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
+Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)]
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
+Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(_printable)]
+Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
+Flag = Annotated[bool, Strict()]
+ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]
+WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
+
+Instant = Annotated[
+    datetime,
+    PlainSerializer(iso, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+Sometimes = Annotated[T | None, Field(exclude_if=_is_none)]
+"""Absent when there is nothing to show."""

@@ -1,0 +1,75 @@
+"""Webhooks over REST: register, list, read, change, remove."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from ringback.api.auth import Asking
+from ringback.api.context import Behind
+from ringback.api.guarded_route import GuardedRoute
+from ringback.api.paging import page_of, position
+from ringback.api.problems import GUARDED, WITH_BODY, documented
+from ringback.api.schemas import examples
+from ringback.api.schemas.webhooks import (
+    ChangeWebhookBody,
+    RegisteredWebhookView,
+    RegisterWebhookBody,
+    WebhookPageView,
+    WebhooksQuestion,
+    WebhookView,
+)
+from ringback.domain import errors
+from ringback.domain.cursor import List
+
+router = APIRouter(
+    prefix="/v1/webhooks",
+    tags=["webhooks"],
+    route_class=GuardedRoute,
+)
+
+WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[examples.WEBHOOK_ID])]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(*GUARDED, *WITH_BODY, errors.InvalidCallbackUrl, errors.InvalidCursor, errors.ShuttingDown),
+)
+async def register_webhook(
+    body: RegisterWebhookBody, behind: Behind, caller: Asking, response: Response
+) -> RegisteredWebhookView:
+    """Register a callback URL. From this answer on, every event that it hears is delivered to it."""
+    registered = await behind.webhooks.register(caller, body.registration())
+    response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
+    return RegisteredWebhookView.registered(registered)
+
+
+@router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
+async def list_webhooks(
+    question: Annotated[WebhooksQuestion, Query()], behind: Behind, caller: Asking
+) -> WebhookPageView:
+    """List your webhooks, newest first."""
+    before = position(List.WEBHOOKS, question.cursor)
+    found = await behind.webhooks.page(caller, before=before, limit=question.limit + 1)
+    page = page_of(List.WEBHOOKS, found, limit=question.limit)
+    return WebhookPageView.of(page.things, page.next_cursor)
+
+
+@router.get("/{webhook_id}", responses=documented(*GUARDED, errors.NotFound))
+async def read_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> WebhookView:
+    """Read a webhook."""
+    return WebhookView.of(await behind.webhooks.get(caller, webhook_id))
+
+
+@router.patch("/{webhook_id}", responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.InvalidCallbackUrl))
+async def change_webhook(
+    webhook_id: WebhookIdPath, body: ChangeWebhookBody, behind: Behind, caller: Asking
+) -> WebhookView:
+    """Change a webhook, or switch it off and on. What is left out stays."""
+    return WebhookView.of(await behind.webhooks.change(caller, webhook_id, body.change()))
+
+
+@router.delete("/{webhook_id}", status_code=204, responses=documented(*GUARDED, errors.NotFound))
+async def remove_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> None:
+    """Remove a webhook. What was not delivered to it by now never will be."""
+    await behind.webhooks.remove(caller, webhook_id)

@@ -1,0 +1,259 @@
+"""The composition root: makes every part and hands each what it needs. Nothing else knows how the parts are made.
+
+settings ──▶ key ring ──▶ store ──▶ recorder ──▶ services ──▶ api
+                            │          │
+                        upstreams ──▶ runner ─┐
+                         sender ──▶ dispatcher ├──▶ supervisor
+                                     janitor ─┘
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+from fastapi import FastAPI
+
+from ringback.api.app import ApiConfig, Services, create_app
+from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.ids import Ids
+from ringback.domain.ports import Store
+from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.keyring import load_key_ring, token_keys
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.body import Bodies
+from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.record import Recorder
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.notifier.sender import Sender
+from ringback.notifier.target_guard import TargetGuard, TargetPolicy
+from ringback.runner.runner import Runner, RunnerConfig
+from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.services.calls import Calls
+from ringback.services.deliveries import Deliveries
+from ringback.services.events import Events
+from ringback.services.insights import Insights
+from ringback.services.keys import Keys
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.resume import Resume
+from ringback.services.webhooks import Webhooks
+from ringback.settings import Settings, SettingsError
+from ringback.signing.resume_token import ResumeTokens
+from ringback.signing.sealing import AesGcmSealer, KeyRing
+from ringback.storage.open import open_store
+from ringback.supervisor import Supervisor
+
+AUDIENCE: Final = "ringback"
+"""Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
+
+
+def _same(store: Store) -> Store:
+    return store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a whole service takes from outside, so that a test, a simulation or an embedder can bring its own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    chance: Callable[[], float] = random.SystemRandom().random
+    """Uniform in [0, 1), for jitter."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+    egress: httpx.AsyncBaseTransport | None = None
+    """Callbacks go out through it instead of our own guarded sender."""
+    store: Callable[[Store], Store] = _same
+    """Put around the store, to watch it or to fail at a chosen moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A service that is ready to run: the HTTP application, and the work behind it."""
+
+    api: FastAPI
+    services: Services
+    store: Store
+    supervisor: Supervisor
+    lifecycle: Lifecycle
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set: then nothing new is taken, what runs is drained, and what is left is written down."""
+
+        async def close_when_stopped() -> None:
+            await stop.wait()
+            self.lifecycle.stop()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(close_when_stopped())
+            await self.supervisor.run(stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What services and workers share."""
+
+    world: World
+    store: Store
+    upstreams: Upstreams
+    ids: Ids
+    tokens: CallTokens
+    recorder: Recorder
+    guard: TargetGuard
+    sender: Sender
+
+
+@asynccontextmanager
+async def application(
+    settings: Settings, upstream_configs: Sequence[UpstreamConfig], *, world: World | None = None
+) -> AsyncGenerator[Application]:
+    """A whole service over its own store; everything it opened is closed at the end.
+
+    Raises storage's error when another process serves the same SQLite file.
+    """
+    retention = _retention(settings)
+    async with _open_parts(settings, upstream_configs, world or World(), retention) as parts:
+        janitor = Janitor(
+            store=parts.store,
+            recorder=parts.recorder,
+            sleep=parts.world.clock.sleep,
+            config=JanitorConfig(retention=retention),
+        )
+        await janitor.recover()
+        workers = [_runner(parts, settings), _dispatcher(parts, settings), janitor]
+        supervisor = Supervisor(workers, clock=parts.world.clock)
+        services = _services(parts)
+        yield Application(
+            api=create_app(services, config=_api_config(settings, supervisor)),
+            services=services,
+            store=parts.store,
+            supervisor=supervisor,
+            lifecycle=services.lifecycle,
+        )
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncGenerator[Keys]:
+    """The API keys of a service's database, also while the service runs."""
+    world = World()
+    sealer = _sealer(load_key_ring(settings, random_bytes=world.random_bytes), world)
+    async with open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=False) as store:
+        yield Keys(store=store, ids=Ids(world.clock, random_bytes=world.random_bytes))
+
+
+@asynccontextmanager
+async def _open_parts(
+    settings: Settings, upstream_configs: Sequence[UpstreamConfig], world: World, retention: Retention
+) -> AsyncGenerator[_Parts]:
+    ring = load_key_ring(settings, random_bytes=world.random_bytes)
+    sealer = _sealer(ring, world)
+    ids = Ids(world.clock, random_bytes=world.random_bytes)
+    tokens = CallTokens(
+        ResumeTokens(token_keys(ring), audience=AUDIENCE), result_retention_seconds=retention.result_seconds
+    )
+    bodies = Bodies(tokens=tokens, public_url=settings.base_url)
+    guard = TargetGuard(_target_policy(settings))
+    sender = HttpxSender(world.egress, clock=world.clock) if world.egress else AiohttpSender(guard, clock=world.clock)
+    upstreams = Upstreams(
+        upstream_configs,
+        clock=world.clock,
+        chance=world.chance,
+        connect_patience_seconds=settings.connect_patience_seconds,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(sender.aclose)
+        store = await stack.enter_async_context(
+            open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
+        )
+        yield _Parts(
+            world=world,
+            store=world.store(store),
+            upstreams=await stack.enter_async_context(upstreams),
+            ids=ids,
+            tokens=tokens,
+            recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
+            guard=guard,
+            sender=sender,
+        )
+
+
+def _sealer(ring: KeyRing, world: World) -> AesGcmSealer:
+    return AesGcmSealer(ring.keys, current=ring.current, random=world.random_bytes)
+
+
+def _runner(parts: _Parts, settings: Settings) -> Runner:
+    return Runner(
+        store=parts.store,
+        clock=parts.world.clock,
+        ids=parts.ids,
+        recorder=parts.recorder,
+        sessions=parts.upstreams,
+        config=RunnerConfig(owner=parts.ids.lease(), drain_seconds=settings.drain_seconds),
+    )
+
+
+def _dispatcher(parts: _Parts, settings: Settings) -> Dispatcher:
+    return Dispatcher(
+        store=parts.store,
+        clock=parts.world.clock,
+        ids=parts.ids,
+        sender=parts.sender,
+        policy=_target_policy(settings),
+        chance=parts.world.chance,
+    )
+
+
+def _services(parts: _Parts) -> Services:
+    store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
+    webhooks = Webhooks(
+        store=store, clock=clock, ids=parts.ids, recorder=parts.recorder, guard=parts.guard, lifecycle=lifecycle
+    )
+    calls = Calls(
+        store=store,
+        clock=clock,
+        ids=parts.ids,
+        catalog=parts.upstreams.catalog,
+        recorder=parts.recorder,
+        tokens=parts.tokens,
+        webhooks=webhooks,
+        lifecycle=lifecycle,
+    )
+    return Services(
+        calls=calls,
+        webhooks=webhooks,
+        events=Events(store=store, clock=clock, lifecycle=lifecycle),
+        deliveries=Deliveries(store=store),
+        resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
+        keys=Keys(store=store, ids=parts.ids),
+        insights=Insights(store=store, catalog=parts.upstreams.catalog, lifecycle=lifecycle),
+        lifecycle=lifecycle,
+    )
+
+
+def _retention(settings: Settings) -> Retention:
+    try:
+        return Retention(
+            result_seconds=settings.result_retention_seconds,
+            event_seconds=settings.event_retention_seconds,
+            tombstone_seconds=settings.tombstone_retention_seconds,
+        )
+    except ValueError as problem:
+        raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None
+
+
+def _target_policy(settings: Settings) -> TargetPolicy:
+    return TargetPolicy(private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http)
+
+
+def _api_config(settings: Settings, supervisor: Supervisor) -> ApiConfig:
+    return ApiConfig(
+        auth=settings.auth,
+        public_url=settings.base_url,
+        allowed_origins=settings.allowed_origins,
+        allowed_hosts=settings.allowed_hosts,
+        request_bytes_max=settings.request_bytes_max,
+        failing_workers=supervisor.failing,
+    )

@@ -1,0 +1,70 @@
+"""`--arg name=value` as a tool's arguments.
+
+A value is JSON when it is valid JSON, else a string: `--arg count=3` is a number, `--arg path=.` a string. Where the tool's
+inputSchema says that it wants a string, it gets one: `--arg message=3` is then "3".
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+import typer
+
+
+def parse_arguments(
+    pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The arguments; what `pairs` say goes over what `json_arguments` says."""
+    arguments = {} if json_arguments is None else _object(json_arguments)
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter("write it as NAME=VALUE", param_hint="--arg")
+        arguments[name] = text if _wants_string(input_schema or {}, name) else _json_or_text(text)
+    return arguments
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = _loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("it must be a JSON object", param_hint="--json-args")
+    return cast("dict[str, Any]", value)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return _loads(text)
+    except ValueError:
+        return text
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    """Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(name)
+
+
+def _wants_string(input_schema: Mapping[str, Any], name: str) -> bool:
+    properties = input_schema.get("properties")
+    types = _types(cast("dict[str, Any]", properties).get(name)) if isinstance(properties, dict) else frozenset[str]()
+    return "string" in types and types <= {"string", "null"}
+
+
+def _types(schema: Any) -> frozenset[str]:
+    """The JSON types that a property's schema names, itself or in its alternatives."""
+    if not isinstance(schema, dict):
+        return frozenset()
+    members = cast("dict[str, Any]", schema)
+    named = members.get("type", [])
+    types = frozenset([named] if isinstance(named, str) else cast("list[str]", named))
+    alternatives = [*members.get("anyOf", []), *members.get("oneOf", [])]
+    return types.union(*(_types(alternative) for alternative in alternatives))

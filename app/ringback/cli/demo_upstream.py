@@ -1,0 +1,58 @@
+"""The upstream behind `serve --dev`: an MCP server on stdio with one tool that really works for some seconds.
+
+Run by Ringback as `python -m ringback.cli.demo_upstream`; it is an ordinary MCP server and knows nothing of Ringback.
+"""
+
+from itertools import pairwise
+from math import isqrt
+from typing import Annotated, Final
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from pydantic import Field
+
+BELOW_DEFAULT: Final = 4_000_000
+"""About five seconds of work on one core of 2024; slow enough to watch, short enough to wait for."""
+BELOW_MAX: Final = 100_000_000
+SEGMENTS: Final = 50
+
+server = MCPServer("ringback-demo")
+
+
+@server.tool()
+async def count_primes(
+    context: Context,
+    below: Annotated[int, Field(ge=0, le=BELOW_MAX, description="Count the primes below this number.")] = BELOW_DEFAULT,
+) -> int:
+    """Count prime numbers the slow way, by trial division, and tell the progress."""
+    divisors = [number for number in range(2, isqrt(below) + 1) if is_prime(number)]
+    edges = [below * step // SEGMENTS for step in range(SEGMENTS + 1)]
+    found = 0
+    for done, (start, end) in enumerate(pairwise(edges), start=1):
+        found += await anyio.to_thread.run_sync(count_between, start, end, divisors)
+        await context.report_progress(done, SEGMENTS, f"{found} primes below {end}")
+    return found
+
+
+def count_between(start: int, end: int, divisors: list[int]) -> int:
+    """How many primes there are from `start` to before `end`; `divisors` are the primes up to the root of `end`."""
+    return sum(1 for number in range(max(start, 2), end) if _has_none(number, divisors))
+
+
+def is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, isqrt(number) + 1))
+
+
+def _has_none(number: int, divisors: list[int]) -> bool:
+    root = isqrt(number)
+    for divisor in divisors:
+        if divisor > root:
+            return True
+        if number % divisor == 0:
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    server.run("stdio")

@@ -1,0 +1,112 @@
+"""`ringback keys`: API keys, straight in the database of a service, whether it runs or not."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.table import Table
+
+from ringback.bootstrap import open_keys
+from ringback.cli.output import out, reported, show, show_json, tell
+from ringback.domain.clock import iso
+from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
+from ringback.services.keys import Keys
+from ringback.settings import load_settings
+from ringback.signing import sealing
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="API keys: who may use the service.")
+
+Database = Annotated[
+    str | None,
+    typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+@reported()
+def create(
+    principal: Annotated[str, typer.Argument(help="Whose key it is. Keys of one principal see the same calls.")],
+    name: Annotated[str, typer.Option("--name", help="What the key is for, so that you can tell keys apart.")] = "",
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option("--scope", help="What it may do. May be repeated. Default: calls, webhooks and read."),
+    ] = None,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option("--upstream", help="An upstream that it may use. May be repeated. Default: all."),
+    ] = None,
+    as_json: AsJson = False,
+    database: Database = None,
+) -> None:
+    """Create a key and print it, this once."""
+    scopes = frozenset(scope) if scope else DEFAULT_SCOPES
+    upstreams = frozenset(upstream) if upstream else None
+    key, text = _with_keys(database, lambda keys: keys.create(principal, name=name, scopes=scopes, upstreams=upstreams))
+    if as_json:
+        show_json({**_document(key), "key": text})
+        return
+    show(text)
+    tell(f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe.")
+
+
+@app.command("list")
+@reported()
+def list_keys(as_json: AsJson = False, database: Database = None) -> None:
+    """List all keys, by what they begin with."""
+    keys = _with_keys(database, lambda keys: keys.all())
+    if as_json:
+        show_json([_document(key) for key in keys])
+        return
+    table = Table("id", "principal", "name", "begins with", "scopes", "upstreams", "created", "revoked")
+    for key in keys:
+        table.add_row(*(_cell(value) for value in _document(key).values()))
+    out().print(table)
+
+
+@app.command()
+@reported()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    database: Database = None,
+) -> None:
+    """Revoke a key: from its next request on, it is unknown."""
+    _with_keys(database, lambda keys: keys.revoke(key_id))
+    tell(f"{key_id} is revoked.")
+
+
+@app.command()
+def ring() -> None:
+    """Make a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
+    show(sealing.new_key(os.urandom(sealing.KEY_BYTES)))
+
+
+def _with_keys(database: str | None, work: Callable[[Keys], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_keys(load_settings(database_url=database)) as keys:
+            return await work(keys)
+
+    return asyncio.run(run())
+
+
+def _document(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "principal": key.principal,
+        "name": key.name,
+        "prefix": key.prefix,
+        "scopes": sorted(key.scopes),
+        "upstreams": None if key.upstreams is None else sorted(key.upstreams),
+        "created_at": iso(key.created_at),
+        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+    }
+
+
+def _cell(value: str | list[str] | None) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else ", ".join(value)

@@ -1,0 +1,81 @@
+"""`ringback serve`: run the service."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ringback import server
+from ringback.cli.output import reported, tell
+from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
+from ringback.settings import Settings, load_settings
+
+LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
+
+
+@reported()
+def serve(
+    dev: Annotated[
+        bool,
+        typer.Option(
+            "--dev",
+            help="For this machine only: no API keys, callbacks to loopback over http, and a slow demo upstream when none "
+            "is named. Everything else is as in production.",
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
+    ] = None,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="Where everything is kept."),
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", envvar="RINGBACK_HOST", help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option("--port", envvar="RINGBACK_PORT", help="Port to listen on.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", envvar="RINGBACK_LOG_LEVEL", help="debug, info, warning or error.")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", envvar="RINGBACK_LOG_FORMAT", help="text or json.")
+    ] = None,
+) -> None:
+    """Run the service. Every setting is a RINGBACK_* variable; options go over them."""
+    said = {
+        "config": config,
+        "database_url": database,
+        "host": host,
+        "port": port,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    settings = _for_development(said) if dev else load_settings(**said)
+    upstreams = configured_upstreams(settings, upstream or [], dev=dev)
+    server.serve(settings, upstreams)
+
+
+def _for_development(said: dict[str, Any]) -> Settings:
+    """The same settings, without keys and with callbacks to this machine."""
+    ranges = load_settings(**said).callback_private_cidrs
+    return load_settings(**said, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK))
+
+
+def configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:
+    """The upstreams of the configuration file and of the command line; for development, the demo if there are none."""
+    upstreams = [parse_upstream_option(option) for option in options]
+    if settings.config is not None:
+        upstreams += load_upstreams(settings.config, os.environ)
+    if dev and not upstreams:
+        tell("No upstream is named, so there is a demo. Try it: ringback call demo count_primes --wait")
+        upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
+    return upstreams

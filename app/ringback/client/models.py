@@ -1,0 +1,235 @@
+"""What the REST API answers, as frozen values.
+
+Tolerant on purpose: members that this version does not know are ignored, statuses and states stay strings, and what an older
+or newer service may leave out has a default. So a client goes on working when the service learns something new.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
+"""MCP's final statuses: nothing follows them."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class Progress(Model):
+    """The last progress that the upstream told."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Call(Model):
+    """One durable tool call."""
+
+    id: str
+    upstream: str
+    tool: str
+    status: str
+    """working | input_required | completed | failed | cancelled"""
+    outcome: str | None = None
+    """Why it ended: result | tool_error | upstream_error | rejected | timed_out | unknown | cancelled"""
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    progress: Progress | None = None
+    error: Mapping[str, Any] | None = Field(default=None, repr=False)
+    """The JSON-RPC error object of a failed call."""
+    result_bytes: int | None = None
+    result_sha256: str | None = None
+    cancel_requested: bool = False
+    runs: int = 0
+    """How often it was dispatched to its upstream."""
+    dispatched_at: datetime | None = None
+    """None while the call is queued."""
+    created_at: datetime
+    updated_at: datetime | None = None
+    finished_at: datetime | None = None
+    deadline_at: datetime | None = None
+    expires_at: datetime | None = None
+    """When the result and its resume tokens go, together."""
+
+    @property
+    def final(self) -> bool:
+        return self.status in FINAL_STATUSES
+
+
+class Listener(Model):
+    """A webhook that will be rung when the call ends."""
+
+    id: str
+    state: str
+    url: str
+
+
+class Started(Model):
+    """The answer to starting a call."""
+
+    call: Call
+    resume_token: str = Field(repr=False)
+    webhooks: tuple[Listener, ...] = ()
+    callback_secret: str | None = Field(default=None, repr=False)
+    """The inline callback's signing secret if the service made it; shown this once."""
+    hint: str | None = None
+    result: Mapping[str, Any] | None = Field(default=None, repr=False)
+    """The CallToolResult, when the call ended within the wait."""
+
+
+class Webhook(Model):
+    """A registration of a callback URL."""
+
+    id: str
+    url: str
+    state: str
+    """active | pending_verification | suspended | disabled"""
+    events: tuple[str, ...] = ()
+    upstream: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    match_correlation: bool = False
+    retries: str | None = None
+    include_result: bool = False
+    description: str | None = None
+    origin: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    expires_at: datetime | None = None
+    last_delivery_at: datetime | None = None
+    last_error: str | None = None
+    """How the last attempt failed, until one succeeds."""
+    failing_since: datetime | None = None
+
+
+class RegisteredWebhook(Webhook):
+    """A webhook just made, with what is shown this once."""
+
+    hears: str = ""
+    """One sentence that says what will ring."""
+    secret: str | None = Field(default=None, repr=False)
+    """The signing secret if the service made it; None when the registration brought its own."""
+
+
+class Event(Model):
+    """Something that happened to a call."""
+
+    event_id: str = Field(alias="eventId")
+    name: str
+    timestamp: datetime
+    cursor: str | None = None
+    """Read on from here: everything up to this event has been seen."""
+    data: Mapping[str, Any] = Field(repr=False)
+
+
+class EventPage(Model):
+    events: tuple[Event, ...]
+    cursor: str
+    """Poll with it to get what comes after this page."""
+    truncated: bool = False
+    """Whether events after the cursor asked with have been removed by retention."""
+    has_more: bool = False
+
+
+class Resumed(Model):
+    """Where a call stands, for whoever held its resume token."""
+
+    call: Call
+    result: Mapping[str, Any] | None = Field(default=None, repr=False)
+    """The CallToolResult, once there is one."""
+    events: tuple[Event, ...] = ()
+    """This call's events since the token was made."""
+    resume_token: str = Field(repr=False)
+    """A fresh token, standing after these events."""
+
+
+class Attempt(Model):
+    """One POST of a delivery."""
+
+    id: str
+    number: int
+    started_at: datetime
+    duration_ms: int
+    category: str
+    status_code: int | None = None
+    excerpt: str | None = Field(default=None, repr=False)
+
+
+class Delivery(Model):
+    """One event for one webhook."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    """Also the `webhook-id` of every attempt."""
+    call_id: str
+    state: str
+    """held | pending | leased | delivered | dead | cancelled"""
+    generation: int = 1
+    """Raised by a replay: the same body once more."""
+    attempt_count: int = 0
+    last_category: str | None = None
+    due_at: datetime | None = None
+    give_up_at: datetime | None = None
+    created_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class DeliveryDetail(Delivery):
+    """A delivery with everything that was tried."""
+
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Upstream(Model):
+    """An MCP server behind the service, and how it is doing."""
+
+    name: str
+    transport: str
+    state: str
+    """idle | connecting | ready | failing"""
+    protocol_version: str | None = None
+    last_error: str | None = None
+    calls_in_flight: int = 0
+    max_concurrent: int = 0
+
+
+class Tool(Model):
+    """A tool as its upstream lists it."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: Mapping[str, Any] = Field(default_factory=dict[str, Any], alias="inputSchema", repr=False)
+    output_schema: Mapping[str, Any] | None = Field(default=None, alias="outputSchema", repr=False)
+
+
+class Page(Model):
+    next_cursor: str | None = None
+    """Where the next page begins; None after the last."""
+
+
+class CallPage(Page):
+    calls: tuple[Call, ...]
+
+
+class WebhookPage(Page):
+    webhooks: tuple[Webhook, ...]
+
+
+class DeliveryPage(Page):
+    deliveries: tuple[Delivery, ...]
+
+
+class UpstreamList(Model):
+    upstreams: tuple[Upstream, ...]
+
+
+class ToolList(Model):
+    tools: tuple[Tool, ...]

@@ -1,0 +1,193 @@
+"""Requests and answers: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
+
+A request that may be repeated is tried up to three times when nobody answers, or when the answer is 503. What may be repeated
+is for the caller to say: reading is, and so is a start that carries an idempotency key.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import anyio
+import httpx
+from pydantic import BaseModel, RootModel, ValidationError
+
+from ringback import __version__
+from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, problem_of
+
+M = TypeVar("M", bound=BaseModel)
+
+PAUSES_SECONDS: Final = (0.5, 2.0)
+"""Before the second and the third try: long enough for a restart, short enough for a person who waits."""
+CONNECT_SECONDS: Final = 5.0
+"""A host that has not accepted by then is down or behind a firewall that says nothing."""
+UNAVAILABLE: Final = 503
+RETRY_AFTER_DIGITS_MAX: Final = 9
+"""Some thirty years, in seconds: more digits are nobody's wait."""
+
+
+class Clock(Protocol):
+    """Time as the client needs it; handed in by tests."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+
+class _Object(RootModel[dict[str, Any]]):
+    """Any JSON object."""
+
+
+class Wire:
+    """One service, as seen over HTTP. The httpx client is used, not closed."""
+
+    def __init__(
+        self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: Clock
+    ) -> None:
+        self._base_url = _checked_url(base_url)
+        self._headers = _headers(api_key)
+        self._http = http
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float | None = None,
+        repeatable: bool | None = None,
+    ) -> httpx.Response:
+        """The answer, if it is a success; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
+
+        `wait_seconds` is how long the service was asked to wait, which the read timeout then allows for.
+        """
+        request = self._http.build_request(
+            method,
+            self._base_url + path,
+            params=params,
+            json=body,
+            headers={**self._headers, **(headers or {})},
+            timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_SECONDS),
+        )
+        may_repeat = method == "GET" if repeatable is None else repeatable
+        response = await self._try(request, PAUSES_SECONDS if may_repeat else ())
+        if not response.is_success:
+            raise _error(response)
+        return response
+
+    async def fetch(self, model: type[M], method: str, path: str, **options: Any) -> M:
+        """The answer as a value of this model."""
+        return parse(model, await self.send(method, path, **options))
+
+    async def _try(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+        for pause in pauses:
+            try:
+                response = await self._http.send(request)
+            except httpx.RequestError:
+                response = None
+            if response is not None and response.status_code != UNAVAILABLE:
+                return response
+            await self._clock.sleep(pause)
+        try:
+            return await self._http.send(request)
+        except httpx.RequestError as error:
+            raise _connection_failed(request.url, error) from error
+
+
+def parse(model: type[M], response: httpx.Response) -> M:
+    """The body as a value of this model; raises `UnexpectedAnswer`."""
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
+        raise UnexpectedAnswer(
+            f"{_origin(response.url)} answered something that is not understood here (at {where}). "
+            f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
+        ) from None
+
+
+def object_of(response: httpx.Response) -> Mapping[str, Any]:
+    """The body as a JSON object, kept as it is; raises `UnexpectedAnswer`."""
+    return parse(_Object, response).root
+
+
+def header_value(text: str, *, what: str) -> str:
+    """The text, fit for a header; raises ValueError for what a header cannot carry."""
+    if not text or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError(f"{what} must be printable ASCII characters, without space around them.")
+    return text
+
+
+def _checked_url(base_url: str) -> str:
+    example = "It looks like this: http://127.0.0.1:8090"
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        raise ValueError(f"The base URL is no URL. {example}") from None
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query or url.fragment:
+        raise ValueError(f"The base URL must be http or https, with nothing but host, port and path. {example}")
+    return base_url.rstrip("/")
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    headers = {"accept": "application/json", "user-agent": f"ringback-client/{__version__}"}
+    if api_key is None:
+        return headers
+    return {**headers, "authorization": f"Bearer {header_value(api_key, what='The API key')}"}
+
+
+def _error(response: httpx.Response) -> Exception:
+    document = _problem_document(response)
+    if document is None:
+        return UnexpectedAnswer(
+            f"{_origin(response.url)} answered {response.status_code} in words that are not Ringback's. "
+            "Is this the URL of a Ringback, and is it reached without a proxy in between that refuses?"
+        )
+    return problem_of(response.status_code, document, retry_after_seconds=_retry_after(response))
+
+
+def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        document: Any = response.json()
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    value = response.headers.get("retry-after", "")
+    if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX:
+        return float(value)
+    return None
+
+
+def _connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
+    origin = _origin(url)
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return ConnectionFailed(f"Nobody answers at {origin}. Is Ringback running there? Start it: ringback serve")
+        case httpx.TimeoutException():
+            return ConnectionFailed(f"{origin} took the request and did not answer in time. Look it up, or try again.")
+        case _:
+            return ConnectionFailed(f"The connection to {origin} broke before its answer. Look it up, or try again.")
+
+
+def _origin(url: httpx.URL) -> str:
+    """Scheme, host and port: no path, and no password that somebody put into the URL."""
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"

@@ -1,0 +1,154 @@
+"""The janitor: puts right what the dead have left, and removes what is past its day. Bounded batches, one transaction each."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed
+from ringback.domain.clock import seconds
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction
+from ringback.notifier.record import Recorder
+from ringback.waits import first_of
+
+log = logging.getLogger(__name__)
+
+LAPSE_GRACE_SECONDS: Final = 15.0
+"""How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long what is kept, in seconds after its end. Each must outlive the one before: checked when it is made."""
+
+    result_seconds: float = 7 * 24 * 3600.0
+    event_seconds: float = 14 * 24 * 3600.0
+    tombstone_seconds: float = 30 * 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
+            raise ValueError(
+                "Retention must be in order: results at most as long as events, events at most as long as tombstones."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JanitorConfig:
+    retention: Retention = field(default_factory=Retention)
+    every_seconds: float = 5.0
+    batch: int = 500
+
+
+class Janitor:
+    name = "janitor"
+
+    def __init__(
+        self, *, store: Store, recorder: Recorder, sleep: Callable[[float], Awaitable[None]], config: JanitorConfig
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._sleep = sleep
+        self._config = config
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                busy = await self.run_once()
+            except StoreUnavailable:
+                log.warning("janitor.store_unavailable")
+                busy = False
+            if not busy:
+                await first_of(stop.wait(), self._sleep(self._config.every_seconds))
+
+    async def run_once(self) -> bool:
+        """One round of every chore; whether any of them filled its batch and should be run again at once."""
+        chores = (
+            self._end_the_lost,
+            self._end_the_overdue,
+            self._release_deliveries,
+            self._bury_expired_calls,
+            self._remove_old,
+        )
+        return any([await self._store.write(chore) >= self._config.batch for chore in chores])
+
+    async def recover(self) -> None:
+        """At the start of a store that proves to be ours alone: no lease in it can be anybody's. Void them and mend."""
+
+        async def void(tx: Transaction) -> tuple[int, int]:
+            return await tx.call_queue.release_all(), await tx.delivery_queue.release_all()
+
+        calls, deliveries = await self._store.write(void)
+        log.info("leases.voided", extra={"calls": calls, "deliveries": deliveries})
+        while await self.run_once():
+            pass
+
+    async def _end_the_lost(self, tx: Transaction) -> int:
+        """Calls whose runner has died: queued again if they never left; else the truth, which is that nobody knows."""
+        lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=self._config.batch)
+        for call in lapsed:
+            ending = _ending_of_the_lost(call)
+            if ending is None:
+                queued = replace(call, lease_owner=None, lease_token=None, lease_until=None)
+                await tx.calls.update(queued, expected=call.status, lease_token=None)
+                tx.ring(QUEUED)
+            else:
+                await self._finish(tx, call, ending)
+        return len(lapsed)
+
+    async def _end_the_overdue(self, tx: Transaction) -> int:
+        """Calls that waited in the queue until their deadline had passed."""
+        overdue = await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch)
+        for call in overdue:
+            await self._finish(
+                tx, call, failed(Outcome.REJECTED, "The call's deadline passed before the upstream could take it.")
+            )
+        return len(overdue)
+
+    async def _finish(self, tx: Transaction, call: Call, ending: Ending) -> None:
+        if await self._recorder.finish(tx, call, ending, lease_token=None):
+            log.info("call.finished", extra={"call_id": call.id, "outcome": str(ending.outcome)})
+
+    async def _release_deliveries(self, tx: Transaction) -> int:
+        """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
+        released = await tx.delivery_queue.release(lease_token=None, now=tx.now())
+        if released:
+            tx.ring(DUE)
+        return 0  # it releases all of them at once, so there is never a rest
+
+    async def _bury_expired_calls(self, tx: Transaction) -> int:
+        expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
+        for call in expired:
+            await tx.call_queue.bury(
+                Tombstone(
+                    call_id=call.id,
+                    principal=call.principal,
+                    idempotency_key=call.idempotency_key,
+                    request_hash=call.request_hash,
+                    expired_at=tx.now(),
+                )
+            )
+        return len(expired)
+
+    async def _remove_old(self, tx: Transaction) -> int:
+        """Events and ended deliveries past their day, tombstones past theirs, webhooks past their own; the largest batch."""
+        retention, limit = self._config.retention, self._config.batch
+        old = tx.now() - seconds(retention.event_seconds)
+        return max(
+            await tx.deliveries.remove(older_than=old, limit=limit),
+            await tx.events.remove(older_than=old, limit=limit),
+            await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
+            await tx.call_queue.forget_tombstones(
+                older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit
+            ),
+        )
+
+
+def _ending_of_the_lost(call: Call) -> Ending | None:
+    if call.dispatched_at is not None:
+        return failed(
+            Outcome.UNKNOWN,
+            "The process that ran this call died. The tool may have done its work; it was not run again.",
+        )
+    return CANCELLED if call.cancel_requested else None

@@ -1,0 +1,7 @@
+"""The command `ringback`."""
+
+from ringback.cli.app import app
+
+
+def main() -> None:
+    app()

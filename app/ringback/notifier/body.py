@@ -1,0 +1,57 @@
+"""The body of a callback: one form for every webhook, an MCP EventOccurrence (mcp-events §3).
+
+It is thin: ids, digests and a resume token. No text that an upstream controls is in it unless the owner asked for the result.
+There is no top-level `type`, because that is what marks control envelopes.
+"""
+
+from typing import Any, Final
+
+import orjson
+
+from ringback.domain import cursor
+from ringback.domain.call import Call
+from ringback.domain.clock import iso
+from ringback.domain.event import Event
+from ringback.domain.webhook import Webhook
+from ringback.notifier.resume_tokens import CallTokens
+
+BODY_BYTES_MAX: Final = 262_144
+"""The largest body that may be sent (mcp-events §8). A result that does not fit is left out whole, never cut."""
+
+
+class Bodies:
+    def __init__(self, *, tokens: CallTokens, public_url: str) -> None:
+        self._tokens = tokens
+        self._public_url = public_url.rstrip("/")
+
+    def make(
+        self, event: Event, webhook: Webhook, *, call: Call | None, safe_seq: int, result: bytes | None = None
+    ) -> bytes:
+        """The bytes that every attempt sends.
+
+        `call` is None when the call has already expired: then there is nothing left to resume. `safe_seq` is the place
+        at or before which everything of this webhook was delivered or abandoned. `result` is inlined if it fits.
+        """
+        data = dict(event.data)
+        if webhook.correlation_id is not None:
+            data["webhook_correlation_id"] = webhook.correlation_id
+        if call is not None:
+            data["resume_token"] = self._tokens.issue(call, after_seq=event.seq)
+            data["resume_url"] = f"{self._public_url}/v1/resume"
+        thin = _serialise(event, data, safe_seq)
+        if result is None or len(thin) + len(result) > BODY_BYTES_MAX:
+            return thin
+        whole = _serialise(event, {**data, "result": orjson.Fragment(result)}, safe_seq)
+        return whole if len(whole) <= BODY_BYTES_MAX else thin
+
+
+def _serialise(event: Event, data: dict[str, Any], safe_seq: int) -> bytes:
+    return orjson.dumps(
+        {
+            "eventId": event.id,
+            "name": str(event.name),
+            "timestamp": iso(event.created_at),
+            "cursor": cursor.encode_seq(safe_seq),
+            "data": data,
+        }
+    )

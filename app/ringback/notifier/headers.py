@@ -1,0 +1,20 @@
+"""The headers of a callback (Standard Webhooks, and the subscription id of mcp-events §8)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from ringback.signing import standard_webhooks
+
+
+def callback_headers(
+    *, webhook_id: str, message_id: str, body: bytes, secrets: Sequence[str], now: datetime
+) -> dict[str, str]:
+    """Headers for one attempt: the same id as ever, this attempt's timestamp, a signature for each living secret."""
+    timestamp = int(now.timestamp())
+    return {
+        "content-type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": standard_webhooks.sign(secrets, message_id=message_id, timestamp=timestamp, body=body),
+        "x-mcp-subscription-id": webhook_id,
+    }

@@ -1,0 +1,77 @@
+"""The sender over a given httpx transport: respx and MockTransport in tests, an ASGI receiver, an egress of the user's own.
+
+The transport owns its way out, so addresses are not judged here; the URL still went through `parse_target`. Limits,
+headers and categories are those of the production sender.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from ringback.domain.clock import Clock
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.sender import (
+    ATTEMPT_SECONDS,
+    CONNECT_SECONDS,
+    answered,
+    failed,
+    outgoing_headers,
+    read_head,
+)
+from ringback.notifier.target_guard import Target
+
+_BROKEN: Final = (httpx.HTTPError, OSError)
+
+
+class HttpxSender:
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, clock: Clock) -> None:
+        self._transport = transport
+        self._clock = clock
+
+    async def post(
+        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+    ) -> Answer:
+        request = _request(target, outgoing_headers(headers), body)
+        until = asyncio.get_running_loop().time() + deadline_seconds
+        try:
+            async with asyncio.timeout_at(until):
+                response = await self._transport.handle_async_request(request)
+        except httpx.TimeoutException:
+            return Answer(category=Category.TIMEOUT)
+        except _BROKEN as error:
+            return failed(error)
+        return await self._read(response, until)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def _read(self, response: httpx.Response, until: float) -> Answer:
+        try:
+            head = await read_head(_wire(response), until=until, broken=_BROKEN)
+        finally:
+            await response.aclose()
+        retry_after = response.headers.get("retry-after")
+        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.now())
+
+
+def _request(target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
+    """`target` keeps the path byte for byte where the transport is httpx's own; httpx.URL would tidy it up.
+
+    Reads and writes have no limit of their own: the attempt's deadline covers them.
+    """
+    return httpx.Request(
+        "POST",
+        target.request_url,
+        headers=headers,
+        content=body,
+        extensions={"target": target.path.encode("ascii"), "timeout": {"connect": CONNECT_SECONDS}},
+    )
+
+
+def _wire(response: httpx.Response) -> httpx.AsyncByteStream:
+    """The body as it came, neither inflated nor kept; `aiter_raw` would refuse the responses that respx has read before."""
+    if not isinstance(response.stream, httpx.AsyncByteStream):
+        raise TypeError("The given transport answered with a stream that cannot be read asynchronously.")
+    return response.stream

@@ -1,0 +1,110 @@
+"""The seam between the dispatcher and the network: one POST in, one Answer out, and nothing is ever raised for a receiver.
+
+    dispatcher ──▶ Sender.post ──▶ AiohttpSender   production: guarded, pooled, fast
+                                 ╰▶ HttpxSender    over a transport that somebody hands in
+
+Both senders agree on everything in this file: the limits, the headers they add, how an answer is read, and into which
+category a failure falls. Once a status line has arrived, the status is the answer; what its body does afterwards (drip,
+break off, never end) only shortens the excerpt. A receiver that said 204 has it, and must not get it twice.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, Protocol
+
+from ringback import __version__
+from ringback.domain.delivery import Answer, Category, category_of
+from ringback.domain.retry import parse_retry_after
+from ringback.notifier.target_guard import Target
+
+CONNECT_SECONDS: Final = 3.0
+"""TCP and TLS together (design §9). Two lost SYNs are survived (retransmits after 1 s and 3 s); more means it is not there."""
+ATTEMPT_SECONDS: Final = 10.0
+"""One attempt from look-up to answer (design §9); GitHub's figure, twice Shopify's, within Standard Webhooks' advice."""
+ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Read of an answer's body, so that an ordinary error page does not cost the connection (design §9)."""
+EXCERPT_BYTES_MAX: Final = 1024
+"""Kept of it in the attempt log: enough to read an error message by."""
+
+ADDED_HEADERS: Final = {
+    "user-agent": f"Ringback/{__version__}",
+    "accept-encoding": "identity",  # answers are never inflated, so none should be compressed
+}
+
+
+class Sender(Protocol):
+    async def post(
+        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+    ) -> Answer:
+        """POST `body` once and tell what came of it, at the latest when `deadline_seconds` have passed.
+
+        Redirects are not followed. Raises ValueError only for headers that cannot be sent, which is a fault of ours.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        ...
+
+
+def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers as sent; raises ValueError for one that could break out of its line."""
+    for name, value in headers.items():
+        if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
+            raise ValueError(f"The header {name!r} holds other than printable ASCII.")
+    return {**headers, **ADDED_HEADERS}
+
+
+async def read_head(chunks: AsyncIterable[bytes], *, until: float, broken: tuple[type[Exception], ...]) -> bytes:
+    """The first `EXCERPT_BYTES_MAX` of a body, of which at most about `ANSWER_BYTES_MAX` are read.
+
+    Ends at the loop time `until` at the latest. `broken` are the errors that mean the body broke off.
+    """
+    head = bytearray()
+    with suppress(TimeoutError, *broken):
+        async with asyncio.timeout_at(until):
+            await _read(chunks, head)
+    return bytes(head)
+
+
+async def _read(chunks: AsyncIterable[bytes], head: bytearray) -> None:
+    read = 0
+    async for chunk in chunks:
+        head += chunk[: EXCERPT_BYTES_MAX - len(head)]
+        read += len(chunk)
+        if read >= ANSWER_BYTES_MAX:
+            return
+
+
+def answered(status_code: int, *, retry_after: str | None, head: bytes, now: datetime) -> Answer:
+    """A receiver's answer as the attempt log keeps it."""
+    return Answer(
+        category=category_of(status_code),
+        status_code=status_code,
+        retry_after_seconds=parse_retry_after(retry_after, now=now),
+        excerpt=_printable(head) or None,
+    )
+
+
+def failed(error: BaseException) -> Answer:
+    """No answer. Clients wrap what happened: the nearest cause that is about time or TLS tells, else nobody served."""
+    for cause in _causes(error):
+        if isinstance(cause, TimeoutError):
+            return Answer(category=Category.TIMEOUT)
+        if isinstance(cause, ssl.SSLError):
+            return Answer(category=Category.TLS_ERROR)
+    return Answer(category=Category.CONNECTION_REFUSED)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__  # httpcore raises its own errors without `from`
+
+
+def _printable(head: bytes) -> str:
+    text = head.decode("utf-8", errors="replace")
+    return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)

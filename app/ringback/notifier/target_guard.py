@@ -1,0 +1,300 @@
+"""Where a callback may go: one strict reading of its URL, and a guard that judges every address before it is used.
+
+    parse_target   text ──▶ Target, or InvalidCallbackUrl      pure; the only place where a callback URL is taken apart
+    TargetGuard    host ──▶ addresses, or BlockedAddress       asked at registration and again at every connection
+
+What is checked is what is used: a Target's `host` is either a canonical IP literal or a plain ASCII name, so no library
+behind it can read another host out of the same text. A name is judged by all of its addresses, and the sender asks again
+for the one address that it connects to, because a name may answer differently a moment later (DNS rebinding).
+
+No `ringback.services` import may reach a web framework through here, so this module knows none.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, Protocol
+
+import idna
+
+from ringback.domain.errors import InvalidCallbackUrl
+from ringback.notifier.addresses import Address, Network, SpecialRange, is_opened, judge_address
+
+URL_LENGTH_MAX: Final = 2048
+"""Characters. Far above what receivers use for routing; the length that old browsers and proxies made a convention."""
+HOST_LENGTH_MAX: Final = 253
+"""Characters of a name in text form (RFC 1035 §2.3.4: 255 octets on the wire)."""
+PORT_MAX: Final = 65_535
+RESOLVE_SECONDS: Final = 2.0
+"""A healthy resolver answers in milliseconds; this leaves 1 s of the 3 s for a connection (design §9)."""
+RESOLVE_THREADS: Final = 64
+"""Look-ups that may hang at once. getaddrinfo cannot be cancelled and waits up to 30 s for dead name servers
+(resolv.conf: 3 servers, 5 s, 2 attempts), so names that hang hold threads; a thread costs nothing until it is needed."""
+DEFAULT_PORTS: Final = {"https": 443, "http": 80}
+
+_URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?]*)(?P<path>/[^?]*)?(?P<query>\?.*)?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\#]")
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_LOCALHOST = "localhost"
+_LOOPBACKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+_SETTING: Final = "RINGBACK_CALLBACK_PRIVATE_CIDRS"
+
+
+class BlockedAddress(OSError):
+    """A callback would go to a special range. An OSError, because that is what a failed connection is to HTTP clients."""
+
+    def __init__(self, special: SpecialRange) -> None:
+        super().__init__(f"blocked address: {special}")
+        self.special = special
+
+
+class UnresolvedHost(OSError):
+    """A name has no address now, or its name servers do not answer in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPolicy:
+    """What the operator allows beyond public https."""
+
+    private_cidrs: tuple[Network, ...] = ()
+    http_allowed_for_private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A callback URL, taken apart once."""
+
+    url: str
+    """Exactly as it was registered."""
+    scheme: str
+    host: str
+    """Canonical: an IP literal without brackets, or a lower-case ASCII name (A-labels)."""
+    port: int
+    path: str
+    """What is requested: path and query, byte for byte as registered."""
+    origin: str
+    """`scheme://host[:port]`, canonical, without the scheme's own port: what limits and breakers are keyed by."""
+
+    @property
+    def request_url(self) -> str:
+        """The URL to hand to an HTTP client: it spells the host that was judged."""
+        return self.origin + self.path
+
+
+class Resolver(Protocol):
+    async def __call__(self, host: str, /) -> Sequence[Address]:
+        """All addresses of a name; raises OSError when it has none."""
+        ...
+
+
+class SystemResolver:
+    """The machine's resolver, on threads of its own: the event loop's few are not left to other people's name servers."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=RESOLVE_THREADS, thread_name_prefix="resolve")
+
+    async def __call__(self, host: str, /) -> Sequence[Address]:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _system_addresses, host)
+
+
+class TargetGuard:
+    """Judges hosts by their addresses."""
+
+    def __init__(self, policy: TargetPolicy, *, resolver: Resolver | None = None) -> None:
+        self.policy = policy
+        self._resolver = resolver or SystemResolver()
+        self._look_ups: dict[str, asyncio.Future[Sequence[Address]]] = {}
+
+    async def check(self, url: str) -> Target:
+        """The target of a URL that is being registered; raises InvalidCallbackUrl when it may not be called back.
+
+        A name that does not resolve at the moment is accepted: its server may come up later, and it is judged then.
+        """
+        target = parse_target(url, self.policy)
+        try:
+            await self.resolve(target.host)
+        except BlockedAddress as blocked:
+            raise InvalidCallbackUrl(_explain(blocked.special)) from None
+        except UnresolvedHost:
+            pass
+        return target
+
+    async def resolve(self, host: str) -> Sequence[Address]:
+        """Every address of `host`, all of them allowed; raises BlockedAddress if any is not, or UnresolvedHost."""
+        literal = _literal(host)
+        addresses = await self._look_up(host) if literal is None else (literal,)
+        for address in addresses:
+            self.admit(address)
+        return addresses
+
+    def admit(self, address: Address) -> None:
+        """Raise BlockedAddress unless this very address may be connected to."""
+        special = judge_address(address, opened=self.policy.private_cidrs)
+        if special is not None:
+            raise BlockedAddress(special)
+
+    async def _look_up(self, host: str) -> Sequence[Address]:
+        """One look-up of a name at a time: who comes meanwhile shares it, and a name that hangs holds one thread."""
+        look_up = self._look_ups.get(host)
+        if look_up is None:
+            look_up = self._look_ups[host] = asyncio.ensure_future(self._ask(host))
+            look_up.add_done_callback(lambda _: self._look_ups.pop(host))
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                addresses = await asyncio.shield(look_up)
+        except TimeoutError:
+            raise UnresolvedHost("no answer from the name servers in time") from None
+        if not addresses:
+            raise UnresolvedHost("the name has no address")
+        return addresses
+
+    async def _ask(self, host: str) -> Sequence[Address]:
+        """A name that does not resolve has no addresses; nobody may be left to hear an exception."""
+        try:
+            return await self._resolver(host)
+        except (OSError, UnicodeError):  # getaddrinfo encodes names once more, and refuses some as UnicodeError
+            return ()
+
+
+def parse_target(url: str, policy: TargetPolicy) -> Target:
+    """Take a callback URL apart; raises InvalidCallbackUrl with a detail that says what to do.
+
+    Pure: names are not looked up, addresses not judged. Stricter than RFC 3986 wherever two readers could disagree.
+    """
+    if len(url) > URL_LENGTH_MAX:
+        raise InvalidCallbackUrl(f"The callback URL is longer than {URL_LENGTH_MAX} characters. Shorten it.")
+    if _FORBIDDEN.search(url):
+        raise InvalidCallbackUrl(
+            "The callback URL contains a space, a control character, a backslash or a fragment (#). "
+            "Percent-encode them in the path or query, and leave the fragment out."
+        )
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        raise InvalidCallbackUrl("The callback URL is not an absolute https URL. Write https://host/path.")
+    path = _request_path(parts["path"], parts["query"])
+    host, port_text = _authority(parts["authority"])
+    scheme = parts["scheme"].lower()
+    if scheme == "http" and not _plain_http_allowed(host, policy):
+        raise InvalidCallbackUrl(
+            "The callback URL uses plain http. Use https; http is accepted only for a literal address or localhost "
+            f"inside a network that the operator opened with {_SETTING}."
+        )
+    port = _port(port_text, DEFAULT_PORTS[scheme])
+    return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_origin(scheme, host, port))
+
+
+def _request_path(path: str | None, query: str | None) -> str:
+    target = (path or "/") + ("" if query in (None, "?") else query or "")
+    if not target.isascii():
+        raise InvalidCallbackUrl("The callback URL has other than ASCII characters in its path. Percent-encode them.")
+    return target
+
+
+def _authority(authority: str) -> tuple[str, str | None]:
+    if "@" in authority:
+        raise InvalidCallbackUrl(
+            "The callback URL contains a user name or password. Leave it out; callbacks are signed instead."
+        )
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None:
+        raise InvalidCallbackUrl(
+            "The callback URL's host is not valid. Write https://host/path or https://host:port/path."
+        )
+    host = parts["host"]
+    return (_ipv6(host[1:-1]) if host.startswith("[") else _name_or_ipv4(host)), parts["port"]
+
+
+def _ipv6(text: str) -> str:
+    try:
+        address = IPv6Address(text)
+    except AddressValueError:
+        raise InvalidCallbackUrl("The callback URL's host is not an IPv6 address. Write it as [2001:db8::1].") from None
+    if address.scope_id is not None:
+        raise InvalidCallbackUrl(
+            "The callback URL's address has a zone. Only addresses without one can be called back."
+        )
+    return str(address)
+
+
+def _name_or_ipv4(text: str) -> str:
+    host = text.lower() if text.isascii() else _a_labels(text)
+    labels = host.split(".")
+    if len(host) > HOST_LENGTH_MAX or not all(_LABEL.fullmatch(label) for label in labels):
+        raise InvalidCallbackUrl(
+            "The callback URL's host is not a valid name. Write letters, digits and hyphens, and no dot at the end."
+        )
+    return _ipv4(host) if _NUMBER.fullmatch(labels[-1]) else host
+
+
+def _a_labels(text: str) -> str:
+    """An internationalised name as DNS knows it (UTS 46). Full-width digits and dots become what they mean."""
+    try:
+        return idna.encode(text, uts46=True).decode("ascii").lower()
+    except UnicodeError:
+        raise InvalidCallbackUrl("The callback URL's host is not a valid internationalised name.") from None
+
+
+def _ipv4(host: str) -> str:
+    """What ends in a number is an address and never a name, so only its one canonical spelling is taken.
+
+    Resolvers read 0177.0.0.1, 2130706433, 0x7f.1 and 127.1 as 127.0.0.1 (the URL Standard, "ends in a number").
+    """
+    try:
+        return str(IPv4Address(host))
+    except AddressValueError:
+        raise InvalidCallbackUrl(
+            "The callback URL's host ends in a number but is no IPv4 address. Write four decimal numbers, as in 192.0.2.1."
+        ) from None
+
+
+def _port(text: str | None, default: int) -> int:
+    port = default if text is None else int(text)
+    if not 1 <= port <= PORT_MAX:
+        raise InvalidCallbackUrl(f"The callback URL's port is not between 1 and {PORT_MAX}.")
+    return port
+
+
+def _origin(scheme: str, host: str, port: int) -> str:
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{bracketed}" if port == DEFAULT_PORTS[scheme] else f"{scheme}://{bracketed}:{port}"
+
+
+def _plain_http_allowed(host: str, policy: TargetPolicy) -> bool:
+    if not policy.http_allowed_for_private:
+        return False
+    literal = _literal(host)
+    if literal is not None:
+        return is_opened(literal, policy.private_cidrs)
+    return host == _LOCALHOST and any(
+        opened.version == loopback.version and opened.overlaps(loopback)
+        for opened in policy.private_cidrs
+        for loopback in _LOOPBACKS
+    )
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _explain(special: SpecialRange) -> str:
+    detail = f"The callback URL's host resolves to a blocked address: {special}. Use a host with public addresses only"
+    if not special.openable:
+        return f"{detail}; this one is never called back."
+    return f"{detail}, or have the operator open the network: {_SETTING}={special.network}"
+
+
+def _system_addresses(host: str) -> tuple[Address, ...]:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return tuple(ip_address(sockaddr[0]) for family, _, _, _, sockaddr in found if family in _FAMILIES)
+
+
+_FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})

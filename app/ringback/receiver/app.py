@@ -1,0 +1,171 @@
+"""The receiver as an ASGI application, without a framework."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, assert_never
+
+from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
+from ringback.receiver.mailbox import Mailbox
+from ringback.receiver.once import Once
+from ringback.signing import secrets as webhook_secrets
+from ringback.signing.standard_webhooks import VerificationError, verify
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+Secrets = Sequence[str] | Callable[[str | None], Sequence[str]]
+"""The `whsec_…` secrets that may have signed: always the same, or those of a subscription id (empty when it is unknown)."""
+
+BODY_BYTES_MAX: Final = 262_144 + 16_384
+"""The largest body that a sender may send (mcp-events §8), and some slack for senders that count only their payload."""
+
+REMEMBERED_MAX: Final = 10_000
+"""Messages that are recognised when they come again: about 3 MB (measured)."""
+
+KEPT_MAX: Final = 1_000
+"""Callbacks kept for a `wait_for` that has not been called yet: some MB, as a thin callback has about 1 KB."""
+
+SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
+
+log = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class _Disconnected(Exception):
+    """The sender hung up before its body was complete; nobody is left to answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    status: int
+    content: Mapping[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+async def _ignore(_: object) -> None: ...
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - a library's edge; who wants another clock hands one in
+
+
+class ReceiverApp:
+    """Verifies, recognises duplicates, answers challenges, and hands over what arrives. One process, one event loop.
+
+    `on_callback` is awaited before the sender gets its 204. If it raises, the sender gets a 500 and will try again.
+    `on_notice` gets the other control envelopes, under the same terms.
+    """
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        *,
+        on_callback: Callable[[Callback], Awaitable[None]] = _ignore,
+        on_notice: Callable[[Gap | Terminated], Awaitable[None]] = _ignore,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._secrets_of = secrets if callable(secrets) else _always(secrets)
+        self._on_callback = on_callback
+        self._on_notice = on_notice
+        self._clock = clock
+        self._once = Once(remembered_max=REMEMBERED_MAX)
+        self._mailbox = Mailbox(kept_max=KEPT_MAX)
+
+    async def wait_for(self, *, correlation_id: str, timeout_seconds: float) -> Callback:
+        """The next callback with this correlation id, also if it came before; raises TimeoutError.
+
+        Each callback is returned once, after `on_callback` has accepted it. Callbacks that came before are kept within
+        bounds, so look the call up when the time is over.
+        """
+        return await self._mailbox.take(correlation_id, timeout_seconds=timeout_seconds)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # ASGI's way to say so; a server then goes on without lifespan events
+            raise ValueError("ReceiverApp speaks HTTP only.")
+        try:
+            answer = await self._answer(scope, receive)
+        except _Refused as refused:
+            answer = _refusal(refused.status, refused.reason)
+        except _Disconnected:
+            return
+        await _send(answer, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
+        if scope["method"] != "POST":
+            return _refusal(405, "Callbacks are sent with POST.", allow="POST")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        body = await _read(receive)
+        subscription_id = headers.get(SUBSCRIPTION_HEADER)
+        try:
+            message = verify(headers, body, self._secrets_of(subscription_id), now=self._clock())
+            envelope = parse(body, subscription_id=subscription_id)
+        except (VerificationError, MalformedBody) as error:
+            return _refusal(400, str(error))
+        if isinstance(envelope, Verification):
+            return _Answer(status=200, content={"challenge": envelope.challenge})
+        return await self._handle(message.message_id, envelope)
+
+    async def _handle(self, message_id: str, envelope: Callback | Gap | Terminated) -> _Answer:
+        try:
+            await self._once.run((envelope.subscription_id, message_id), lambda: self._hand_over(envelope))
+        except Exception:  # the boundary to the owner's code: whatever it raises, the sender is to try again
+            log.exception("The handler of message %s failed; its sender will try again", message_id)
+            return _refusal(500, "The receiver could not handle this now.")
+        return _Answer(status=204)
+
+    async def _hand_over(self, envelope: Callback | Gap | Terminated) -> None:
+        match envelope:
+            case Callback():
+                await self._on_callback(envelope)
+                self._mailbox.put(envelope)
+            case Gap() | Terminated():
+                await self._on_notice(envelope)
+            case _:
+                assert_never(envelope)
+
+
+def _always(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
+    """Fixed secrets, judged now: a wrong one should fail at the start and not with the first callback."""
+    if not secrets:
+        raise ValueError("A receiver needs at least one webhook secret.")
+    for secret in secrets:
+        webhook_secrets.parse(secret)
+    return lambda _: secrets
+
+
+async def _read(receive: Receive) -> bytes:
+    """The body, and never much more of it than is allowed, whatever its sender announces."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        body += message.get("body", b"")
+        if len(body) > BODY_BYTES_MAX:
+            raise _Refused(413, f"A callback has at most {BODY_BYTES_MAX} bytes.")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _refusal(status: int, reason: str, **headers: str) -> _Answer:
+    return _Answer(status=status, content={"reason": reason}, headers=headers)
+
+
+async def _send(answer: _Answer, send: Send) -> None:
+    body = b"" if answer.content is None else json.dumps(answer.content).encode()
+    headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    if answer.content is not None:
+        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

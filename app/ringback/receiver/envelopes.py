@@ -1,0 +1,143 @@
+"""What a verified body says: a callback, or one of the control envelopes (mcp-events §8).
+
+A top-level `type` marks a control envelope; without one the body is an event. Members that this version does not know are
+ignored, so that a sender may add some; members that it knows must have the right type.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+class MalformedBody(Exception):
+    """The body is neither a callback nor a control envelope; the text says why and is fit to be sent back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """An event of a call. The body's `data` is at hand whole; what most receivers need of it has names of its own."""
+
+    subscription_id: str | None
+    """Whose delivery this is, from the header `x-mcp-subscription-id`, which the signature does not cover."""
+    event_id: str
+    name: str
+    timestamp: datetime
+    cursor: str | None
+    """Everything at or before this place in the event log has been delivered or given up."""
+    call_id: str | None
+    status: str | None
+    outcome: str | None
+    upstream: str | None
+    tool: str | None
+    correlation_id: str | None
+    client_session_id: str | None
+    resume_token: str | None = field(repr=False)
+    resume_url: str | None
+    data: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The sender asks for proof that this URL wants its callbacks: the challenge is to be answered as it came."""
+
+    challenge: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Deliveries were given up: read the event log from the cursor on to learn what they were."""
+
+    subscription_id: str | None
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminated:
+    """The subscription has ended, and nothing more will come of it."""
+
+    subscription_id: str | None
+    code: int
+    message: str
+
+
+def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Verification | Gap | Terminated:
+    """What a body says; call it after `verify`. Raises `MalformedBody`."""
+    envelope = _object(_json(body), "The body")
+    match envelope.get("type"):
+        case None:
+            return _callback(envelope, subscription_id)
+        case "verification":
+            return Verification(challenge=_text(envelope, "challenge"))
+        case "gap":
+            return Gap(subscription_id=subscription_id, cursor=_text(envelope, "cursor"))
+        case "terminated":
+            return _terminated(_object(envelope.get("error"), "error"), subscription_id)
+        case _:
+            raise MalformedBody("This receiver does not know this type of control envelope.")
+
+
+def _callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
+    data = _object(envelope.get("data"), "data")
+    return Callback(
+        subscription_id=subscription_id,
+        event_id=_text(envelope, "eventId"),
+        name=_text(envelope, "name"),
+        timestamp=_instant(_text(envelope, "timestamp")),
+        cursor=_text_or_none(envelope, "cursor"),
+        call_id=_text_or_none(data, "call_id"),
+        status=_text_or_none(data, "status"),
+        outcome=_text_or_none(data, "outcome"),
+        upstream=_text_or_none(data, "upstream"),
+        tool=_text_or_none(data, "tool"),
+        correlation_id=_text_or_none(data, "correlation_id"),
+        client_session_id=_text_or_none(data, "client_session_id"),
+        resume_token=_text_or_none(data, "resume_token"),
+        resume_url=_text_or_none(data, "resume_url"),
+        data=data,
+    )
+
+
+def _terminated(error: Mapping[str, Any], subscription_id: str | None) -> Terminated:
+    code = error.get("code")
+    if type(code) is not int:  # a bool is an int to isinstance
+        raise MalformedBody("code must be an integer.")
+    return Terminated(subscription_id=subscription_id, code=code, message=_text(error, "message"))
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise MalformedBody("The body is not JSON.") from None
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise MalformedBody(f"{what} must be a JSON object.")
+    return value  # pyright: ignore[reportUnknownVariableType] - a JSON object has string keys
+
+
+def _text(members: Mapping[str, Any], name: str) -> str:
+    value = _text_or_none(members, name)
+    if value is None:
+        raise MalformedBody(f"{name} is missing.")
+    return value
+
+
+def _text_or_none(members: Mapping[str, Any], name: str) -> str | None:
+    value = members.get(name)
+    if value is not None and not isinstance(value, str):
+        raise MalformedBody(f"{name} must be a string.")
+    return value
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise MalformedBody("timestamp must be an ISO 8601 date and time.") from None
+    if instant.tzinfo is None:
+        raise MalformedBody("timestamp must have an offset, such as Z.")
+    return instant

@@ -1,0 +1,105 @@
+"""What can be called, as the upstreams list it, and whether a call makes sense before it is stored.
+
+Lists are kept by the connections. A tool is refused only by a fresh list, and by none at all when the upstream cannot be asked:
+then the call is queued, and the truth is told when it runs.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
+from ringback.domain.ports import ToolInfo, UpstreamInfo
+from ringback.runner.arguments import ArgumentChecker
+from ringback.runner.connection import Connection, ConnectionState
+from ringback.runner.drive import UpstreamUnreachable
+
+AGE_SECONDS_MAX: Final = 300.0
+"""For upstreams that do not tell of changes."""
+REFUSING_AGE_SECONDS_MAX: Final = 2.0
+"""A list this old may refuse a tool. Short, because the tool may be new; not 0, because a client may ask in a loop."""
+FIRST_LIST_SECONDS: Final = 2.0
+"""How long a call waits at most for a list that is just being fetched for the first time."""
+TOOLS_SECONDS: Final = 5.0
+"""The same for somebody who asked for the list."""
+_NAME_LENGTH_MAX: Final = 64
+
+
+class UpstreamCatalog:
+    """Implements `domain.ports.Catalog`."""
+
+    def __init__(self, connections: Mapping[str, Connection]) -> None:
+        self._connections = connections
+        self._checkers: dict[tuple[str, str], tuple[ToolInfo, ArgumentChecker]] = {}
+
+    def upstreams(self) -> Sequence[UpstreamInfo]:
+        return [connection.info() for connection in self._connections.values()]
+
+    async def tools(self, upstream: str) -> Sequence[ToolInfo]:
+        connection = self._connection(upstream, visible=None)
+        tools = await self._listed(connection, patience_seconds=TOOLS_SECONDS)
+        if tools is None:
+            raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
+        return list(tools.values())
+
+    async def check(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible: frozenset[str] | None
+    ) -> None:
+        connection = self._connection(upstream, visible=visible)
+        tools = await self._listed(connection, patience_seconds=FIRST_LIST_SECONDS)
+        if tools is not None and tool not in tools:
+            tools = await connection.tools(age_seconds_max=REFUSING_AGE_SECONDS_MAX)
+        if tools is None:
+            return
+        if tool not in tools:
+            raise UnknownTool(_no_tool(upstream, tool, tools), tool=tool)
+        if errors := self._checker(upstream, tools[tool]).errors(arguments):
+            detail = "; ".join(errors)
+            raise InvalidArguments(
+                f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
+                tool=tool,
+                errors=errors,
+            )
+
+    def _connection(self, upstream: str, *, visible: frozenset[str] | None) -> Connection:
+        connection = self._connections.get(upstream)
+        if connection is None or (visible is not None and upstream not in visible):
+            names = [name for name in self._connections if visible is None or name in visible]
+            raise UnknownUpstream(
+                f"There is no upstream '{_short(upstream)}'.{_did_you_mean(upstream, names)} List them: GET /v1/upstreams",
+                upstream=_short(upstream),
+            )
+        return connection
+
+    async def _listed(self, connection: Connection, *, patience_seconds: float) -> Mapping[str, ToolInfo] | None:
+        tools = await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
+        if tools is None and connection.state is ConnectionState.CONNECTING:
+            try:
+                await connection.live(patience_seconds)
+            except UpstreamUnreachable:
+                return None
+            return await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
+        return tools
+
+    def _checker(self, upstream: str, tool: ToolInfo) -> ArgumentChecker:
+        kept = self._checkers.get((upstream, tool.name))
+        if kept is None or kept[0] is not tool:
+            kept = tool, ArgumentChecker(tool.input_schema, upstream=upstream, tool=tool.name)
+            self._checkers[upstream, tool.name] = kept
+        return kept[1]
+
+
+def _no_tool(upstream: str, tool: str, tools: Iterable[str]) -> str:
+    return (
+        f"Upstream '{upstream}' has no tool '{_short(tool)}'.{_did_you_mean(tool, tools)}"
+        f" List them: GET /v1/upstreams/{upstream}/tools"
+    )
+
+
+def _did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(_short(wanted), list(names), n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _NAME_LENGTH_MAX else f"{text[:_NAME_LENGTH_MAX]}…"

@@ -1,0 +1,296 @@
+"""HTTP towards an upstream, made so that one lost request stays one lost request.
+
+    SDK transport ──POST──▶ GuardedTransport ──▶ Pools ──▶ a small httpx2 pool ──▶ upstream
+                  ◀── an answer, or an error of ours (`Trouble`) with status 503 ──┘
+
+The SDK's client transport (2.3.0) does not catch what a POST raises: it ends the whole session, with every call in flight on
+it. So nothing is raised here. What goes wrong becomes a JSON-RPC error that carries `MARK`, and `failure_of` turns it into the
+kind of failure that it is, on the far side of the SDK. For the same reason a JSON body is read here, whole and bounded: one
+that breaks off would be raised too, and one that answers another request would leave its call waiting for ever. Event streams
+pass through, because the SDK itself copes with those that break.
+"""
+
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from enum import IntEnum
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import httpx2
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
+
+from ringback import __version__
+from ringback.domain import jsontext
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from ringback.runner.config import UpstreamConfig
+
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
+EVENT_BYTES_MAX: Final = RESULT_BYTES_MAX + 4096
+"""An event is a result and the JSON-RPC around it."""
+CONNECT_SECONDS: Final = 10.0
+"""DNS, TCP and TLS together; a host that needs longer is down."""
+WRITE_SECONDS: Final = 60.0
+"""An upstream that does not take a request's next bytes for this long does not take them at all."""
+COURTESY_SECONDS: Final = 5.0
+"""For the answer to a notification or a DELETE. The SDK sends notifications one after the other, in line with requests, so
+a silent upstream would otherwise stop every later call."""
+POOL_CALLS_MAX: Final = 64
+"""Requests in one pool. httpcore looks through all connections of a pool at each request's start and end; 3,000 at once in one
+pool cost 9.4 s of CPU, in pools of this size 4 s (measured)."""
+IDLE_CONNECTIONS_MAX: Final = 8
+IDLE_SECONDS: Final = 1.0
+"""Shorter than servers keep an idle connection (gunicorn 2 s, uvicorn and Node 5 s). One that the server closes just as it is
+used again looks like a call that may have run."""
+
+MARK: Final = "ringback/transport"
+"""`data` of the errors made here."""
+_NEVER_CONNECTED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_SESSION_HEADER: Final = "mcp-session-id"
+_TRANSPORT_REFUSAL: Final = -32000
+"""What servers made after the TypeScript SDK's examples answer, with status 400, to a session they do not know."""
+_MESSAGE_LENGTH_MAX: Final = 200
+
+
+class Trouble(IntEnum):
+    """Codes of the errors made here, from the range that MCP leaves to implementations (2026-07-28: -32000 to -32019)."""
+
+    NOT_SENT = -32011
+    FORGOTTEN = -32012
+    LOST = -32013
+    NO_ANSWER = -32014
+
+
+_KINDS: Final[dict[int, Callable[[str], RequestFailed]]] = {
+    Trouble.NOT_SENT: NotSent,
+    Trouble.FORGOTTEN: Forgotten,
+    Trouble.LOST: Lost,
+    Trouble.NO_ANSWER: NoAnswer,
+}
+
+
+def failure_of(error: ErrorData) -> RequestFailed:
+    """What an error that the SDK reports stands for: one of ours, one that the SDK made up, or the upstream's own."""
+    if error.data == MARK and error.code in _KINDS:
+        return _KINDS[error.code](error.message)
+    if error.code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed"):
+        return NoAnswer(f"The upstream's answer is larger than {RESULT_BYTES_MAX} bytes, or no event stream.")
+    if error.code == CONNECTION_CLOSED and error.message.startswith(("SSE stream ended", "Connection closed")):
+        return Lost("The upstream ended the connection before it answered. The tool may have run.")
+    if error.code == PARSE_ERROR and error.message.startswith("Failed to parse"):
+        return NoAnswer("The upstream answered with something that is no JSON-RPC message.")
+    return Refused(error.model_dump(mode="json", exclude_unset=True))
+
+
+def http_client(config: UpstreamConfig) -> httpx2.AsyncClient:
+    """A client for one upstream. Nothing that reaches Ringback is forwarded; only the configured headers go out."""
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(Pools()),
+        headers={"user-agent": f"ringback/{__version__}", **config.headers, "accept-encoding": "identity"},
+        # No read timeout: closing the stream would cancel the tool. The call's own deadline decides.
+        timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=None),
+        trust_env=False,
+    )
+
+
+class Pools(httpx2.AsyncBaseTransport):
+    """As many small pools as the requests in flight need; the first one with room takes the next request."""
+
+    def __init__(self) -> None:
+        self._ssl_context = httpx2.create_ssl_context()
+        self._pools: list[_Pool] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._with_room().send(request)
+
+    def _with_room(self) -> "_Pool":
+        for pool in self._pools:
+            if pool.in_flight < POOL_CALLS_MAX:
+                return pool
+        limits = httpx2.Limits(max_keepalive_connections=IDLE_CONNECTIONS_MAX, keepalive_expiry=IDLE_SECONDS)
+        pool = _Pool(
+            httpx2.AsyncHTTPTransport(
+                verify=self._ssl_context, limits=limits, socket_options=list(_keep_alive_options())
+            )
+        )
+        self._pools.append(pool)
+        return pool
+
+    async def aclose(self) -> None:
+        for pool in self._pools:
+            await pool.transport.aclose()
+
+
+class _Pool:
+    def __init__(self, transport: httpx2.AsyncHTTPTransport) -> None:
+        self.transport = transport
+        self.in_flight = 0
+
+    async def send(self, request: httpx2.Request) -> httpx2.Response:
+        self.in_flight += 1
+        try:
+            response = await self.transport.handle_async_request(request)
+        except BaseException:
+            self.in_flight -= 1
+            raise
+        stream = cast("httpx2.AsyncByteStream", response.stream)
+        response.stream = _Counted(stream, self)
+        return response
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """A response's body that tells its pool when it is closed."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, pool: _Pool) -> None:
+        self._stream = stream
+        self._pool: _Pool | None = pool
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield chunk
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.in_flight -= 1
+        await self._stream.aclose()
+
+
+def _keep_alive_options() -> Iterable[tuple[int, int, int]]:
+    """TCP probes after a minute of silence: with no read timeout, nothing else notices a host that vanished."""
+    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            yield socket.IPPROTO_TCP, getattr(socket, name), value
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Raises nothing for a POST, and hands on only what the SDK can make an answer of."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method != "POST":
+            # The SDK contains what the listening GET and the closing DELETE raise.
+            return await self._inner.handle_async_request(_hurried(request) if request.method == "DELETE" else request)
+        request_id = _request_id(request.content)
+        try:
+            response = await self._inner.handle_async_request(request if request_id else _hurried(request))
+        except _NEVER_CONNECTED as error:
+            return _trouble(Trouble.NOT_SENT, f"The upstream could not be connected to ({type(error).__name__}).")
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every call in flight
+            return _trouble(Trouble.LOST, f"The connection was lost before an answer came ({type(error).__name__}).")
+        try:
+            return await _judge(request, response, request_id)
+        except Exception as error:  # noqa: BLE001 - the same boundary, for a body that breaks off
+            return _trouble(
+                Trouble.LOST, f"The connection was lost in the middle of the answer ({type(error).__name__})."
+            )
+
+
+def _hurried(request: httpx2.Request) -> httpx2.Request:
+    request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": COURTESY_SECONDS}
+    return request
+
+
+def _request_id(content: bytes) -> str | None:
+    """The id of a JSON-RPC request as text; None for a notification or a reply, whose HTTP answer means nothing."""
+    message = jsontext.loads(content)
+    return str(message["id"]) if "method" in message and "id" in message else None
+
+
+async def _judge(request: httpx2.Request, response: httpx2.Response, request_id: str | None) -> httpx2.Response:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoded = response.headers.get("content-encoding", "identity") != "identity"
+    if response.is_success and kind == "text/event-stream" and request_id and not encoded:
+        return response
+    try:
+        if _may_be_followed(response):
+            return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
+        if request_id is None:
+            return httpx2.Response(HTTPStatus.ACCEPTED)
+        in_session = _SESSION_HEADER in request.headers
+        if in_session and response.status_code == HTTPStatus.NOT_FOUND:
+            return _forgotten()
+        if kind == "application/json" and not encoded:
+            return await _judge_json(response, request_id, in_session=in_session)
+    finally:
+        await response.aclose()
+    told = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
+    return _trouble(Trouble.NO_ANSWER, f"The upstream answered with {told}, which is no MCP answer.")
+
+
+def _may_be_followed(response: httpx2.Response) -> bool:
+    """A redirect that keeps method and body; the SDK follows it if it stays within the origin."""
+    if response.status_code not in {HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT}:
+        return False
+    try:
+        return httpx2.URL(response.headers.get("location", "data:")).scheme in {"", "http", "https"}
+    except httpx2.InvalidURL:
+        return False
+
+
+async def _judge_json(response: httpx2.Response, request_id: str, *, in_session: bool) -> httpx2.Response:
+    body = await _read(response)
+    if body is None:
+        return _trouble(Trouble.NO_ANSWER, f"The upstream's answer is larger than {RESULT_BYTES_MAX} bytes.")
+    try:
+        message = jsontext.loads(body)
+    except ValueError:
+        message = None
+    error = _error_code(message)
+    if in_session and response.status_code == HTTPStatus.BAD_REQUEST and error == _TRANSPORT_REFUSAL:
+        return _forgotten()
+    if error is not None:
+        # Whatever its status was: the SDK gives an error the id of its request only when the status is one of an error.
+        return httpx2.Response(HTTPStatus.BAD_REQUEST, headers=_kept(response), content=body)
+    if response.is_success and _answers(message, request_id):
+        return httpx2.Response(HTTPStatus.OK, headers=_kept(response), content=body)
+    return _trouble(
+        Trouble.NO_ANSWER, f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
+    )
+
+
+async def _read(response: httpx2.Response) -> bytes | None:
+    body = bytearray()
+    async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+        body += chunk
+        if len(body) > RESULT_BYTES_MAX:
+            return None
+    return bytes(body)
+
+
+def _answers(message: Any, request_id: str) -> bool:
+    match message:
+        case {"jsonrpc": "2.0", "id": str() | int() as answered, "result": dict()}:
+            return str(answered) == request_id
+        case _:
+            return False
+
+
+def _error_code(message: Any) -> int | None:
+    match message:
+        case {"jsonrpc": "2.0", "error": {"code": int() as code, "message": str()}}:
+            return code
+        case _:
+            return None
+
+
+def _kept(response: httpx2.Response) -> dict[str, str]:
+    headers = {"content-type": "application/json"}
+    if session := response.headers.get(_SESSION_HEADER):
+        headers[_SESSION_HEADER] = session
+    return headers
+
+
+def _forgotten() -> httpx2.Response:
+    return _trouble(Trouble.FORGOTTEN, "The upstream no longer knew the session, so it did not take the request.")
+
+
+def _trouble(trouble: Trouble, message: str) -> httpx2.Response:
+    error = {"code": int(trouble), "message": message[:_MESSAGE_LENGTH_MAX], "data": MARK}
+    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json={"jsonrpc": "2.0", "id": None, "error": error})

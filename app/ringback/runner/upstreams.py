@@ -1,0 +1,74 @@
+"""All upstreams as one object: opened and closed together, asked what can be called, and for a session to call it in."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from ringback.domain.clock import Clock
+from ringback.domain.ports import Catalog
+from ringback.runner.catalog import UpstreamCatalog
+from ringback.runner.config import ConfigError, UpstreamConfig, load_upstreams, parse_upstream_option, parse_upstreams
+from ringback.runner.connection import PATIENCE_SECONDS, Connection
+from ringback.runner.drive import UpstreamUnreachable
+from ringback.runner.drivers import CallSession, DrivenSession, PlainDriver
+
+__all__ = [
+    "ConfigError",
+    "UpstreamConfig",
+    "Upstreams",
+    "load_upstreams",
+    "parse_upstream_option",
+    "parse_upstreams",
+]
+
+
+class Upstreams:
+    """Implements `runner.drive.Sessions`; its `catalog` implements `domain.ports.Catalog`.
+
+    Entering it starts every connection and waits for none: an upstream that is down must not keep the service from starting.
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[UpstreamConfig],
+        *,
+        clock: Clock,
+        chance: Callable[[], float],
+        connect_patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`chance` is uniform in [0, 1). Raises `ConfigError` when two upstreams have one name."""
+        self._connections: dict[str, Connection] = {}
+        for config in configs:
+            if config.name in self._connections:
+                raise ConfigError(f"Two upstreams are named '{config.name}'. Rename one of them.")
+            self._connections[config.name] = Connection(
+                config, clock=clock, chance=chance, patience_seconds=connect_patience_seconds
+            )
+        self.catalog: Catalog = UpstreamCatalog(self._connections)
+        self._driver = PlainDriver()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(connection.run()) for connection in self._connections.values()]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def capacity(self) -> Mapping[str, int]:
+        return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
+
+    @asynccontextmanager
+    async def session(self, upstream: str) -> AsyncGenerator[CallSession]:
+        """A live session; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
+        connection = self._connections.get(upstream)
+        if connection is None:
+            raise UpstreamUnreachable("it is not configured any more. Configure it again, or cancel the call.")
+        async with connection.session() as session:
+            yield DrivenSession(session=session, driver=self._driver)

@@ -1,0 +1,100 @@
+"""The process: one application, one HTTP server, and an orderly end.
+
+On SIGTERM or SIGINT nothing new is started (503, and readiness turns red) while what runs is drained and recorded; readers are
+answered until the very end. A second signal ends it at once: nothing acknowledged is lost by that either.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from ringback import __version__
+from ringback.bootstrap import Application, application
+from ringback.runner.upstreams import UpstreamConfig
+from ringback.settings import Settings
+from ringback.telemetry import configure_logging
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 2048
+KEEP_ALIVE_SECONDS: Final = 75
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the order in which things stop is ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def serve(settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+    """Serve until a signal says stop. Blocks."""
+    configure_logging(level=settings.log_level, style=settings.log_format)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, upstreams))
+
+
+async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+    listener = socket.create_server(
+        (settings.host, settings.port), family=_family(settings.host), backlog=BACKLOG, reuse_port=False
+    )
+    with listener:
+        # A port of 0 has become a real one, which callbacks must name.
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+        async with application(settings, upstreams) as app:
+            await _run(app, settings, listener, upstreams)
+
+
+async def _run(
+    app: Application, settings: Settings, listener: socket.socket, upstreams: Sequence[UpstreamConfig]
+) -> None:
+    server = _Server(
+        uvicorn.Config(
+            app.api,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_die, stop)
+    log.info(
+        "service.listening",
+        extra={
+            "version": __version__,
+            "url": settings.base_url,
+            "auth": settings.auth,
+            "upstreams": ",".join(config.name for config in upstreams) or "none",
+        },
+    )
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listener]))
+        await app.run(stop)
+        server.should_exit = True
+        await serving
+    log.info("service.stopped")
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(1)
+    stop.set()
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,274 @@
+"""Calls: start one, look at it, wait for it, take its result, cancel it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.call import CANCELLED, Call, RerunPolicy, request_hash
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.errors import CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
+from ringback.domain.event import EventName, event_of
+from ringback.domain.ids import CallId, EventId, Ids, looks_like
+from ringback.domain.ports import QUEUED, CallFilter, Catalog, Store, Tombstone, Transaction, cancelling, changed
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook
+from ringback.notifier.record import Recorder, listeners
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.waiting import look_until
+from ringback.services.webhooks import Registration, Webhooks
+
+TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCall:
+    """What a client asks for when it starts a call."""
+
+    upstream: str
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    callback: Registration | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    rerun_policy: RerunPolicy = RerunPolicy.NEVER
+
+    def hash(self) -> str:
+        return request_hash(
+            upstream=self.upstream,
+            tool=self.tool,
+            arguments=self.arguments,
+            callback_url=self.callback.url if self.callback else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    call: Call
+    resume_token: str = field(repr=False)
+    webhooks: Sequence[Webhook]
+    """Who will be rung when the call ends."""
+    created: bool
+    """False when the idempotency key named a call that was already there."""
+    secret: str | None = field(default=None, repr=False)
+    """The callback's signing secret if it was generated just now; shown this once."""
+
+
+class Calls:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        catalog: Catalog,
+        recorder: Recorder,
+        tokens: CallTokens,
+        webhooks: Webhooks,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._catalog = catalog
+        self._recorder = recorder
+        self._tokens = tokens
+        self._webhooks = webhooks
+        self._lifecycle = lifecycle
+
+    async def start(self, caller: Caller, request: StartCall) -> Started:
+        """Store the call and answer; it runs from then on whatever becomes of the client.
+
+        The same idempotency key with the same request gives the same call, whatever its state by then.
+        """
+        caller.require(Scope.CALLS)
+        self._lifecycle.require_open()
+        if repeated := await self._store.read(lambda tx: self._repeated(tx, caller.principal, request)):
+            return repeated
+        await self._check(caller, request)
+        secret, callback = await self._callback(caller, request)
+        return await self._store.write(lambda tx: self._insert(tx, caller.principal, request, callback, secret))
+
+    async def get(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
+        """The call; with `wait_seconds`, as soon as its status changes or that time is over."""
+        caller.require(Scope.READ)
+        first = await self._store.read(lambda tx: own_call(tx, caller.principal, call_id))
+        if wait_seconds <= 0 or first.final:
+            return first
+        return await self._watch(caller, first, wait_seconds, until_final=False)
+
+    async def wait(self, caller: Caller, call: Call, *, wait_seconds: float) -> tuple[Call, bytes | None]:
+        """The call that was just started at its end, with its result if it has one; or as it is when the time is over.
+
+        Whoever may start a call may wait for it: after the start, a missing scope to read must not become an error.
+        """
+        caller.require(Scope.CALLS)
+        if wait_seconds > 0 and not call.final:
+            call = await self._watch(caller, call, wait_seconds, until_final=True)
+        if not call.final:
+            return call, None
+        return call, await self._store.read(lambda tx: tx.calls.result(call.id))
+
+    async def page(self, caller: Caller, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
+        caller.require(Scope.READ)
+        return await self._store.read(lambda tx: tx.calls.page(caller.principal, where, before=before, limit=limit))
+
+    async def result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
+        """The call and its stored CallToolResult, as JSON."""
+        caller.require(Scope.READ)
+
+        async def read(tx: Transaction) -> tuple[Call, bytes]:
+            call = await own_call(tx, caller.principal, call_id)
+            result = await tx.calls.result(call.id)
+            if result is None:
+                raise ResultNotReady(_why_no_result(call), call_id=call.id, call_status=str(call.status))
+            return call, result
+
+        return await self._store.read(read)
+
+    async def cancel(self, caller: Caller, call_id: str) -> Call:
+        """Ask for the call's end; idempotent, and too late once it has ended.
+
+        A call that was not dispatched ends at once. One that runs is asked to stop, and tells by itself how it ended.
+        """
+        caller.require(Scope.CALLS)
+
+        async def cancel(tx: Transaction) -> Call:
+            call = await own_call(tx, caller.principal, call_id)
+            if call.final:
+                return call
+            if call.dispatched_at is None:
+                asked = replace(call, cancel_requested=True)
+                return await self._recorder.finish(tx, asked, CANCELLED, lease_token=None) or call
+            return await _ask_to_cancel(tx, call)
+
+        return await self._store.write(cancel)
+
+    # -- starting --
+
+    async def _check(self, caller: Caller, request: StartCall) -> None:
+        if request.rerun_policy is not RerunPolicy.NEVER:
+            raise InvalidRequest(
+                f"rerun_policy '{request.rerun_policy}' is not supported yet; leave it out or send 'never'."
+            )
+        if not 0 < request.timeout_seconds <= TIMEOUT_SECONDS_MAX:
+            raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+        await self._catalog.check(request.upstream, request.tool, request.arguments, visible=caller.upstreams)
+
+    async def _callback(self, caller: Caller, request: StartCall) -> tuple[str | None, Webhook | None]:
+        if request.callback is None:
+            return None, None
+        return await self._webhooks.prepare_callback(caller, request.callback)
+
+    async def _insert(
+        self,
+        tx: Transaction,
+        principal: Principal,
+        request: StartCall,
+        callback: Webhook | None,
+        secret: str | None,
+    ) -> Started:
+        if repeated := await self._repeated(tx, principal, request):
+            return repeated
+        call = self._new_call(principal, request, now=tx.now())
+        await tx.calls.insert(call)
+        if callback is not None:
+            await tx.webhooks.insert(replace(callback, call_id=call.id))
+        tx.ring(QUEUED)
+        return await self._started(tx, call, created=True, secret=secret)
+
+    def _new_call(self, principal: Principal, request: StartCall, *, now: datetime) -> Call:
+        return Call(
+            id=self._ids.call(),
+            principal=principal,
+            upstream=request.upstream,
+            tool=request.tool,
+            arguments=request.arguments,
+            client_session_id=request.client_session_id,
+            correlation_id=request.correlation_id,
+            idempotency_key=request.idempotency_key,
+            request_hash=request.hash(),
+            rerun_policy=request.rerun_policy,
+            created_at=now,
+            updated_at=now,
+            deadline_at=now + seconds(request.timeout_seconds),
+        )
+
+    async def _repeated(self, tx: Transaction, principal: Principal, request: StartCall) -> Started | None:
+        """What the idempotency key already names: the same call, a conflict, or the memory of one that has expired."""
+        key = request.idempotency_key
+        if key is None:
+            return None
+        call = await tx.calls.by_idempotency_key(principal, key)
+        known = call or await tx.call_queue.tombstone(principal, call_id=None, key=key)
+        if known is None:
+            return None
+        if known.request_hash != request.hash():
+            raise IdempotencyConflict(
+                "This Idempotency-Key was used for another request. Send the same request, or a new key."
+            )
+        if call is None:
+            raise CallExpired("The call of this Idempotency-Key has expired. Nothing was started; use a new key.")
+        return await self._started(tx, call, created=False, secret=None)
+
+    async def _started(self, tx: Transaction, call: Call, *, created: bool, secret: str | None) -> Started:
+        head = await tx.events.head(call.principal)
+        end = event_of(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
+        return Started(
+            call=call,
+            resume_token=self._tokens.issue(call, after_seq=head if created else 0),
+            webhooks=await listeners(tx, end),
+            created=created,
+            secret=secret,
+        )
+
+    # -- waiting --
+
+    async def _watch(self, caller: Caller, seen: Call, wait_seconds: float, *, until_final: bool) -> Call:
+        def settled(call: Call) -> bool:
+            return call.final or (not until_final and call.status is not seen.status)
+
+        return await look_until(
+            lambda: self._store.read(lambda tx: own_call(tx, caller.principal, seen.id)),
+            settled,
+            signals=self._store.signals,
+            topic=changed(seen.id),
+            wait_seconds=wait_seconds,
+            clock=self._clock,
+            lifecycle=self._lifecycle,
+        )
+
+
+async def own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
+    """The principal's call of this id; `NotFound` when unknown or foreign, `CallExpired` when it has gone."""
+    if looks_like("call", call_id):
+        call = await tx.calls.get(CallId(call_id))
+        if call is not None and call.principal == principal:
+            return call
+        if call is None:
+            _raise_if_expired(await tx.call_queue.tombstone(principal, call_id=CallId(call_id), key=None))
+    raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
+
+
+def _raise_if_expired(tombstone: Tombstone | None) -> None:
+    if tombstone is not None:
+        raise CallExpired("The call has ended and its result has expired.", call_id=tombstone.call_id)
+
+
+async def _ask_to_cancel(tx: Transaction, call: Call) -> Call:
+    asked = replace(call, cancel_requested=True, updated_at=tx.now())
+    await tx.calls.update(asked, expected=call.status, lease_token=None)
+    tx.ring(cancelling(call.id), changed(call.id))
+    return asked
+
+
+def _why_no_result(call: Call) -> str:
+    if not call.final:
+        return f"The call is still {call.status}. Wait for it: GET /v1/calls/{call.id}?wait_seconds=60"
+    return (
+        f"The call ended as {call.status} ({call.outcome}) and has no result. Its error is in GET /v1/calls/{call.id}"
+    )

@@ -1,0 +1,39 @@
+"""Deliveries: what was sent to whom, and what came of it."""
+
+from collections.abc import Sequence
+
+from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.errors import NotFound
+from ringback.domain.ids import DeliveryId, looks_like
+from ringback.domain.ports import DeliveryFilter, Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+
+
+class Deliveries:
+    def __init__(self, *, store: Store) -> None:
+        self._store = store
+
+    async def page(
+        self, caller: Caller, where: DeliveryFilter, *, before: str | None, limit: int
+    ) -> Sequence[Delivery]:
+        caller.require(Scope.READ)
+        return await self._store.read(
+            lambda tx: tx.deliveries.page(caller.principal, where, before=before, limit=limit)
+        )
+
+    async def get(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:
+        caller.require(Scope.READ)
+
+        async def read(tx: Transaction) -> tuple[Delivery, Sequence[Attempt]]:
+            delivery = await _own_delivery(tx, caller.principal, delivery_id)
+            return delivery, await tx.deliveries.attempts(delivery.id)
+
+        return await self._store.read(read)
+
+
+async def _own_delivery(tx: Transaction, principal: Principal, delivery_id: str) -> Delivery:
+    if looks_like("dlv", delivery_id):
+        delivery = await tx.deliveries.get(DeliveryId(delivery_id))
+        if delivery is not None and delivery.principal == principal:
+            return delivery
+    raise NotFound("No delivery of yours has this id. List yours: GET /v1/deliveries")

@@ -1,0 +1,90 @@
+"""Resume: a token becomes a call, its result, and the events since.
+
+A resume token narrows what a caller may see to one call; it never replaces the caller. With authentication on, the API key
+decides who is asking, and a token of somebody else's is as unknown as a forged one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ringback.domain.call import Call
+from ringback.domain.clock import Clock
+from ringback.domain.errors import NotFound, ResumeTokenExpired
+from ringback.domain.event import Event
+from ringback.domain.ids import CallId
+from ringback.domain.ports import EventFilter, Store, Transaction, changed
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.services.calls import own_call
+from ringback.services.events import read_page
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.waiting import look_until
+from ringback.signing.resume_token import BadToken, ExpiredToken, ResumeClaims
+
+EVENTS_MAX = 100
+"""Events handed out at once; the fresh token stands after the last of them, so the rest comes with the next resume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    call: Call
+    result: bytes | None = field(repr=False)
+    """The stored CallToolResult as JSON, once there is one."""
+    events: Sequence[Event]
+    """This call's events after the token's place."""
+    resume_token: str = field(repr=False)
+    """A fresh token, standing after these events."""
+
+
+class Resume:
+    def __init__(self, *, store: Store, clock: Clock, tokens: CallTokens, lifecycle: Lifecycle) -> None:
+        self._store = store
+        self._clock = clock
+        self._tokens = tokens
+        self._lifecycle = lifecycle
+
+    async def resume(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> Resumed:
+        """Where the call stands; with `wait_seconds`, once it has ended or that time is over."""
+        caller.require(Scope.READ)
+        claims = self._claims(caller, token)
+        return await look_until(
+            lambda: self._store.read(lambda tx: self._look(tx, caller.principal, claims)),
+            lambda resumed: resumed.call.final,
+            signals=self._store.signals,
+            topic=changed(CallId(claims.call_id)),
+            wait_seconds=wait_seconds,
+            clock=self._clock,
+            lifecycle=self._lifecycle,
+        )
+
+    def _claims(self, caller: Caller, token: str) -> ResumeClaims:
+        try:
+            claims = self._tokens.read(token, principal=caller.principal, now=self._clock.now())
+        except ExpiredToken:
+            raise ResumeTokenExpired("The resume token has expired together with its call's result.") from None
+        except BadToken:
+            raise unknown_token() from None
+        return claims
+
+    async def _look(self, tx: Transaction, principal: Principal, claims: ResumeClaims) -> Resumed:
+        try:
+            call = await own_call(tx, principal, claims.call_id)
+        except NotFound:
+            raise unknown_token() from None
+        if call.token_version != claims.token_version:
+            raise unknown_token()
+        page = await read_page(tx, principal, EventFilter(call_id=call.id), after=claims.cursor_seq, limit=EVENTS_MAX)
+        reached = page.events[-1].seq if page.has_more else await tx.events.head(principal)
+        return Resumed(
+            call=call,
+            result=await tx.calls.result(call.id) if call.final else None,
+            events=page.events,
+            resume_token=self._tokens.issue(call, after_seq=reached),
+        )
+
+
+def unknown_token() -> NotFound:
+    """Forged, foreign, revoked and unknown: one answer."""
+    return NotFound(
+        "This resume token is not one of yours. Send it as you got it, with the API key of the principal it was made for."
+    )

@@ -1,0 +1,198 @@
+"""Webhooks: register, read, list, change, remove."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.cursor import decode_seq
+from ringback.domain.errors import InvalidRequest, NotFound
+from ringback.domain.event import EventName
+from ringback.domain.ids import CallId, Ids, WebhookId, looks_like
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.retry import Profile
+from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookSecret, WebhookState
+from ringback.notifier.record import Recorder
+from ringback.notifier.target_guard import TargetGuard
+from ringback.services.lifecycle import Lifecycle
+from ringback.signing import secrets as signing_secrets
+
+SECRET_BYTES: Final = 32
+CATCH_UP_EVENTS_MAX: Final = 10_000
+"""As many deliveries as may be held for one webhook (design of the held queue); older events are there to be polled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a client asks to be rung for."""
+
+    url: str
+    secret: str | None = field(default=None, repr=False)
+    events: frozenset[EventName] = DEFAULT_EVENTS
+    upstream: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    match_correlation: bool = False
+    retries: Profile = Profile.DAYS
+    include_result: bool = False
+    description: str | None = None
+    cursor: str | None = None
+    """Hear from this place in the event log on, instead of from now."""
+    expires_in_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What may be changed of a webhook; None leaves a thing as it is."""
+
+    url: str | None = None
+    events: frozenset[EventName] | None = None
+    description: str | None = None
+    include_result: bool | None = None
+    retries: Profile | None = None
+    state: WebhookState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    webhook: Webhook
+    secret: str | None = field(default=None, repr=False)
+    """The signing secret if it was generated just now; shown this once."""
+
+
+class Webhooks:
+    def __init__(
+        self, *, store: Store, clock: Clock, ids: Ids, recorder: Recorder, guard: TargetGuard, lifecycle: Lifecycle
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._recorder = recorder
+        self._guard = guard
+        self._lifecycle = lifecycle
+
+    async def register(self, caller: Caller, registration: Registration) -> Registered:
+        """Register a callback URL; from the moment this returns, every event it hears is delivered to it."""
+        caller.require(Scope.WEBHOOKS)
+        self._lifecycle.require_open()
+        generated, webhook = await self._prepare(caller, registration, origin=Origin.REST)
+        await self._store.write(lambda tx: self._insert(tx, webhook, registration.cursor))
+        return Registered(webhook=webhook, secret=generated)
+
+    async def prepare_callback(self, caller: Caller, registration: Registration) -> tuple[str | None, Webhook]:
+        """A webhook for one call, checked but not stored: the call's own transaction does that."""
+        return await self._prepare(caller, registration, origin=Origin.CALL)
+
+    async def get(self, caller: Caller, webhook_id: str) -> Webhook:
+        caller.require(Scope.READ)
+        return await self._store.read(lambda tx: own_webhook(tx, caller.principal, webhook_id))
+
+    async def page(self, caller: Caller, *, before: str | None, limit: int) -> Sequence[Webhook]:
+        caller.require(Scope.READ)
+        return await self._store.read(lambda tx: tx.webhooks.page(caller.principal, before=before, limit=limit))
+
+    async def change(self, caller: Caller, webhook_id: str, change: Change) -> Webhook:
+        caller.require(Scope.WEBHOOKS)
+        if change.url is not None:
+            await self._guard.check(change.url)
+
+        async def apply(tx: Transaction) -> Webhook:
+            webhook = _changed(await own_webhook(tx, caller.principal, webhook_id), change)
+            webhook = replace(webhook, updated_at=tx.now())
+            await tx.webhooks.update(webhook)
+            return webhook
+
+        return await self._store.write(apply)
+
+    async def remove(self, caller: Caller, webhook_id: str) -> None:
+        """Remove it; what of it was not delivered yet is cancelled."""
+        caller.require(Scope.WEBHOOKS)
+
+        async def remove(tx: Transaction) -> None:
+            webhook = await own_webhook(tx, caller.principal, webhook_id)
+            await tx.webhooks.delete(webhook.id)
+
+        await self._store.write(remove)
+
+    async def _prepare(
+        self, caller: Caller, registration: Registration, *, origin: Origin
+    ) -> tuple[str | None, Webhook]:
+        await self._guard.check(registration.url)
+        generated = None if registration.secret else signing_secrets.generate(self._ids.random(SECRET_BYTES))
+        now = self._clock.now()
+        expiry = registration.expires_in_seconds
+        return generated, Webhook(
+            id=self._ids.webhook(),
+            principal=caller.principal,
+            url=registration.url,
+            events=registration.events,
+            upstream=registration.upstream,
+            tool=registration.tool,
+            call_id=CallId(registration.call_id) if registration.call_id else None,
+            client_session_id=registration.client_session_id,
+            correlation_id=registration.correlation_id,
+            match_correlation=registration.match_correlation,
+            secrets=(WebhookSecret(value=generated or _checked_secret(registration.secret or "")),),
+            retries=registration.retries,
+            include_result=registration.include_result,
+            description=registration.description,
+            origin=origin,
+            created_at=now,
+            updated_at=now,
+            expires_at=None if expiry is None else now + seconds(expiry),
+        )
+
+    async def _insert(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> None:
+        """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
+        after_seq = await tx.events.head(webhook.principal, lock=True)
+        if webhook.call_id is not None:
+            await _known_call(tx, webhook)
+            after_seq = 0
+        if cursor is not None:
+            after_seq = decode_seq(cursor)
+        await tx.webhooks.insert(webhook)
+        found = await self._recorder.catch_up(tx, webhook, after_seq=after_seq, events_max=CATCH_UP_EVENTS_MAX)
+        if found is None:
+            raise InvalidRequest(
+                f"More than {CATCH_UP_EVENTS_MAX} events lie after this cursor. Poll GET /v1/events first, "
+                "then register with a later cursor."
+            )
+
+
+async def own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
+    if looks_like("wh", webhook_id):
+        webhook = await tx.webhooks.get(WebhookId(webhook_id))
+        if webhook is not None and webhook.principal == principal:
+            return webhook
+    raise NotFound("No webhook of yours has this id. List yours: GET /v1/webhooks")
+
+
+def _checked_secret(secret: str) -> str:
+    try:
+        signing_secrets.parse(secret)
+    except signing_secrets.InvalidSecret as problem:
+        raise InvalidRequest(f"secret: {problem}") from None
+    return secret
+
+
+async def _known_call(tx: Transaction, webhook: Webhook) -> None:
+    call = await tx.calls.get(webhook.call_id) if webhook.call_id else None
+    if call is None or call.principal != webhook.principal:
+        raise InvalidRequest("call_id: no call of yours has this id. List yours: GET /v1/calls")
+
+
+def _changed(webhook: Webhook, change: Change) -> Webhook:
+    if change.state is not None and change.state not in {WebhookState.ACTIVE, WebhookState.DISABLED}:
+        raise InvalidRequest("state may be set to 'active' or 'disabled' only.")
+    return replace(
+        webhook,
+        url=change.url or webhook.url,
+        events=webhook.events if change.events is None else change.events,
+        description=webhook.description if change.description is None else change.description,
+        include_result=webhook.include_result if change.include_result is None else change.include_result,
+        retries=change.retries or webhook.retries,
+        state=change.state or webhook.state,
+    )

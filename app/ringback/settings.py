@@ -1,0 +1,136 @@
+"""Settings: read once from RINGBACK_* variables, checked, and handed on in pieces. Only bootstrap and the CLI import them.
+
+Each field's description is what `.env.example` says of it; a test keeps the two equal.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(Exception):
+    """A setting is missing or wrong; the message names it and says what to do, and never shows a secret's value."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="RINGBACK_", env_file=".env", extra="ignore", frozen=True)
+
+    database_url: str = Field(
+        default="sqlite:///ringback.db",
+        description="Where everything is kept: sqlite:///PATH (a file, made if missing).",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    public_url: str | None = Field(
+        default=None,
+        description="How clients and receivers reach this service; goes into callbacks. Default: http://HOST:PORT.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Further Host headers to accept, comma-separated, beside the public URL's and loopback."
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins of browser pages that may call the API, comma-separated. None by default."
+    )
+    auth: Literal["keys", "off"] = Field(
+        default="keys", description="'keys': every request needs an API key. 'off': only while listening on loopback."
+    )
+    secret_keys: SecretStr | None = Field(
+        default=None,
+        description=(
+            "Key ring for encryption at rest and resume tokens: id:base64 of 32 bytes, comma-separated, newest first. "
+            "Default: a key file beside the SQLite database."
+        ),
+    )
+    config: Path | None = Field(
+        default=None, description="A JSON file with mcpServers: the upstreams whose tools can be called."
+    )
+    callback_private_cidrs: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default=(),
+        description="Private ranges that callbacks may go to, comma-separated CIDRs. By default only public addresses.",
+    )
+    callback_http: bool = Field(
+        default=False,
+        description="Allow plain http callbacks to literal addresses inside RINGBACK_CALLBACK_PRIVATE_CIDRS.",
+    )
+    connect_patience_seconds: float = Field(
+        default=30.0, gt=0, le=3600, description="How long a call waits for an upstream that cannot be reached."
+    )
+    drain_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="How long running calls may go on after SIGTERM before they are cut off.",
+    )
+    result_retention_seconds: float = Field(
+        default=7 * 86400, gt=0, description="How long a result and its resume tokens live after the end of the call."
+    )
+    event_retention_seconds: float = Field(
+        default=14 * 86400,
+        gt=0,
+        description="How long events and finished deliveries are kept; at least as long as results.",
+    )
+    tombstone_retention_seconds: float = Field(
+        default=30 * 86400,
+        gt=0,
+        description="How long an idempotency key is remembered after its call; at least as long as events.",
+    )
+    request_bytes_max: int = Field(
+        default=4 * 1024 * 1024, ge=1024, description="The largest request body that is read, in bytes."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="How much is logged: debug, info, warning or error."
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
+
+    @field_validator("allowed_hosts", "allowed_origins", "callback_private_cidrs", mode="before")
+    @classmethod
+    def _split_commas(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+    @field_validator("public_url", "secret_keys", "config", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+    @model_validator(mode="after")
+    def _auth_is_on_unless_local(self) -> Self:
+        if self.auth == "off" and not is_loopback(self.host):
+            raise ValueError(
+                f"auth is off, and the service would listen on {self.host}. Without keys everybody who reaches it owns "
+                "everything. Listen on 127.0.0.1, or leave RINGBACK_AUTH at 'keys' and run: ringback keys create"
+            )
+        return self
+
+    @property
+    def base_url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Settings from the environment and `.env`, with what the command line says on top; None means not said."""
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as problem:
+        raise SettingsError("\n".join(_explain(error["loc"], error["msg"]) for error in problem.errors())) from None
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _explain(location: tuple[int | str, ...], message: str) -> str:
+    reason = message.removeprefix("Value error, ")
+    return f"RINGBACK_{str(location[0]).upper()}: {reason}" if location else reason

@@ -1,0 +1,126 @@
+"""Resume tokens: signed, expiring texts that name one call and a place in its owner's event log.
+
+A token narrows what its holder asks for; it never says who the holder is. So nothing reads one without saying who asks,
+and a token of somebody else, of another service or of another purpose is no token here.
+
+    base64url(JSON {call, version, seq, expires}) "." base64url(HMAC-SHA-512)
+                                                       key = HMAC-SHA-512(configured key, purpose + [audience, principal])
+
+The principal and the audience are not in the token. They are in the salt that the signing key is derived from: a token read
+for another principal does not verify, and whoever finds one in a log learns no name from it.
+
+itsdangerous signs and rotates. Its `URLSafeTimedSerializer` is not used as it comes, for two reasons. It dates tokens with a
+clock of its own and leaves the age to the reader, while these carry their expiry (which is that of the result they lead to).
+And it inflates compressed payloads without a bound. The plain `Serializer` below it has neither clock nor zlib.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from itsdangerous import BadData, Serializer
+from itsdangerous.encoding import base64_decode, base64_encode
+
+TOKEN_LENGTH_MAX: Final = 1024
+"""Judged before anything else is; ours have about 200 characters."""
+
+KEY_BYTES_MIN: Final = 32
+"""256 bits: a key is random, and shorter ones are usually words."""
+
+_PURPOSE: Final = "ringback.resume-token.1"
+_FIELDS: Final = {"call": str, "version": int, "seq": int, "expires": int}
+_SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{85}[AQgw]")
+"""Payload and signature. 64 bytes end in a character of which only two bits count; asking that the rest be zero leaves each
+token one spelling, where itsdangerous would also accept others."""
+
+
+class BadToken(Exception):
+    """Not a token of ours for this principal: forged, damaged, foreign or malformed, all alike."""
+
+
+class ExpiredToken(Exception):
+    """A genuine token of this principal, whose time has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeClaims:
+    """What a token says, once it has been proven."""
+
+    call_id: str
+    principal: str
+    token_version: int
+    """To be compared with the call's: a lower one was revoked."""
+    cursor_seq: int
+    """The place in the principal's event log up to which its holder has been told."""
+    expires_at: int
+    """Seconds since the epoch; from this second on the token is worth nothing."""
+
+
+class ResumeTokens:
+    """Issues and reads the tokens of one service.
+
+    `keys` are ordered oldest first, as itsdangerous has it: the last one signs, all of them verify. `audience` names the
+    service, so that two that share a key do not accept each other's tokens.
+    """
+
+    def __init__(self, keys: Sequence[bytes | str], *, audience: str) -> None:
+        raw_keys = [key.encode() if isinstance(key, str) else key for key in keys]
+        if not raw_keys or min(map(len, raw_keys)) < KEY_BYTES_MIN:
+            raise ValueError(f"Resume tokens need at least one key, each of at least {KEY_BYTES_MIN} random bytes.")
+        self._audience = audience
+        self._serializer = Serializer(
+            raw_keys,
+            serializer=_PlainPayload(),
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha512},
+        )
+
+    def issue(self, claims: ResumeClaims) -> str:
+        payload = {
+            "call": claims.call_id,
+            "version": claims.token_version,
+            "seq": claims.cursor_seq,
+            "expires": claims.expires_at,
+        }
+        return self._serializer.dumps(payload, salt=self._salt(claims.principal))
+
+    def read(self, token: str, *, principal: str, now: datetime) -> ResumeClaims:
+        """The claims of a token that this principal may use now; raises `BadToken`, or `ExpiredToken` if it once could."""
+        if len(token) > TOKEN_LENGTH_MAX or not _SHAPE.fullmatch(token):
+            raise BadToken
+        try:
+            payload = self._serializer.loads(token, salt=self._salt(principal))
+        except BadData:
+            raise BadToken from None
+        claims = _claims(payload, principal)
+        if now.timestamp() >= claims.expires_at:
+            raise ExpiredToken
+        return claims
+
+    def _salt(self, principal: str) -> str:
+        return _PURPOSE + json.dumps([self._audience, principal])
+
+
+def _claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
+    if {name: type(value) for name, value in payload.items()} != _FIELDS:
+        raise BadToken
+    return ResumeClaims(
+        call_id=payload["call"],
+        principal=principal,
+        token_version=payload["version"],
+        cursor_seq=payload["seq"],
+        expires_at=payload["expires"],
+    )
+
+
+class _PlainPayload:
+    """A JSON object in base64url, which is what itsdangerous' URL-safe serializers write, without their compression."""
+
+    def dumps(self, payload: dict[str, Any], /) -> str:
+        return base64_encode(json.dumps(payload, separators=(",", ":"))).decode()
+
+    def loads(self, text: str, /) -> dict[str, Any]:
+        return dict(json.loads(base64_decode(text)))

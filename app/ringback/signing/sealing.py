@@ -1,0 +1,126 @@
+"""Encryption at rest: AES-256-GCM with a ring of keys.
+
+    version 1 byte │ length of key id 1 byte │ key id │ nonce 12 bytes │ ciphertext and tag
+    └──────────── header ───────────────────────────┘
+                     └─ authenticated together with the place
+
+The place names table, row and column. It is not stored: it is asked for again when unsealing, so a ciphertext that was
+moved to another row cannot be opened there. The key id says which key of the ring opens it, so keys can be replaced while
+old rows live on: add a new one in front, drop the old one when nothing is sealed with it any more.
+
+Nonces are random, so one key seals at most 2**32 times (NIST SP 800-38D §8.3); a ring grows a new key long before that.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from ringback.signing import base64text
+
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+"""The size that GCM is defined for (NIST SP 800-38D §5.2.1.1)."""
+
+_VERSION: Final = 1
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_FINGERPRINT_DIGITS: Final = 8
+
+
+class UnsealError(Exception):
+    """A ciphertext that is damaged, was sealed for another place, or with a key that is not in the ring."""
+
+
+class InvalidKeyRing(ValueError):
+    """Keys that cannot be used; the message says which entry is wrong and never shows a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRing:
+    """Keys by id, and the id of the one that seals."""
+
+    keys: Mapping[str, bytes] = field(repr=False)
+    current: str
+
+
+class AesGcmSealer:
+    """Seals with one key of the ring and unseals with any; `random(n)` gives n fresh random bytes."""
+
+    def __init__(self, keys: Mapping[str, bytes], *, current: str, random: Callable[[int], bytes]) -> None:
+        for key_id, key in keys.items():
+            _check_key(key_id, key)
+        if current not in keys:
+            raise InvalidKeyRing("The current key is not in the key ring.")
+        self._ciphers = {_header(key_id): AESGCM(key) for key_id, key in keys.items()}
+        self._current = _header(current)
+        self._random = random
+
+    def seal(self, plaintext: bytes, *, place: str) -> bytes:
+        nonce = self._random(NONCE_BYTES)
+        sealed = self._ciphers[self._current].encrypt(nonce, plaintext, self._current + place.encode())
+        return self._current + nonce + sealed
+
+    def unseal(self, ciphertext: bytes, *, place: str) -> bytes:
+        """The plaintext; raises `UnsealError` unless this was sealed for this very place with a key of the ring."""
+        end = _header_length(ciphertext)
+        header, nonce, sealed = ciphertext[:end], ciphertext[end : end + NONCE_BYTES], ciphertext[end + NONCE_BYTES :]
+        cipher = self._ciphers.get(header)
+        if cipher is None:
+            raise UnsealError("This was sealed with a key that is not in the key ring, or it is no sealed value.")
+        try:
+            return cipher.decrypt(nonce, sealed, header + place.encode())
+        except (InvalidTag, ValueError):  # ValueError: cut off within its nonce
+            raise UnsealError("This sealed value is damaged, or it belongs to another place.") from None
+
+
+def parse_key_ring(text: str) -> KeyRing:
+    """The ring behind `id:base64,id2:base64`; the first entry seals, the others only unseal."""
+    keys: dict[str, bytes] = {}
+    for number, entry in enumerate(text.split(","), start=1):
+        key_id, key = _parse_entry(entry.strip(), number)
+        if key_id in keys:
+            raise InvalidKeyRing(f"Entry {number} of the key ring repeats the id of an earlier one.")
+        keys[key_id] = key
+    return KeyRing(keys=keys, current=next(iter(keys)))
+
+
+def new_key(random: bytes) -> str:
+    """A key ring's entry, `id:base64`, from `KEY_BYTES` random bytes.
+
+    The id is a fingerprint: the same key has the same id on every node. 32 bits of a hash betray nothing of a random key.
+    """
+    key_id = hashlib.sha256(random).hexdigest()[:_FINGERPRINT_DIGITS]
+    _check_key(key_id, random)
+    return f"{key_id}:{base64text.encode(random)}"
+
+
+def _parse_entry(entry: str, number: int) -> tuple[str, bytes]:
+    key_id, separator, encoded = entry.partition(":")
+    if not separator:
+        raise InvalidKeyRing(f"Entry {number} of the key ring is not of the form id:base64.")
+    try:
+        key = base64text.decode(encoded)
+        _check_key(key_id, key)
+    except ValueError as error:
+        reason = error if isinstance(error, InvalidKeyRing) else "its key is not standard base64"
+        raise InvalidKeyRing(f"Entry {number} of the key ring: {reason}") from None
+    return key_id, key
+
+
+def _check_key(key_id: str, key: bytes) -> None:
+    if not _KEY_ID.fullmatch(key_id):
+        raise InvalidKeyRing("a key id is 1 to 32 letters, digits, hyphens or underscores")
+    if len(key) != KEY_BYTES:
+        raise InvalidKeyRing(f"a key is {KEY_BYTES} bytes; this one has {len(key)}")
+
+
+def _header(key_id: str) -> bytes:
+    return bytes((_VERSION, len(key_id))) + key_id.encode()
+
+
+def _header_length(ciphertext: bytes) -> int:
+    return 2 + ciphertext[1] if len(ciphertext) > 1 else 0

@@ -1,0 +1,98 @@
+"""The two secrets that people hold: a webhook's `whsec_…` and an API key, `rbk_…`.
+
+A webhook secret signs, so it is kept (sealed) and its text is Standard Webhooks' own. An API key only has to be recognised,
+so nothing but its hash is kept. Random bytes are handed in; no error repeats what it was given.
+"""
+
+import hashlib
+import string
+import zlib
+from typing import Final
+
+from ringback.signing import base64text
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how such a secret begins, not a secret
+SECRET_BYTES_MIN: Final = 24
+SECRET_BYTES_MAX: Final = 64
+"""Both bounds are Standard Webhooks' and MCP Events' (mcp-events §6)."""
+SECRET_BYTES: Final = 32
+"""Of a secret that we make: the output length of SHA-256, beyond which HMAC gains nothing (RFC 2104 §3)."""
+
+API_KEY_PREFIX: Final = "rbk_"
+API_KEY_RANDOM_BYTES: Final = 24
+"""192 bits: more than the 160 from which a plain hash is as good as a slow one."""
+
+_SECRET_TEXT_MAX: Final = len(SECRET_PREFIX) + 88  # 64 bytes in padded base64
+_BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_API_KEY_DIGITS: Final = 33  # 24 bytes in base62
+_CHECKSUM_DIGITS: Final = 6  # 32 bits in base62
+_API_KEY_LENGTH: Final = len(API_KEY_PREFIX) + _API_KEY_DIGITS + _CHECKSUM_DIGITS
+
+
+class InvalidSecret(ValueError):
+    """A text that is no webhook secret; the message says what one looks like and never shows the text."""
+
+
+def parse(text: str) -> bytes:
+    """The key behind a `whsec_…` secret: 24 to 64 bytes, in padded or unpadded standard base64."""
+    if not text.startswith(SECRET_PREFIX):
+        raise InvalidSecret(f"A webhook secret begins with {SECRET_PREFIX}, followed by base64 of 24 to 64 bytes.")
+    if len(text) > _SECRET_TEXT_MAX:
+        raise InvalidSecret("This webhook secret is too long: it must be base64 of 24 to 64 bytes.")
+    try:
+        key = base64text.decode(text.removeprefix(SECRET_PREFIX))
+    except ValueError:
+        raise InvalidSecret(
+            f"What follows {SECRET_PREFIX} is not standard base64 (letters, digits, + and /, without spaces)."
+        ) from None
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        raise InvalidSecret(f"This webhook secret has {len(key)} bytes; it must have 24 to 64.")
+    return key
+
+
+def generate(random: bytes) -> str:
+    """A `whsec_…` secret from `SECRET_BYTES` random bytes."""
+    if len(random) != SECRET_BYTES:
+        raise ValueError(f"A new webhook secret takes {SECRET_BYTES} random bytes.")
+    return SECRET_PREFIX + base64text.encode(random)
+
+
+def new_api_key(random: bytes) -> str:
+    """An API key from `API_KEY_RANDOM_BYTES` random bytes: `rbk_`, 33 characters and a checksum of 6, all base62.
+
+    One word without punctuation, so that a double click selects it whole; the checksum lets a scanner recognise a leaked
+    key without asking us.
+    """
+    if len(random) != API_KEY_RANDOM_BYTES:
+        raise ValueError(f"A new API key takes {API_KEY_RANDOM_BYTES} random bytes.")
+    body = API_KEY_PREFIX + _base62(int.from_bytes(random), _API_KEY_DIGITS)
+    return body + _checksum(body)
+
+
+def looks_like_api_key(text: str) -> bool:
+    """Whether `text` could be a key of ours; what could not be is never looked up."""
+    if len(text) != _API_KEY_LENGTH or not text.startswith(API_KEY_PREFIX):
+        return False
+    body, checksum = text[:-_CHECKSUM_DIGITS], text[-_CHECKSUM_DIGITS:]
+    return body.isascii() and body.removeprefix(API_KEY_PREFIX).isalnum() and checksum == _checksum(body)
+
+
+def hash_api_key(text: str) -> str:
+    """SHA-256 in hex, the only form in which a key is stored.
+
+    Slow, salted hashes protect what people choose; the 192 random bits of a key cannot be searched, and a plain hash can
+    be looked up by index.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checksum(body: str) -> str:
+    return _base62(zlib.crc32(body.encode()), _CHECKSUM_DIGITS)
+
+
+def _base62(value: int, digits: int) -> str:
+    text = ""
+    for _ in range(digits):
+        value, remainder = divmod(value, len(_BASE62))
+        text = _BASE62[remainder] + text
+    return text

@@ -1,0 +1,133 @@
+"""Standard Webhooks v1: HMAC-SHA256 over `id.timestamp.body`.
+
+Specification: Standard Webhooks 1.0 (standardwebhooks.com), and mcp-events §8 which builds on it. During a rotation every
+living secret signs, and the header holds their signatures side by side; one match is enough. Ed25519 signatures (`v1a`) and
+versions still to come are skipped, as the specification asks.
+
+The published package `standardwebhooks` reads the clock itself and lets some malformed headers escape as other exceptions;
+here `now` is handed in, and whatever is wrong with a message is a `VerificationError`.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ringback.signing import base64text
+from ringback.signing import secrets as webhook_secrets
+
+ID_HEADER: Final = "webhook-id"
+TIMESTAMP_HEADER: Final = "webhook-timestamp"
+SIGNATURE_HEADER: Final = "webhook-signature"
+
+TOLERANCE_SECONDS: Final = 300
+"""How far a timestamp may lie from now, either way: five minutes, as in every reference library of the specification."""
+
+SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
+"""About 85 signatures; a rotation needs two. Every HTTP server in use accepts a header of this size."""
+
+_VERSION: Final = "v1"
+_MESSAGE_ID: Final = re.compile(r"[!-\-/-~]{1,256}")
+"""Visible ASCII without the full stop, which separates the signed parts: with one in the id, two messages could sign alike."""
+_TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
+
+
+class VerificationError(Exception):
+    """The message is not proven to be genuine and fresh; the text says why and is fit to be sent back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedMessage:
+    """What the signature vouches for, beside the body."""
+
+    message_id: str
+    """The same in every attempt of one message: what duplicates are recognised by."""
+    timestamp: int
+    """Of this attempt, in seconds since the epoch."""
+
+
+def sign(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`: one `v1,…` for each secret, in their order.
+
+    Raises ValueError for an id that cannot be signed safely, and `InvalidSecret` for a secret that is none.
+    """
+    if not secrets:
+        raise ValueError("A message is signed with at least one secret.")
+    if not _MESSAGE_ID.fullmatch(message_id):
+        raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
+    content = _content(message_id, str(timestamp), body)
+    return " ".join(_signature(secret, content) for secret in secrets)
+
+
+def signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The three headers of one attempt."""
+    return {
+        ID_HEADER: message_id,
+        TIMESTAMP_HEADER: str(timestamp),
+        SIGNATURE_HEADER: sign(secrets, message_id=message_id, timestamp=timestamp, body=body),
+    }
+
+
+def verify(
+    headers: Mapping[str, str],
+    body: bytes,
+    secrets: Sequence[str],
+    *,
+    now: datetime,
+    tolerance_seconds: float = TOLERANCE_SECONDS,
+) -> VerifiedMessage:
+    """What was signed, if one of `secrets` signed exactly this not long ago; raises `VerificationError` otherwise.
+
+    `body` is the raw body as it came, and names of headers may come in any case.
+    """
+    by_name = {name.lower(): value for name, value in headers.items()}
+    message_id = _matching(by_name, ID_HEADER, _MESSAGE_ID)
+    timestamp = _matching(by_name, TIMESTAMP_HEADER, _TIMESTAMP)
+    given = _signatures(by_name)
+    _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
+    content = _content(message_id, timestamp, body)
+    expected = [_signature(secret, content) for secret in secrets]
+    if not any(hmac.compare_digest(ours, theirs) for ours in expected for theirs in given):
+        raise VerificationError("No signature matches: the secret is another one, or the message was changed.")
+    return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
+
+
+def _content(message_id: str, timestamp: str, body: bytes) -> bytes:
+    return f"{message_id}.{timestamp}.".encode() + body
+
+
+def _signature(secret: str, content: bytes) -> str:
+    digest = hmac.digest(webhook_secrets.parse(secret), content, hashlib.sha256)
+    return f"{_VERSION},{base64text.encode(digest)}"
+
+
+def _required(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(name)
+    if not value:
+        raise VerificationError(f"The header {name} is missing.")
+    return value
+
+
+def _matching(headers: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
+    value = _required(headers, name)
+    if not pattern.fullmatch(value):
+        raise VerificationError(f"The header {name} is malformed.")
+    return value
+
+
+def _signatures(headers: Mapping[str, str]) -> list[str]:
+    """The v1 signatures of the header, as they are written there: base64 has one spelling, and no other is accepted."""
+    text = _required(headers, SIGNATURE_HEADER)
+    if len(text) > SIGNATURE_HEADER_LENGTH_MAX or not text.isascii():
+        raise VerificationError(f"The header {SIGNATURE_HEADER} is malformed.")
+    return [signature for signature in text.split(" ") if signature.startswith(f"{_VERSION},")]
+
+
+def _check_age(age_seconds: float, tolerance_seconds: float) -> None:
+    if age_seconds > tolerance_seconds:
+        raise VerificationError("The message is too old: its timestamp is past the tolerance. Is this clock right?")
+    if age_seconds < -tolerance_seconds:
+        raise VerificationError("The message is too new: its timestamp lies in the future. Is this clock right?")

@@ -1,0 +1,83 @@
+"""Calls as the runner and the janitor see them: leases, turns, and what is left of the expired."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.call import Call
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Tombstone
+from ringback.domain.principal import Principal
+from ringback.storage.queries import load
+from ringback.storage.sqlite.calls import to_call
+from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/call_queue.sql")
+
+
+class SqliteCallQueue:
+    """Implements `domain.ports.CallQueue`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = Statements(connection, _SQL)
+
+    async def lease(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
+        queued = self._sql.all("queued", upstream=upstream, limit=limit)
+        if not queued:
+            return []
+        ids = from_json([row["id"] for row in queued])
+        self._sql.change("lease", ids=ids, owner=owner, token=token, until=from_instant(until))
+        served = _in_order_of_last([row["principal"] for row in queued])
+        self._sql.change("take_turns", upstream=upstream, principals=from_json(served))
+        return [to_call(row) for row in self._sql.all("by_ids", ids=ids)]
+
+    async def extend(self, owner: str, *, until: datetime) -> Sequence[CallId]:
+        return [row["id"] for row in self._sql.all("extend", owner=owner, until=from_instant(until))]
+
+    async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return [to_call(row) for row in self._sql.all("lapsed", now=from_instant(now), limit=limit)]
+
+    async def overdue(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return [to_call(row) for row in self._sql.all("overdue", now=from_instant(now), limit=limit)]
+
+    async def release_all(self) -> int:
+        return self._sql.change("release_all")
+
+    async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return [to_call(row) for row in self._sql.all("expired", now=from_instant(now), limit=limit)]
+
+    async def bury(self, tombstone: Tombstone) -> None:
+        self._sql.change("delete", call_id=tombstone.call_id)
+        self._sql.change(
+            "bury",
+            call_id=tombstone.call_id,
+            principal=tombstone.principal,
+            idempotency_key=tombstone.idempotency_key,
+            request_hash=tombstone.request_hash,
+            expired_at=from_instant(tombstone.expired_at),
+        )
+
+    async def tombstone(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
+        row = self._sql.one("tombstone", principal=principal, call_id=call_id, key=key)
+        return None if row is None else _to_tombstone(row)
+
+    async def forget_tombstones(self, *, older_than: datetime, limit: int) -> int:
+        return self._sql.change("forget_tombstones", older_than=from_instant(older_than), limit=limit)
+
+
+def _in_order_of_last(principals: Sequence[Principal]) -> list[Principal]:
+    """Each once, in the order in which they were served for the last time."""
+    return list(reversed(dict.fromkeys(reversed(principals))))
+
+
+def _to_tombstone(row: sqlite3.Row) -> Tombstone:
+    return Tombstone(
+        call_id=row["call_id"],
+        principal=row["principal"],
+        idempotency_key=row["idempotency_key"],
+        request_hash=row["request_hash"],
+        expired_at=from_epoch_milliseconds(row["expired_at"]),
+    )

@@ -1,0 +1,149 @@
+"""Calls, as rows."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain import jsontext
+from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.event import progress_data
+from ringback.domain.ids import CallId
+from ringback.domain.ports import CallFilter
+from ringback.domain.principal import Principal
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant, from_json, from_optional_json, to_instant, to_optional_json
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/calls.sql")
+
+
+class SqliteCalls:
+    """Implements `domain.ports.CallRows`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = Statements(connection, _SQL)
+
+    async def insert(self, call: Call) -> None:
+        row = _to_row(call)
+        self._sql.change("insert", **row)
+        self._sql.change("insert_input", id=call.id, arguments=from_json(call.arguments), meta=from_json(call.meta))
+
+    async def get(self, call_id: CallId) -> Call | None:
+        row = self._sql.one("get", id=call_id)
+        return None if row is None else to_call(row)
+
+    async def by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
+        row = self._sql.one("by_idempotency_key", principal=principal, key=key)
+        return None if row is None else to_call(row)
+
+    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
+        rows = self._sql.all(
+            _page_for(where),
+            principal=principal,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            status=where.status,
+            upstream=where.upstream,
+            tool=where.tool,
+            before=before,
+            limit=limit,
+        )
+        return [to_call(row) for row in rows]
+
+    async def update(self, call: Call, *, expected: Status, lease_token: str | None) -> bool:
+        return self._sql.change("update", expected=expected, held_token=lease_token, **_to_row(call)) == 1
+
+    async def save_progress(self, call_id: CallId, progress: Progress, *, now: datetime, lease_token: str) -> bool:
+        saved = self._sql.change(
+            "save_progress",
+            id=call_id,
+            progress=from_json(progress_data(progress)),
+            now=from_instant(now),
+            lease_token=lease_token,
+        )
+        return saved == 1
+
+    async def put_result(self, call_id: CallId, result: bytes) -> None:
+        self._sql.change("put_result", call_id=call_id, body=result)
+
+    async def result(self, call_id: CallId) -> bytes | None:
+        row = self._sql.one("result", call_id=call_id)
+        return None if row is None else row["body"]
+
+
+def to_call(row: sqlite3.Row) -> Call:
+    """A row of the view `whole_calls`."""
+    progress = to_optional_json(row["progress"])
+    return Call(
+        id=row["id"],
+        principal=row["principal"],
+        upstream=row["upstream"],
+        tool=row["tool"],
+        arguments=jsontext.loads(row["arguments"]),
+        meta=jsontext.loads(row["meta"]),
+        client_session_id=row["client_session_id"],
+        correlation_id=row["correlation_id"],
+        idempotency_key=row["idempotency_key"],
+        request_hash=row["request_hash"],
+        status=Status(row["status"]),
+        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+        progress=None if progress is None else Progress(**progress),
+        error=to_optional_json(row["error"]),
+        result_bytes=row["result_bytes"],
+        result_sha256=row["result_sha256"],
+        rerun_policy=RerunPolicy(row["rerun_policy"]),
+        cancel_requested=bool(row["cancel_requested"]),
+        lease_owner=row["lease_owner"],
+        lease_token=row["lease_token"],
+        lease_until=to_instant(row["lease_until"]),
+        dispatched_at=to_instant(row["dispatched_at"]),
+        runs=row["runs"],
+        token_version=row["token_version"],
+        created_at=from_epoch_milliseconds(row["created_at"]),
+        updated_at=from_epoch_milliseconds(row["updated_at"]),
+        finished_at=to_instant(row["finished_at"]),
+        deadline_at=from_epoch_milliseconds(row["deadline_at"]),
+        expires_at=to_instant(row["expires_at"]),
+    )
+
+
+def _to_row(call: Call) -> dict[str, Any]:
+    """Everything but the input, which never changes and stands in a table of its own."""
+    return {
+        "id": call.id,
+        "principal": call.principal,
+        "upstream": call.upstream,
+        "tool": call.tool,
+        "client_session_id": call.client_session_id,
+        "correlation_id": call.correlation_id,
+        "idempotency_key": call.idempotency_key,
+        "request_hash": call.request_hash,
+        "status": call.status,
+        "outcome": call.outcome,
+        "progress": None if call.progress is None else from_json(progress_data(call.progress)),
+        "error": from_optional_json(call.error),
+        "result_bytes": call.result_bytes,
+        "result_sha256": call.result_sha256,
+        "rerun_policy": call.rerun_policy,
+        "cancel_requested": call.cancel_requested,
+        "lease_owner": call.lease_owner,
+        "lease_token": call.lease_token,
+        "lease_until": from_instant(call.lease_until),
+        "dispatched_at": from_instant(call.dispatched_at),
+        "runs": call.runs,
+        "token_version": call.token_version,
+        "created_at": from_instant(call.created_at),
+        "updated_at": from_instant(call.updated_at),
+        "finished_at": from_instant(call.finished_at),
+        "deadline_at": from_instant(call.deadline_at),
+        "expires_at": from_instant(call.expires_at),
+    }
+
+
+def _page_for(where: CallFilter) -> str:
+    """The statement whose index fits: by one's own ids first, which is how a client finds a call that it lost."""
+    if where.client_session_id is not None:
+        return "page_of_session"
+    return "page" if where.correlation_id is None else "page_of_correlation"

@@ -1,0 +1,109 @@
+"""Connections to the file, statements by name, and which of SQLite's errors are whose."""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.queries import load
+
+SQLITE_VERSION_MIN: Final = (3, 38)
+"""RETURNING came in 3.35, STRICT tables in 3.37, JSON functions as a fixed part in 3.38."""
+STATEMENTS_CACHED: Final = 256
+"""More than all statements of sql/ together, so that each is compiled once for a connection."""
+
+SESSION: Final = load("ringback.storage.sqlite", "sql/session.sql")
+
+_BY_THE_MACHINE: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Result codes that tell of the disk, its permissions or another process, not of a statement that is wrong."""
+
+
+def make_file(path: Path) -> None:
+    """Create the database readable for its owner alone; SQLite gives its -wal and -shm the same mode."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed. Use a newer Python.")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The database file '{path}' cannot be opened: {error.strerror}. Check that its folder exists and is yours."
+        ) from error
+
+
+def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
+    """A connection that commits durably, and only when told to.
+
+    It may be used from two threads, one after the other: statements on the event loop's, commits on their own.
+    """
+    connection = sqlite3.connect(
+        path,
+        timeout=lock_wait_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS_CACHED,
+    )
+    connection.row_factory = sqlite3.Row
+    connection.execute(SESSION["sync_every_commit"])
+    connection.execute(SESSION["check_references"])
+    return connection
+
+
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Let readers and the writer pass each other; a property of the file, kept from then on."""
+    (mode,) = connection.execute(SESSION["use_wal"]).fetchone()
+    if mode != "wal":
+        raise StoreUnavailable("This file system cannot hold a database that is shared. Use a local disk.")
+
+
+def result_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; the module's own errors have none, and are SQLITE_ERROR here."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def caller_sees(error: Exception) -> Exception:
+    """What a caller is told: `StoreUnavailable` for what the machine refused, the error itself for any other."""
+    if isinstance(error, sqlite3.Error) and result_code(error) in _BY_THE_MACHINE:
+        return unavailable(error)
+    return error
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(f"The database cannot be used now: {error}. Nothing was changed; try again.")
+
+
+class Statements:
+    """The named statements of one noun, on one connection. Every method runs its statement to the end."""
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def all(self, name: str, /, **parameters: Any) -> list[sqlite3.Row]:
+        return self._connection.execute(self._statements[name], parameters).fetchall()
+
+    def one(self, name: str, /, **parameters: Any) -> sqlite3.Row | None:
+        rows = self.all(name, **parameters)
+        return rows[0] if rows else None
+
+    def change(self, name: str, /, **parameters: Any) -> int:
+        """How many rows were changed."""
+        return self._connection.execute(self._statements[name], parameters).rowcount
+
+    def change_each(self, name: str, /, parameters: Iterable[Mapping[str, Any]]) -> None:
+        self._connection.executemany(self._statements[name], parameters)

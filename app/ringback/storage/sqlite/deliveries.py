@@ -1,0 +1,134 @@
+"""Deliveries and their attempts, as rows; bodies are sealed."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState
+from ringback.domain.ids import DeliveryId, WebhookId
+from ringback.domain.ports import DeliveryFilter, Sealer
+from ringback.domain.principal import Principal
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant, to_instant
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
+
+
+class SqliteDeliveries:
+    """Implements `domain.ports.DeliveryRows`."""
+
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
+        self._sql = Statements(connection, _SQL)
+        self._sealer = sealer
+
+    async def insert(self, deliveries: Sequence[Delivery]) -> None:
+        self._sql.change_each("insert", [to_row(delivery) for delivery in deliveries])
+        self._sql.change_each(
+            "insert_body",
+            [
+                {"id": delivery.id, "body": self._sealer.seal(delivery.body, place=_place(delivery.id))}
+                for delivery in deliveries
+            ],
+        )
+
+    async def get(self, delivery_id: DeliveryId) -> Delivery | None:
+        row = self._sql.one("get", id=delivery_id)
+        return None if row is None else to_delivery(row, self._sealer)
+
+    async def page(
+        self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
+    ) -> Sequence[Delivery]:
+        rows = self._sql.all(
+            _page_for(where),
+            principal=principal,
+            state=where.state,
+            webhook_id=where.webhook_id,
+            call_id=where.call_id,
+            before=before,
+            limit=limit,
+        )
+        return [to_delivery(row, self._sealer) for row in rows]
+
+    async def watermark(self, webhook_id: WebhookId) -> int | None:
+        (row,) = self._sql.all("watermark", webhook_id=webhook_id)
+        return row["seq"]
+
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
+
+
+def to_row(delivery: Delivery) -> dict[str, Any]:
+    """Everything but the body, which never changes and stands in a table of its own."""
+    return {
+        "id": delivery.id,
+        "principal": delivery.principal,
+        "webhook_id": delivery.webhook_id,
+        "event_id": delivery.event_id,
+        "call_id": delivery.call_id,
+        "seq": delivery.seq,
+        "generation": delivery.generation,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "due_at": from_instant(delivery.due_at),
+        "give_up_at": from_instant(delivery.give_up_at),
+        "lease_token": delivery.lease_token,
+        "lease_until": from_instant(delivery.lease_until),
+        "last_category": delivery.last_category,
+        "created_at": from_instant(delivery.created_at),
+        "finished_at": from_instant(delivery.finished_at),
+    }
+
+
+def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
+    """A row of the view `whole_deliveries`."""
+    return Delivery(
+        id=row["id"],
+        principal=row["principal"],
+        webhook_id=row["webhook_id"],
+        event_id=row["event_id"],
+        call_id=row["call_id"],
+        seq=row["seq"],
+        generation=row["generation"],
+        body=sealer.unseal(row["body"], place=_place(row["id"])),
+        state=DeliveryState(row["state"]),
+        attempts=row["attempts"],
+        due_at=from_epoch_milliseconds(row["due_at"]),
+        give_up_at=from_epoch_milliseconds(row["give_up_at"]),
+        lease_token=row["lease_token"],
+        lease_until=to_instant(row["lease_until"]),
+        last_category=None if row["last_category"] is None else Category(row["last_category"]),
+        created_at=from_epoch_milliseconds(row["created_at"]),
+        finished_at=to_instant(row["finished_at"]),
+    )
+
+
+def _to_attempt(row: sqlite3.Row) -> Attempt:
+    return Attempt(
+        id=row["id"],
+        delivery_id=row["delivery_id"],
+        number=row["number"],
+        started_at=from_epoch_milliseconds(row["started_at"]),
+        duration_ms=row["duration_ms"],
+        category=Category(row["category"]),
+        status_code=row["status_code"],
+        excerpt=row["excerpt"],
+    )
+
+
+def _page_for(where: DeliveryFilter) -> str:
+    """The statement whose index fits the narrowest filter."""
+    if where.call_id is not None:
+        return "page_of_call"
+    if where.webhook_id is not None:
+        return "page_of_webhook"
+    return "page_of_dead" if where.state is DeliveryState.DEAD else "page"
+
+
+def _place(delivery_id: str) -> str:
+    return f"deliveries/{delivery_id}/body"

@@ -1,0 +1,87 @@
+"""Events, as rows, and the heads of their logs."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from ringback.domain import jsontext
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.event import Event, EventName
+from ringback.domain.ports import EventFilter
+from ringback.domain.principal import Principal
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/events.sql")
+
+
+class SqliteEvents:
+    """Implements `domain.ports.EventRows`. There is one writer, so every log is locked while a unit of work runs."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = Statements(connection, _SQL)
+
+    async def reserve(self, principal: Principal, count: int) -> int:
+        (row,) = self._sql.all("reserve", principal=principal, count=count)
+        return row["seq"] - count + 1
+
+    async def head(self, principal: Principal, *, lock: bool = False) -> int:
+        del lock  # the one writer holds it anyhow
+        row = self._sql.one("head", principal=principal)
+        return 0 if row is None else row["seq"]
+
+    async def insert(self, event: Event) -> None:
+        self._sql.change(
+            "insert",
+            principal=event.principal,
+            seq=event.seq,
+            id=event.id,
+            name=event.name,
+            call_id=event.call_id,
+            client_session_id=event.client_session_id,
+            correlation_id=event.correlation_id,
+            upstream=event.upstream,
+            tool=event.tool,
+            data=from_json(event.data),
+            created_at=from_instant(event.created_at),
+        )
+
+    async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        rows = self._sql.all(
+            "after" if where.call_id is None else "after_of_call",
+            principal=principal,
+            seq=seq,
+            name=where.name,
+            call_id=where.call_id,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            limit=limit,
+        )
+        return [_to_event(row) for row in rows]
+
+    async def horizon(self, principal: Principal) -> int:
+        row = self._sql.one("head", principal=principal)
+        return 0 if row is None else row["horizon"]
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        removed = self._sql.all("remove", older_than=from_instant(older_than), limit=limit)
+        self._sql.change_each("raise_horizon", [{"principal": row["principal"], "seq": row["seq"]} for row in removed])
+        return len(removed)
+
+
+def _to_event(row: sqlite3.Row) -> Event:
+    return Event(
+        id=row["id"],
+        principal=row["principal"],
+        seq=row["seq"],
+        name=EventName(row["name"]),
+        call_id=row["call_id"],
+        client_session_id=row["client_session_id"],
+        correlation_id=row["correlation_id"],
+        upstream=row["upstream"],
+        tool=row["tool"],
+        data=jsontext.loads(row["data"]),
+        created_at=from_epoch_milliseconds(row["created_at"]),
+    )

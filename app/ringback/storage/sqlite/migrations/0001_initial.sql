@@ -1,0 +1,205 @@
+-- Instants are INTEGER milliseconds since 1970 UTC; JSON is TEXT; ids are TEXT and sort by the time of their making.
+-- Rows that change often are kept small: what is large and never changes (arguments, results, bodies) has a table of its own,
+-- because SQLite rewrites a row as a whole.
+
+CREATE TABLE calls (
+    id                TEXT PRIMARY KEY,
+    principal         TEXT NOT NULL,
+    upstream          TEXT NOT NULL,
+    tool              TEXT NOT NULL,
+    client_session_id TEXT,
+    correlation_id    TEXT,
+    idempotency_key   TEXT,
+    request_hash      TEXT NOT NULL,
+    status            TEXT NOT NULL,
+    outcome           TEXT,
+    progress          TEXT,
+    error             TEXT,
+    result_bytes      INTEGER,
+    result_sha256     TEXT,
+    rerun_policy      TEXT NOT NULL,
+    cancel_requested  INTEGER NOT NULL,
+    lease_owner       TEXT,
+    lease_token       TEXT,
+    lease_until       INTEGER,
+    dispatched_at     INTEGER,
+    runs              INTEGER NOT NULL,
+    token_version     INTEGER NOT NULL,
+    created_at        INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL,
+    finished_at       INTEGER,
+    deadline_at       INTEGER NOT NULL,
+    expires_at        INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE inputs (
+    call_id   TEXT PRIMARY KEY REFERENCES calls (id) ON DELETE CASCADE,
+    arguments TEXT NOT NULL,
+    meta      TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE results (
+    call_id TEXT PRIMARY KEY REFERENCES calls (id) ON DELETE CASCADE,
+    body    BLOB NOT NULL
+) STRICT;
+
+CREATE VIEW whole_calls AS
+SELECT calls.*, inputs.arguments, inputs.meta
+FROM calls CROSS JOIN inputs ON inputs.call_id = calls.id;
+
+-- What waits for a runner.
+CREATE VIEW queued_calls AS
+SELECT id, upstream, principal, deadline_at
+FROM calls
+WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
+
+CREATE INDEX calls_queued ON calls (upstream, principal, id)
+    WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
+CREATE INDEX calls_queued_deadline ON calls (deadline_at)
+    WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
+CREATE INDEX calls_adrift ON calls (id)
+    WHERE status IN ('working', 'input_required') AND lease_token IS NULL
+        AND (dispatched_at IS NOT NULL OR cancel_requested = 1);
+CREATE INDEX calls_leased ON calls (lease_until) WHERE lease_until IS NOT NULL;
+CREATE INDEX calls_lease_owner ON calls (lease_owner) WHERE lease_owner IS NOT NULL;
+CREATE INDEX calls_expiring ON calls (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX calls_of_principal ON calls (principal, id);
+CREATE INDEX calls_of_session ON calls (principal, client_session_id, id) WHERE client_session_id IS NOT NULL;
+CREATE INDEX calls_of_correlation ON calls (principal, correlation_id, id) WHERE correlation_id IS NOT NULL;
+CREATE UNIQUE INDEX calls_idempotency ON calls (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- Whose turn it is on an upstream: the principal with the lowest ticket was served longest ago.
+CREATE TABLE turns (
+    upstream  TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    ticket    INTEGER NOT NULL,
+    PRIMARY KEY (upstream, principal)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tombstones (
+    call_id         TEXT PRIMARY KEY,
+    principal       TEXT NOT NULL,
+    idempotency_key TEXT,
+    request_hash    TEXT NOT NULL,
+    expired_at      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX tombstones_idempotency ON tombstones (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tombstones_expired ON tombstones (expired_at);
+
+CREATE TABLE log_heads (
+    principal TEXT PRIMARY KEY,
+    seq       INTEGER NOT NULL,
+    horizon   INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    principal         TEXT NOT NULL,
+    seq               INTEGER NOT NULL,
+    id                TEXT NOT NULL,
+    name              TEXT NOT NULL,
+    call_id           TEXT NOT NULL,
+    client_session_id TEXT,
+    correlation_id    TEXT,
+    upstream          TEXT NOT NULL,
+    tool              TEXT NOT NULL,
+    data              TEXT NOT NULL,
+    created_at        INTEGER NOT NULL,
+    PRIMARY KEY (principal, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX events_of_call ON events (call_id, seq);
+CREATE INDEX events_created ON events (created_at);
+
+CREATE TABLE webhooks (
+    id                TEXT PRIMARY KEY,
+    principal         TEXT NOT NULL,
+    url               TEXT NOT NULL,
+    events            TEXT NOT NULL,
+    upstream          TEXT,
+    tool              TEXT,
+    call_id           TEXT,
+    client_session_id TEXT,
+    correlation_id    TEXT,
+    match_correlation INTEGER NOT NULL,
+    secrets           BLOB NOT NULL,
+    retries           TEXT NOT NULL,
+    include_result    INTEGER NOT NULL,
+    description       TEXT,
+    state             TEXT NOT NULL,
+    origin            TEXT NOT NULL,
+    created_at        INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL,
+    expires_at        INTEGER,
+    last_delivery_at  INTEGER,
+    last_error        TEXT,
+    failing_since     INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX webhooks_of_principal ON webhooks (principal, id);
+CREATE INDEX webhooks_hearing ON webhooks (principal, call_id, client_session_id);
+CREATE INDEX webhooks_expiring ON webhooks (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE deliveries (
+    id            TEXT PRIMARY KEY,
+    principal     TEXT NOT NULL,
+    webhook_id    TEXT NOT NULL,
+    event_id      TEXT NOT NULL,
+    call_id       TEXT NOT NULL,
+    seq           INTEGER NOT NULL,
+    generation    INTEGER NOT NULL,
+    state         TEXT NOT NULL,
+    attempts      INTEGER NOT NULL,
+    due_at        INTEGER NOT NULL,
+    give_up_at    INTEGER NOT NULL,
+    lease_token   TEXT,
+    lease_until   INTEGER,
+    last_category TEXT,
+    created_at    INTEGER NOT NULL,
+    finished_at   INTEGER,
+    UNIQUE (event_id, webhook_id, generation)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE bodies (
+    delivery_id TEXT PRIMARY KEY REFERENCES deliveries (id) ON DELETE CASCADE,
+    body        BLOB NOT NULL
+) STRICT;
+
+CREATE VIEW whole_deliveries AS
+SELECT deliveries.*, bodies.body
+FROM deliveries CROSS JOIN bodies ON bodies.delivery_id = deliveries.id;
+
+CREATE INDEX deliveries_due ON deliveries (due_at, webhook_id) WHERE state = 'pending';
+CREATE INDEX deliveries_lanes ON deliveries (webhook_id, due_at, seq) WHERE state = 'pending';
+CREATE INDEX deliveries_leased ON deliveries (lease_until) WHERE state = 'leased';
+CREATE INDEX deliveries_lease_token ON deliveries (lease_token) WHERE state = 'leased';
+CREATE INDEX deliveries_open ON deliveries (webhook_id, seq) WHERE state IN ('held', 'pending', 'leased');
+CREATE INDEX deliveries_dead ON deliveries (principal, id) WHERE state = 'dead';
+CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX deliveries_of_principal ON deliveries (principal, id);
+CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id);
+CREATE INDEX deliveries_of_call ON deliveries (call_id, id);
+
+CREATE TABLE attempts (
+    delivery_id TEXT NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE,
+    id          TEXT NOT NULL,
+    number      INTEGER NOT NULL,
+    started_at  INTEGER NOT NULL,
+    duration_ms INTEGER NOT NULL,
+    category    TEXT NOT NULL,
+    status_code INTEGER,
+    excerpt     TEXT,
+    PRIMARY KEY (delivery_id, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE api_keys (
+    id         TEXT PRIMARY KEY,
+    principal  TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    hash       TEXT NOT NULL UNIQUE,
+    prefix     TEXT NOT NULL,
+    scopes     TEXT NOT NULL,
+    upstreams  TEXT,
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER
+) STRICT, WITHOUT ROWID;

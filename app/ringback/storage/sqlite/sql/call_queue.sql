@@ -1,0 +1,73 @@
+-- Step from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
+-- cost no more than one. Turns come first, then whoever was served longest ago.
+-- name: queued
+WITH RECURSIVE waiting (principal) AS (
+    SELECT min(principal) FROM queued_calls WHERE upstream = :upstream
+    UNION ALL
+    SELECT (SELECT min(principal) FROM queued_calls WHERE upstream = :upstream AND principal > waiting.principal)
+    FROM waiting WHERE waiting.principal IS NOT NULL
+)
+SELECT calls.id, calls.principal
+FROM waiting
+CROSS JOIN calls ON calls.id IN (
+    SELECT id FROM queued_calls
+    WHERE upstream = :upstream AND principal = waiting.principal
+    ORDER BY id LIMIT :limit
+)
+LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
+ORDER BY row_number() OVER (PARTITION BY calls.principal ORDER BY calls.id), coalesce(turns.ticket, 0), calls.id
+LIMIT :limit;
+
+-- name: lease
+UPDATE calls SET lease_owner = :owner, lease_token = :token, lease_until = :until
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: take_turns
+INSERT INTO turns (upstream, principal, ticket)
+SELECT :upstream, value, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE upstream = :upstream) + key
+FROM json_each(:principals) WHERE true
+ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
+
+-- name: by_ids
+SELECT whole_calls.*
+FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value
+ORDER BY wanted.key;
+
+-- name: extend
+UPDATE calls SET lease_until = :until WHERE lease_owner = :owner RETURNING id;
+
+-- name: lapsed
+SELECT * FROM whole_calls
+WHERE id IN (
+    SELECT id FROM calls WHERE lease_until <= :now AND status IN ('working', 'input_required')
+    UNION ALL
+    SELECT id FROM calls
+    WHERE status IN ('working', 'input_required') AND lease_token IS NULL
+        AND (dispatched_at IS NOT NULL OR cancel_requested = 1)
+)
+ORDER BY id LIMIT :limit;
+
+-- name: overdue
+SELECT * FROM whole_calls
+WHERE id IN (SELECT id FROM queued_calls WHERE deadline_at <= :now ORDER BY deadline_at LIMIT :limit);
+
+-- name: release_all
+UPDATE calls SET lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL;
+
+-- name: expired
+SELECT * FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- name: bury
+INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
+VALUES (:call_id, :principal, :idempotency_key, :request_hash, :expired_at);
+
+-- name: delete
+DELETE FROM calls WHERE id = :call_id;
+
+-- name: tombstone
+SELECT * FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
+
+-- name: forget_tombstones
+DELETE FROM tombstones WHERE call_id IN (
+    SELECT call_id FROM tombstones WHERE expired_at < :older_than ORDER BY expired_at LIMIT :limit
+);

@@ -1,0 +1,65 @@
+-- name: insert
+INSERT INTO calls (
+    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, outcome,
+    progress, error, result_bytes, result_sha256, rerun_policy, cancel_requested, lease_owner, lease_token, lease_until,
+    dispatched_at, runs, token_version, created_at, updated_at, finished_at, deadline_at, expires_at
+) VALUES (
+    :id, :principal, :upstream, :tool, :client_session_id, :correlation_id, :idempotency_key, :request_hash, :status, :outcome,
+    :progress, :error, :result_bytes, :result_sha256, :rerun_policy, :cancel_requested, :lease_owner, :lease_token, :lease_until,
+    :dispatched_at, :runs, :token_version, :created_at, :updated_at, :finished_at, :deadline_at, :expires_at
+);
+
+-- name: insert_input
+INSERT INTO inputs (call_id, arguments, meta) VALUES (:id, :arguments, :meta);
+
+-- name: get
+SELECT * FROM whole_calls WHERE id = :id;
+
+-- name: by_idempotency_key
+SELECT * FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
+
+-- The three pages differ only in the index they walk. '~' sorts after every id.
+
+-- name: page
+SELECT * FROM whole_calls
+WHERE principal = :principal AND id < coalesce(:before, '~')
+    AND (:status IS NULL OR status = :status)
+    AND (:upstream IS NULL OR upstream = :upstream)
+    AND (:tool IS NULL OR tool = :tool)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_session
+SELECT * FROM whole_calls
+WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
+    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:status IS NULL OR status = :status)
+    AND (:upstream IS NULL OR upstream = :upstream)
+    AND (:tool IS NULL OR tool = :tool)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_correlation
+SELECT * FROM whole_calls
+WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before, '~')
+    AND (:status IS NULL OR status = :status)
+    AND (:upstream IS NULL OR upstream = :upstream)
+    AND (:tool IS NULL OR tool = :tool)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: update
+UPDATE calls SET
+    status = :status, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,
+    result_sha256 = :result_sha256, cancel_requested = :cancel_requested, lease_owner = :lease_owner,
+    lease_token = :lease_token, lease_until = :lease_until, dispatched_at = :dispatched_at, runs = :runs,
+    token_version = :token_version, updated_at = :updated_at, finished_at = :finished_at, deadline_at = :deadline_at,
+    expires_at = :expires_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: save_progress
+UPDATE calls SET progress = :progress, updated_at = :now
+WHERE id = :id AND lease_token = :lease_token AND status IN ('working', 'input_required');
+
+-- name: put_result
+INSERT INTO results (call_id, body) VALUES (:call_id, :body);
+
+-- name: result
+SELECT body FROM results WHERE call_id = :call_id;

@@ -1,0 +1,51 @@
+-- name: insert
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, call_id, seq, generation, state, attempts, due_at, give_up_at, lease_token, lease_until,
+    last_category, created_at, finished_at
+) VALUES (
+    :id, :principal, :webhook_id, :event_id, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at, :lease_token,
+    :lease_until, :last_category, :created_at, :finished_at
+);
+
+-- name: insert_body
+INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
+
+-- name: get
+SELECT * FROM whole_deliveries WHERE id = :id;
+
+-- The four pages differ only in the index they walk. '~' sorts after every id.
+
+-- name: page
+SELECT * FROM whole_deliveries
+WHERE principal = :principal AND id < coalesce(:before, '~')
+    AND (:state IS NULL OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_call
+SELECT * FROM whole_deliveries
+WHERE call_id = :call_id AND id < coalesce(:before, '~') AND principal = :principal
+    AND (:state IS NULL OR state = :state)
+    AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_webhook
+SELECT * FROM whole_deliveries
+WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~') AND principal = :principal
+    AND (:state IS NULL OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_dead
+SELECT * FROM whole_deliveries
+WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- name: watermark
+SELECT min(seq) AS seq FROM deliveries WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased');
+
+-- name: attempts
+SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
+
+-- name: remove
+DELETE FROM deliveries WHERE id IN (
+    SELECT id FROM deliveries WHERE finished_at < :older_than ORDER BY finished_at LIMIT :limit
+);

@@ -1,0 +1,37 @@
+-- name: reserve
+INSERT INTO log_heads (principal, seq) VALUES (:principal, :count)
+ON CONFLICT (principal) DO UPDATE SET seq = seq + excluded.seq
+RETURNING seq;
+
+-- name: head
+SELECT seq, horizon FROM log_heads WHERE principal = :principal;
+
+-- name: insert
+INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
+VALUES (:principal, :seq, :id, :name, :call_id, :client_session_id, :correlation_id, :upstream, :tool, :data, :created_at);
+
+-- name: after
+SELECT * FROM events
+WHERE principal = :principal AND seq > :seq
+    AND (:name IS NULL OR name = :name)
+    AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
+    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+ORDER BY seq LIMIT :limit;
+
+-- The same, along the one call's own index: resuming an old call does not read everything since.
+-- name: after_of_call
+SELECT * FROM events
+WHERE call_id = :call_id AND seq > :seq AND principal = :principal
+    AND (:name IS NULL OR name = :name)
+    AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
+    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+ORDER BY seq LIMIT :limit;
+
+-- name: remove
+DELETE FROM events WHERE (principal, seq) IN (
+    SELECT principal, seq FROM events WHERE created_at < :older_than ORDER BY created_at LIMIT :limit
+)
+RETURNING principal, seq;
+
+-- name: raise_horizon
+UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;

@@ -1,0 +1,53 @@
+-- name: insert
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, tool, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
+    include_result, description, state, origin, created_at, updated_at, expires_at, last_delivery_at, last_error, failing_since
+) VALUES (
+    :id, :principal, :url, :events, :upstream, :tool, :call_id, :client_session_id, :correlation_id, :match_correlation, :secrets,
+    :retries, :include_result, :description, :state, :origin, :created_at, :updated_at, :expires_at, :last_delivery_at,
+    :last_error, :failing_since
+);
+
+-- name: get
+SELECT * FROM webhooks WHERE id = :id;
+
+-- name: page
+SELECT * FROM webhooks
+WHERE principal = :principal AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT :limit;
+
+-- Three looks into one index: a hundred thousand webhooks of other calls and sessions are never touched.
+-- name: candidates
+SELECT * FROM webhooks
+WHERE principal = :principal AND call_id = :call_id AND state <> 'disabled'
+UNION ALL
+SELECT * FROM webhooks
+WHERE principal = :principal AND call_id IS NULL AND client_session_id IS NULL AND state <> 'disabled'
+UNION ALL
+SELECT * FROM webhooks
+WHERE principal = :principal AND call_id IS NULL AND client_session_id = :client_session_id AND state <> 'disabled';
+
+-- name: update
+UPDATE webhooks SET
+    url = :url, events = :events, upstream = :upstream, tool = :tool, call_id = :call_id,
+    client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
+    secrets = :secrets, retries = :retries, include_result = :include_result, description = :description, state = :state,
+    updated_at = :updated_at, expires_at = :expires_at, last_delivery_at = :last_delivery_at, last_error = :last_error,
+    failing_since = :failing_since
+WHERE id = :id;
+
+-- name: delete
+DELETE FROM webhooks WHERE id = :id;
+
+-- name: cancel_open_deliveries
+UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_token = NULL, lease_until = NULL
+WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
+
+-- name: remove_expired
+DELETE FROM webhooks WHERE id IN (
+    SELECT id FROM webhooks
+    WHERE expires_at <= :now AND NOT EXISTS (
+        SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
+    )
+    LIMIT :limit
+);

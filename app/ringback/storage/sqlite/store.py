@@ -1,0 +1,92 @@
+"""The store itself: a file, a writer, a reader, and the rings between them."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Sealer, Transaction
+from ringback.storage.signals import LocalSignals
+from ringback.storage.sqlite import database
+from ringback.storage.sqlite.group_commit import GroupCommit
+from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+
+T = TypeVar("T")
+
+START_LOCK_WAIT_SECONDS: Final = 5.0
+"""How long opening waits for another process that writes; nothing runs yet that it could hold up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    writer: GroupCommit
+    reader: sqlite3.Connection
+    resources: ExitStack
+
+
+class SqliteStore:
+    """Implements `domain.ports.Store`. Open it, and close it, on the event loop that uses it."""
+
+    def __init__(self, path: Path, *, clock: Clock, sealer: Sealer) -> None:
+        self._path = path
+        self._clock = clock
+        self._sealer = sealer
+        self._signals = LocalSignals()
+        self._opened: _Opened | None = None
+
+    @property
+    def signals(self) -> LocalSignals:
+        return self._signals
+
+    async def open(self, *, exclusive: bool) -> None:
+        """Make or update the file; with `exclusive`, refuse to share it with another that serves it."""
+        with ExitStack() as stack:
+            database.make_file(self._path)
+            if exclusive:
+                lock = FileLock(self._path.with_name(f"{self._path.name}.lock"))
+                lock.acquire()
+                stack.callback(lock.release)
+            try:
+                reader = stack.enter_context(
+                    closing(database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS))
+                )
+                database.use_wal(reader)
+                migrate(reader, shipped(), now=self._clock.now())
+                reader.execute(database.SESSION["forbid_writing"])
+                writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
+            except sqlite3.Error as error:
+                raise database.unavailable(error) from error
+            group_commit = GroupCommit(writer, clock=self._clock, sealer=self._sealer, ring=self._signals.ring)
+            self._opened = _Opened(group_commit, reader, stack.pop_all())
+
+    async def close(self) -> None:
+        """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            with opened.resources:
+                await opened.writer.close()
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._require_open().writer.write(work)
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run `work` on one snapshot; whatever it rings is not heard."""
+        reader = self._require_open().reader
+        try:
+            reader.execute(database.SESSION["begin_reading"])
+            return drive(work(SqliteTransaction(reader, sealer=self._sealer, now=self._clock.now())))
+        except sqlite3.Error as error:
+            raise database.caller_sees(error) from error
+        finally:
+            reader.rollback()
+
+    def _require_open(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable("The database is not open.")
+        return self._opened

@@ -1,0 +1,72 @@
+"""What a unit of work sees of the store, and how it is driven."""
+
+import sqlite3
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import TypeVar
+
+from ringback.domain.ports import Sealer
+from ringback.storage.sqlite.call_queue import SqliteCallQueue
+from ringback.storage.sqlite.calls import SqliteCalls
+from ringback.storage.sqlite.deliveries import SqliteDeliveries
+from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
+from ringback.storage.sqlite.events import SqliteEvents
+from ringback.storage.sqlite.keys import SqliteKeys
+from ringback.storage.sqlite.webhooks import SqliteWebhooks
+
+T = TypeVar("T")
+
+
+class SqliteTransaction:
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
+        self._connection = connection
+        self._sealer = sealer
+        self._now = now
+        self.rung: list[str] = []
+
+    @property
+    def calls(self) -> SqliteCalls:
+        return SqliteCalls(self._connection)
+
+    @property
+    def call_queue(self) -> SqliteCallQueue:
+        return SqliteCallQueue(self._connection)
+
+    @property
+    def events(self) -> SqliteEvents:
+        return SqliteEvents(self._connection)
+
+    @property
+    def webhooks(self) -> SqliteWebhooks:
+        return SqliteWebhooks(self._connection, sealer=self._sealer, now=self._now)
+
+    @property
+    def deliveries(self) -> SqliteDeliveries:
+        return SqliteDeliveries(self._connection, sealer=self._sealer)
+
+    @property
+    def delivery_queue(self) -> SqliteDeliveryQueue:
+        return SqliteDeliveryQueue(self._connection, sealer=self._sealer)
+
+    @property
+    def keys(self) -> SqliteKeys:
+        return SqliteKeys(self._connection)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def ring(self, *topics: str) -> None:
+        self.rung.extend(topics)
+
+
+def drive(awaitable: Awaitable[T]) -> T:
+    """Run to the end without an event loop; RuntimeError for whoever waits on the way."""
+    steps = awaitable.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    steps.close()
+    raise RuntimeError(
+        "A unit of work waited for something that is not its transaction. Do that before or after, never inside."
+    )

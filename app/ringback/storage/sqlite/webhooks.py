@@ -1,0 +1,123 @@
+"""Webhooks, as rows; their secrets are sealed."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain import jsontext
+from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Sealer
+from ringback.domain.principal import Principal
+from ringback.domain.retry import Profile
+from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/webhooks.sql")
+
+
+class SqliteWebhooks:
+    """Implements `domain.ports.WebhookRows`."""
+
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
+        self._sql = Statements(connection, _SQL)
+        self._sealer = sealer
+        self._now = now
+
+    async def insert(self, webhook: Webhook) -> None:
+        self._sql.change("insert", **self._to_row(webhook))
+
+    async def get(self, webhook_id: WebhookId) -> Webhook | None:
+        row = self._sql.one("get", id=webhook_id)
+        return None if row is None else self._to_webhook(row)
+
+    async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]:
+        rows = self._sql.all("page", principal=principal, before=before, limit=limit)
+        return [self._to_webhook(row) for row in rows]
+
+    async def candidates(self, event: Event) -> Sequence[Webhook]:
+        rows = self._sql.all(
+            "candidates",
+            principal=event.principal,
+            call_id=event.call_id,
+            client_session_id=event.client_session_id,
+        )
+        return [self._to_webhook(row) for row in rows]
+
+    async def update(self, webhook: Webhook) -> bool:
+        return self._sql.change("update", **self._to_row(webhook)) == 1
+
+    async def delete(self, webhook_id: WebhookId) -> bool:
+        self._sql.change("cancel_open_deliveries", id=webhook_id, now=from_instant(self._now))
+        return self._sql.change("delete", id=webhook_id) == 1
+
+    async def remove_expired(self, *, now: datetime, limit: int) -> int:
+        return self._sql.change("remove_expired", now=from_instant(now), limit=limit)
+
+    def _to_row(self, webhook: Webhook) -> dict[str, Any]:
+        return {
+            "id": webhook.id,
+            "principal": webhook.principal,
+            "url": webhook.url,
+            "events": from_json(sorted(webhook.events)),
+            "upstream": webhook.upstream,
+            "tool": webhook.tool,
+            "call_id": webhook.call_id,
+            "client_session_id": webhook.client_session_id,
+            "correlation_id": webhook.correlation_id,
+            "match_correlation": webhook.match_correlation,
+            "secrets": self._sealer.seal(_secrets_text(webhook), place=_place(webhook.id)),
+            "retries": webhook.retries,
+            "include_result": webhook.include_result,
+            "description": webhook.description,
+            "state": webhook.state,
+            "origin": webhook.origin,
+            "created_at": from_instant(webhook.created_at),
+            "updated_at": from_instant(webhook.updated_at),
+            "expires_at": from_instant(webhook.expires_at),
+            "last_delivery_at": from_instant(webhook.last_delivery_at),
+            "last_error": webhook.last_error,
+            "failing_since": from_instant(webhook.failing_since),
+        }
+
+    def _to_webhook(self, row: sqlite3.Row) -> Webhook:
+        secrets = self._sealer.unseal(row["secrets"], place=_place(row["id"]))
+        return Webhook(
+            id=row["id"],
+            principal=row["principal"],
+            url=row["url"],
+            events=frozenset(EventName(name) for name in jsontext.loads(row["events"])),
+            upstream=row["upstream"],
+            tool=row["tool"],
+            call_id=row["call_id"],
+            client_session_id=row["client_session_id"],
+            correlation_id=row["correlation_id"],
+            match_correlation=bool(row["match_correlation"]),
+            secrets=tuple(
+                WebhookSecret(value=value, ends_at=to_instant(ends_at)) for value, ends_at in jsontext.loads(secrets)
+            ),
+            retries=Profile(row["retries"]),
+            include_result=bool(row["include_result"]),
+            description=row["description"],
+            state=WebhookState(row["state"]),
+            origin=Origin(row["origin"]),
+            created_at=from_epoch_milliseconds(row["created_at"]),
+            updated_at=from_epoch_milliseconds(row["updated_at"]),
+            expires_at=to_instant(row["expires_at"]),
+            last_delivery_at=to_instant(row["last_delivery_at"]),
+            last_error=row["last_error"],
+            failing_since=to_instant(row["failing_since"]),
+        )
+
+
+def _secrets_text(webhook: Webhook) -> bytes:
+    """`[[value, ends_at], …]`, newest first."""
+    return jsontext.dumps([(secret.value, from_instant(secret.ends_at)) for secret in webhook.secrets])
+
+
+def _place(webhook_id: str) -> str:
+    return f"webhooks/{webhook_id}/secrets"

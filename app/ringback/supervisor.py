@@ -1,0 +1,75 @@
+"""Keeps the workers running, and stops them in order.
+
+The policy: a worker that raises has met a bug. It is logged with its traceback, readiness turns red, and it is started again
+after a pause that doubles up to a minute; the other workers and the HTTP server go on. Readiness turns green when a worker has
+survived for as long as its last pause. At the end the workers are stopped one after the other in the order given, each being
+waited for: first what makes work (the runner), then what carries it out (the dispatcher), last what cleans up (the janitor).
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from ringback.domain.clock import Clock
+from ringback.waits import first_of
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS_MIN: Final = 1.0
+PAUSE_SECONDS_MAX: Final = 60.0
+
+
+class Worker(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then bring to an end what was begun, and return."""
+        ...
+
+
+class Supervisor:
+    def __init__(self, workers: Sequence[Worker], *, clock: Clock) -> None:
+        self._workers = workers
+        self._clock = clock
+        self._failing: set[str] = set()
+
+    def failing(self) -> frozenset[str]:
+        """The names of the workers that are down or have just come back."""
+        return frozenset(self._failing)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stops = {worker.name: asyncio.Event() for worker in self._workers}
+        async with asyncio.TaskGroup() as group:
+            tasks = {worker.name: group.create_task(self._keep(worker, stops[worker.name])) for worker in self._workers}
+            await stop.wait()
+            for worker in self._workers:
+                stops[worker.name].set()
+                await tasks[worker.name]
+
+    async def _keep(self, worker: Worker, stop: asyncio.Event) -> None:
+        pause = PAUSE_SECONDS_MIN
+        while not stop.is_set():
+            began = self._clock.monotonic()
+            try:
+                await self._watch(worker, stop, healthy_after=pause)
+            except Exception:  # the boundary between a worker's bug and the service
+                log.exception("worker.failed", extra={"worker": worker.name})
+                self._failing.add(worker.name)
+                lasted = self._clock.monotonic() - began
+                pause = PAUSE_SECONDS_MIN if lasted > PAUSE_SECONDS_MAX else min(2 * pause, PAUSE_SECONDS_MAX)
+                await first_of(stop.wait(), self._clock.sleep(pause))
+
+    async def _watch(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
+        """Run the worker; once it has lasted, it counts as healthy again."""
+        async with asyncio.TaskGroup() as group:
+            recovery = group.create_task(self._recover(worker.name, healthy_after))
+            try:
+                await worker.run(stop)
+            finally:
+                recovery.cancel()
+
+    async def _recover(self, name: str, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._failing.discard(name)

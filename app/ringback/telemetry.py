@@ -1,0 +1,55 @@
+"""Logging: one line a fact, an event name and ids, never a payload, a secret or a token.
+
+A record's message is a stable event name such as `delivery.attempted`; what it is about goes into `extra`. Expected failures
+(a receiver that refuses, an upstream that is down) are info or warning; an exception in the log is a bug.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import orjson
+
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+LogFormat = Literal["text", "json"]
+
+
+class TextFormatter(logging.Formatter):
+    """`17:00:00.000 INFO  delivery.attempted delivery_id=dlv_… state=delivered`, for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        instant = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        facts = "".join(f" {name}={value}" for name, value in _facts(record).items() if value is not None)
+        line = f"{instant} {record.levelname:<7} {record.getMessage()}{facts}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """The same as one JSON object a line, for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_facts(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(entry, default=str).decode()
+
+
+def configure_logging(*, level: str, style: LogFormat) -> None:
+    """Our own loggers at `level`; libraries only from warning up, because they may log what they send."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("ringback").setLevel(level.upper())
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}

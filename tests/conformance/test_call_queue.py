@@ -1,0 +1,194 @@
+"""Calls as the runner and the janitor see them: turns, leases, and what is left of the expired."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.call import Call, Status, answered, finish
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Store, Transaction
+from tests.support.builders import a_call, a_tombstone
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+UNTIL = START + timedelta(seconds=30)
+LEASED = {"lease_owner": "runner-1", "lease_token": "lease_1", "lease_until": UNTIL}
+
+
+async def insert(store: Store, *calls: Call) -> None:
+    async def work(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+
+    await store.write(work)
+
+
+async def lease(store: Store, *, limit: int = 10, upstream: str = "git") -> Sequence[Call]:
+    return await store.write(
+        lambda tx: tx.call_queue.lease(upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit)
+    )
+
+
+async def lapsed(store: Store, *, limit: int = 10) -> list[CallId]:
+    calls = await store.read(lambda tx: tx.call_queue.lapsed(now=UNTIL, limit=limit))
+    return [call.id for call in calls]
+
+
+async def test_a_leased_call_carries_its_lease_and_is_leased_once(store: Store) -> None:
+    call = a_call()
+    await insert(store, call)
+
+    first, second = await lease(store), await lease(store)
+
+    assert first == [replace(call, **LEASED)]
+    assert second == []
+    assert await store.read(lambda tx: tx.calls.get(call.id)) == first[0]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"status": Status.INPUT_REQUIRED},
+        {"dispatched_at": START},
+        {"cancel_requested": True},
+        {"upstream": "time"},
+        LEASED,
+    ],
+)
+async def test_what_is_not_queued_here_is_not_leased(store: Store, unfit: dict[str, object]) -> None:
+    await insert(store, a_call(**unfit))
+
+    assert await lease(store) == []
+
+
+async def test_principals_take_turns_and_each_is_served_oldest_first(store: Store) -> None:
+    alices = [a_call(principal=ALICE) for _ in range(4)]
+    bobs = [a_call(principal=BOB) for _ in range(2)]
+    await insert(store, *alices, *bobs)
+
+    leased = await lease(store, limit=5)
+
+    assert [call.id for call in leased] == [call.id for call in (alices[0], bobs[0], alices[1], bobs[1], alices[2])]
+
+
+async def test_turns_go_on_from_one_lease_to_the_next(store: Store) -> None:
+    await insert(store, *(a_call(principal=ALICE) for _ in range(4)), *(a_call(principal=BOB) for _ in range(2)))
+
+    served = [(await lease(store, limit=1))[0].principal for _ in range(6)]
+
+    assert served == [ALICE, BOB, ALICE, BOB, ALICE, ALICE]
+
+
+async def test_an_owner_prolongs_all_its_leases_and_nobody_elses(store: Store) -> None:
+    mine, too, other = a_call(**LEASED), a_call(**LEASED), a_call(**(LEASED | {"lease_owner": "runner-2"}))
+    await insert(store, mine, too, other)
+    later = UNTIL + timedelta(seconds=30)
+
+    held = await store.write(lambda tx: tx.call_queue.extend("runner-1", until=later))
+
+    assert set(held) == {mine.id, too.id}
+    assert await store.read(lambda tx: tx.calls.get(mine.id)) == replace(mine, lease_until=later)
+    assert await store.read(lambda tx: tx.calls.get(other.id)) == other
+
+
+async def test_lapsed_are_the_calls_that_nobody_drives_and_nobody_would_lease(store: Store) -> None:
+    run_out = a_call(**LEASED)
+    run_out_dispatched = a_call(**LEASED, dispatched_at=START)
+    adrift = a_call(dispatched_at=START, status=Status.INPUT_REQUIRED)
+    to_be_cancelled = a_call(cancel_requested=True)
+    held = a_call(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}), dispatched_at=START)
+    queued = a_call()
+    ended = finish(a_call(dispatched_at=START), answered(b"{}", is_error=False), now=START, result_retention_seconds=60)
+    await insert(store, run_out, run_out_dispatched, adrift, to_be_cancelled, held, queued, ended)
+
+    assert await lapsed(store) == [run_out.id, run_out_dispatched.id, adrift.id, to_be_cancelled.id]
+    assert await lapsed(store, limit=2) == [run_out.id, run_out_dispatched.id]
+
+
+async def test_overdue_are_the_queued_calls_past_their_deadline(store: Store) -> None:
+    overdue = a_call(deadline_at=UNTIL)
+    await insert(
+        store,
+        overdue,
+        a_call(deadline_at=UNTIL + timedelta(milliseconds=1)),
+        a_call(deadline_at=UNTIL, **LEASED),
+        a_call(deadline_at=UNTIL, dispatched_at=START),
+    )
+
+    assert await store.read(lambda tx: tx.call_queue.overdue(now=UNTIL, limit=10)) == [overdue]
+
+
+async def test_releasing_all_voids_every_lease_and_leaves_the_dispatched_to_be_found(store: Store) -> None:
+    undispatched, dispatched = a_call(**LEASED), a_call(**LEASED, dispatched_at=START)
+    await insert(store, undispatched, dispatched, a_call())
+
+    released = await store.write(lambda tx: tx.call_queue.release_all())
+
+    assert released == 2
+    assert await lapsed(store) == [dispatched.id]
+    assert undispatched.id in [call.id for call in await lease(store)]
+
+
+async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(store: Store) -> None:
+    call = a_call()
+    await insert(store, call)
+    (leased,) = await lease(store)
+    await store.write(lambda tx: tx.call_queue.release_all())
+    (again,) = await store.write(
+        lambda tx: tx.call_queue.lease("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
+    )
+
+    stale = await store.write(
+        lambda tx: tx.calls.update(leased, expected=Status.WORKING, lease_token=leased.lease_token)
+    )
+
+    assert not stale
+    assert await store.read(lambda tx: tx.calls.get(call.id)) == again
+
+
+async def test_expired_are_the_ended_calls_past_their_day(store: Store) -> None:
+    ended = finish(a_call(), answered(b"{}", is_error=False), now=START, result_retention_seconds=30)
+    kept = finish(a_call(), answered(b"{}", is_error=False), now=START, result_retention_seconds=31)
+    await insert(store, ended, kept, a_call())
+
+    assert await store.read(lambda tx: tx.call_queue.expired(now=UNTIL, limit=10)) == [ended]
+
+
+async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
+    call = a_call(idempotency_key="key-1")
+    await insert(store, call)
+    await store.write(lambda tx: tx.calls.put_result(call.id, b"{}"))
+    tombstone = a_tombstone(call_id=call.id, idempotency_key="key-1")
+
+    await store.write(lambda tx: tx.call_queue.bury(tombstone))
+
+    assert await store.read(lambda tx: tx.calls.get(call.id)) is None
+    assert await store.read(lambda tx: tx.calls.result(call.id)) is None
+    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-1")) is None
+    assert await store.read(lambda tx: tx.call_queue.tombstone(ALICE, call_id=call.id, key=None)) == tombstone
+    assert await store.read(lambda tx: tx.call_queue.tombstone(ALICE, call_id=None, key="key-1")) == tombstone
+
+
+async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(store: Store) -> None:
+    tombstone = a_tombstone()
+    await store.write(lambda tx: tx.call_queue.bury(tombstone))
+
+    assert await store.read(lambda tx: tx.call_queue.tombstone(BOB, call_id=tombstone.call_id, key=None)) is None
+    assert await store.read(lambda tx: tx.call_queue.tombstone(ALICE, call_id=None, key="key-1")) is None
+    assert await store.read(lambda tx: tx.call_queue.tombstone(ALICE, call_id=None, key=None)) is None
+
+
+async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store: Store) -> None:
+    stones = [a_tombstone(expired_at=START + timedelta(days=day)) for day in range(4)]
+    for stone in stones:
+        await store.write(lambda tx, stone=stone: tx.call_queue.bury(stone))
+    older_than = START + timedelta(days=3)
+
+    counts = [
+        await store.write(lambda tx: tx.call_queue.forget_tombstones(older_than=older_than, limit=2)) for _ in range(3)
+    ]
+
+    assert counts == [2, 1, 0]
+    assert await store.read(lambda tx: tx.call_queue.tombstone(ALICE, call_id=stones[3].call_id, key=None)) == stones[3]

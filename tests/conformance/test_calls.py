@@ -1,0 +1,174 @@
+"""Calls: written, read, listed and changed."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status, answered, failed, finish
+from ringback.domain.ids import CallId
+from ringback.domain.ports import CallFilter, Store, Transaction
+from tests.support.builders import a_call
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+LATER = START + timedelta(minutes=1, milliseconds=7)
+
+
+async def insert(store: Store, *calls: Call) -> None:
+    async def work(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+
+    await store.write(work)
+
+
+async def get(store: Store, call: Call) -> Call | None:
+    return await store.read(lambda tx: tx.calls.get(call.id))
+
+
+async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
+    call = a_call(
+        arguments={"text": "ünïcode \N{SNOWMAN} \u0000", "deep": [{"a": None}], "big": 2**53, "float": 1.5},
+        meta={"vendor/key": [1, True]},
+        idempotency_key="key-1",
+        rerun_policy=RerunPolicy.IF_SAFE,
+        status=Status.INPUT_REQUIRED,
+        progress=Progress(progress=0.5, total=2, message="half"),
+        cancel_requested=True,
+        lease_owner="runner-1",
+        lease_token="lease_1",
+        lease_until=LATER,
+        dispatched_at=START,
+        runs=2,
+        token_version=3,
+        updated_at=LATER,
+    )
+
+    await insert(store, call)
+
+    assert await get(store, call) == call
+
+
+async def test_a_finished_call_is_read_back_with_its_outcome_and_error(store: Store) -> None:
+    call = finish(a_call(), failed(Outcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
+
+    await insert(store, call)
+
+    assert await get(store, call) == call
+
+
+async def test_an_unknown_call_is_none(store: Store) -> None:
+    assert await get(store, a_call()) is None
+
+
+async def test_an_idempotency_key_finds_the_call_of_its_own_principal_only(store: Store) -> None:
+    call = a_call(idempotency_key="key-1")
+    await insert(store, call, a_call(principal=BOB, idempotency_key="key-1"), a_call())
+
+    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-1")) == call
+    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-2")) is None
+
+
+async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_ones(store: Store) -> None:
+    calls = [a_call() for _ in range(5)]
+    await insert(store, *calls, a_call(principal=BOB))
+    seen: list[CallId] = []
+    before: str | None = None
+
+    while page := await store.read(
+        lambda tx, before=before: tx.calls.page(ALICE, CallFilter(), before=before, limit=2)
+    ):
+        assert len(page) <= 2
+        seen += [call.id for call in page]
+        before = page[-1].id
+
+    assert seen == [call.id for call in reversed(calls)]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        CallFilter(client_session_id="s"),
+        CallFilter(correlation_id="c"),
+        CallFilter(status=Status.INPUT_REQUIRED),
+        CallFilter(upstream="time"),
+        CallFilter(tool="now"),
+        CallFilter(client_session_id="s", correlation_id="c"),
+        CallFilter(
+            client_session_id="s", correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"
+        ),
+        CallFilter(correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"),
+    ],
+)
+async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: CallFilter) -> None:
+    wanted = a_call(
+        client_session_id="s", correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"
+    )
+    await insert(
+        store, wanted, a_call(client_session_id=None, correlation_id=None), replace(wanted, id="call_0", principal=BOB)
+    )
+
+    page = await store.read(lambda tx: tx.calls.page(ALICE, where, before=None, limit=10))
+
+    assert page == [wanted]
+
+
+async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
+    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
+    await insert(store, call)
+    changed = replace(
+        finish(call, answered(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
+        progress=Progress(progress=1),
+        cancel_requested=True,
+        dispatched_at=LATER,
+        runs=1,
+        token_version=2,
+        deadline_at=LATER,
+    )
+
+    updated = await store.write(lambda tx: tx.calls.update(changed, expected=Status.WORKING, lease_token="lease_1"))
+
+    assert updated
+    assert await get(store, call) == changed
+
+
+@pytest.mark.parametrize(("expected", "lease_token"), [(Status.INPUT_REQUIRED, None), (Status.WORKING, "lease_2")])
+async def test_an_update_that_comes_too_late_writes_nothing(
+    store: Store, expected: Status, lease_token: str | None
+) -> None:
+    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
+    await insert(store, call)
+
+    updated = await store.write(
+        lambda tx: tx.calls.update(replace(call, runs=9), expected=expected, lease_token=lease_token)
+    )
+
+    assert not updated
+    assert await get(store, call) == call
+
+
+async def test_progress_is_saved_by_the_holder_of_the_lease_only(store: Store) -> None:
+    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
+    await insert(store, call)
+    progress = Progress(progress=3, total=None, message="three")
+
+    stale = await store.write(
+        lambda tx: tx.calls.save_progress(call.id, Progress(progress=9), now=LATER, lease_token="lease_0")
+    )
+    held = await store.write(lambda tx: tx.calls.save_progress(call.id, progress, now=LATER, lease_token="lease_1"))
+
+    assert (stale, held) == (False, True)
+    assert await get(store, call) == replace(call, progress=progress, updated_at=LATER)
+
+
+async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:
+    call = a_call()
+    result = b'{"content":[]}\n\x00\xff' * 100_000
+    await insert(store, call)
+
+    before = await store.read(lambda tx: tx.calls.result(call.id))
+    await store.write(lambda tx: tx.calls.put_result(call.id, result))
+
+    assert before is None
+    assert await store.read(lambda tx: tx.calls.result(call.id)) == result

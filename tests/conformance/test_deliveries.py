@@ -1,0 +1,128 @@
+"""Deliveries: written, listed, counted and removed."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.delivery import Category, Delivery, DeliveryState
+from ringback.domain.ids import CallId, WebhookId
+from ringback.domain.ports import DeliveryFilter, Store
+from tests.support.builders import a_delivery, an_attempt
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+LATER = START + timedelta(minutes=1, milliseconds=7)
+HOOK = WebhookId("wh_1")
+
+
+async def insert(store: Store, *deliveries: Delivery) -> None:
+    await store.write(lambda tx: tx.deliveries.insert(deliveries))
+
+
+async def get(store: Store, delivery: Delivery) -> Delivery | None:
+    return await store.read(lambda tx: tx.deliveries.get(delivery.id))
+
+
+async def test_deliveries_are_read_back_as_they_were_written(store: Store) -> None:
+    plain = a_delivery()
+    full = a_delivery(
+        generation=2,
+        body=b"\x00\xff" * 200_000,
+        state=DeliveryState.LEASED,
+        attempts=3,
+        lease_token="lease_1",
+        lease_until=LATER,
+        last_category=Category.TIMEOUT,
+        finished_at=LATER,
+    )
+
+    await insert(store, plain, full)
+    await insert(store)
+
+    assert await get(store, plain) == plain
+    assert await get(store, full) == full
+    assert await get(store, a_delivery()) is None
+
+
+async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign_ones(store: Store) -> None:
+    deliveries = [a_delivery() for _ in range(3)]
+    await insert(store, *deliveries, a_delivery(principal=BOB))
+    where = DeliveryFilter()
+
+    first = await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=2))
+    second = await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=first[-1].id, limit=2))
+
+    assert [*first, *second] == list(reversed(deliveries))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        DeliveryFilter(state=DeliveryState.DEAD),
+        DeliveryFilter(webhook_id=HOOK),
+        DeliveryFilter(call_id=CallId("call_1")),
+        DeliveryFilter(state=DeliveryState.DEAD, webhook_id=HOOK),
+        DeliveryFilter(state=DeliveryState.DEAD, webhook_id=HOOK, call_id=CallId("call_1")),
+    ],
+)
+async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: DeliveryFilter) -> None:
+    wanted = a_delivery(state=DeliveryState.DEAD, webhook_id=HOOK, call_id=CallId("call_1"), finished_at=START)
+    foreign = replace(wanted, id=a_delivery().id, event_id=a_delivery().event_id, principal=BOB)
+    await insert(store, wanted, foreign, a_delivery())
+
+    assert await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=10)) == [wanted]
+
+
+async def test_a_list_of_one_state_holds_nothing_else(store: Store) -> None:
+    held = a_delivery(state=DeliveryState.HELD)
+    await insert(store, held, a_delivery())
+    where = DeliveryFilter(state=DeliveryState.HELD)
+
+    assert await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=10)) == [held]
+
+
+async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store) -> None:
+    ended = {"webhook_id": HOOK, "finished_at": START}
+    await insert(
+        store,
+        a_delivery(seq=1, state=DeliveryState.DELIVERED, **ended),
+        a_delivery(seq=2, state=DeliveryState.DEAD, **ended),
+        a_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
+        a_delivery(seq=4),
+    )
+    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+
+    for seq, state in [(7, DeliveryState.PENDING), (6, DeliveryState.LEASED), (5, DeliveryState.HELD)]:
+        await insert(store, a_delivery(seq=seq, state=state, webhook_id=HOOK))
+        assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) == seq
+
+
+async def test_attempts_are_read_back_newest_first(store: Store) -> None:
+    delivery, other = a_delivery(), a_delivery()
+    attempts = [
+        an_attempt(delivery, number=1),
+        an_attempt(delivery, number=2, category=Category.TLS_ERROR, status_code=None, excerpt=None),
+    ]
+    await insert(store, delivery, other)
+
+    await store.write(lambda tx: tx.delivery_queue.log([*attempts, an_attempt(other)]))
+
+    assert await store.read(lambda tx: tx.deliveries.attempts(delivery.id)) == list(reversed(attempts))
+
+
+async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: Store) -> None:
+    old = [a_delivery(state=DeliveryState.DELIVERED, finished_at=START) for _ in range(3)]
+    kept = [a_delivery(state=DeliveryState.DEAD, finished_at=LATER), a_delivery()]
+    await insert(store, *old, *kept)
+    await store.write(lambda tx: tx.delivery_queue.log([an_attempt(old[0]), an_attempt(kept[0])]))
+
+    counts = [await store.write(lambda tx: tx.deliveries.remove(older_than=LATER, limit=2)) for _ in range(3)]
+
+    assert counts == [2, 1, 0]
+    for delivery in old:
+        assert await get(store, delivery) is None
+    for delivery in kept:
+        assert await get(store, delivery) == delivery
+    assert await store.read(lambda tx: tx.deliveries.attempts(old[0].id)) == []
+    assert len(await store.read(lambda tx: tx.deliveries.attempts(kept[0].id))) == 1

@@ -1,0 +1,129 @@
+"""Events: one order per principal, without holes, and what retention leaves of it."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.ports import EventFilter, Store, Transaction
+from ringback.domain.principal import Principal
+from tests.support.builders import an_event
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+ALL = EventFilter()
+
+
+async def append(store: Store, principal: Principal = ALICE, **over: Any) -> Event:
+    async def work(tx: Transaction) -> Event:
+        event = an_event(principal=principal, seq=await tx.events.reserve(principal, 1), **over)
+        await tx.events.insert(event)
+        return event
+
+    return await store.write(work)
+
+
+async def places(store: Store, principal: Principal = ALICE, *, after: int = 0) -> list[int]:
+    events = await store.read(lambda tx: tx.events.after(principal, after, ALL, limit=1000))
+    return [event.seq for event in events]
+
+
+async def test_an_event_is_read_back_as_it_was_written(store: Store) -> None:
+    event = await append(store, data={"call_id": "call_1", "progress": {"total": None}}, correlation_id=None)
+
+    assert await store.read(lambda tx: tx.events.after(ALICE, 0, ALL, limit=1)) == [event]
+
+
+async def test_places_are_taken_one_after_the_other_in_each_log(store: Store) -> None:
+    firsts = [
+        await store.write(lambda tx, principal=principal, count=count: tx.events.reserve(principal, count))
+        for principal, count in [(ALICE, 1), (ALICE, 3), (BOB, 2), (ALICE, 1)]
+    ]
+
+    assert firsts == [1, 2, 1, 5]
+    assert await store.read(lambda tx: tx.events.head(ALICE)) == 5
+    assert await store.write(lambda tx: tx.events.head(BOB, lock=True)) == 2
+    assert await store.read(lambda tx: tx.events.head(Principal("nobody"))) == 0
+
+
+async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store) -> None:
+    principals = [ALICE, BOB, Principal("carol")]
+
+    async def writer(number: int) -> None:
+        await append(store, principals[number % 3])
+        if number % 5 == 0:
+            with pytest.raises(ZeroDivisionError):
+                await store.write(reserve_and_fail)
+
+    async def reserve_and_fail(tx: Transaction) -> None:
+        await tx.events.reserve(ALICE, 7)
+        raise ZeroDivisionError
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(200):
+            group.create_task(writer(number))
+
+    for principal in principals:
+        seen = await places(store, principal)
+        assert seen == list(range(1, len(seen) + 1))
+        assert await store.read(lambda tx, principal=principal: tx.events.head(principal)) == len(seen)
+    assert sum([len(await places(store, principal)) for principal in principals]) == 200
+
+
+async def test_reading_goes_on_after_a_place_oldest_first_and_bounded(store: Store) -> None:
+    for _ in range(5):
+        await append(store)
+
+    events = await store.read(lambda tx: tx.events.after(ALICE, 2, ALL, limit=2))
+
+    assert [event.seq for event in events] == [3, 4]
+    assert await places(store, after=5) == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        EventFilter(name=EventName.CALL_PROGRESS),
+        EventFilter(call_id=CallId("call_1")),
+        EventFilter(client_session_id="s"),
+        EventFilter(correlation_id="c"),
+        EventFilter(name=EventName.CALL_PROGRESS, call_id=CallId("call_1"), client_session_id="s", correlation_id="c"),
+    ],
+)
+async def test_a_log_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: EventFilter) -> None:
+    names: dict[str, Any] = {
+        "name": EventName.CALL_PROGRESS,
+        "call_id": "call_1",
+        "client_session_id": "s",
+        "correlation_id": "c",
+    }
+    await append(store)
+    wanted = await append(store, ALICE, **names)
+    await append(store, BOB, **names)
+
+    assert await store.read(lambda tx: tx.events.after(ALICE, 0, where, limit=10)) == [wanted]
+
+
+async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(store: Store) -> None:
+    for day in range(4):
+        await append(store, created_at=START + timedelta(days=day))
+    await append(store, BOB, created_at=START + timedelta(days=9))
+    older_than = START + timedelta(days=3)
+    assert await store.read(lambda tx: tx.events.horizon(ALICE)) == 0
+
+    counts = [await store.write(lambda tx: tx.events.remove(older_than=older_than, limit=2)) for _ in range(3)]
+
+    assert counts == [2, 1, 0]
+    assert await places(store) == [4]
+    assert await store.read(lambda tx: tx.events.horizon(ALICE)) == 3
+    assert await store.read(lambda tx: tx.events.horizon(BOB)) == 0
+
+
+async def test_a_place_is_never_taken_again_after_everything_was_removed(store: Store) -> None:
+    await append(store)
+    await store.write(lambda tx: tx.events.remove(older_than=START + timedelta(days=1), limit=10))
+
+    assert (await append(store)).seq == 2

@@ -1,0 +1,134 @@
+"""Units of work: all or nothing, alone or in company, and told to others only when they are durable."""
+
+import asyncio
+from datetime import datetime
+
+import pytest
+
+from ringback.domain.call import Call
+from ringback.domain.ports import Store, Transaction
+from tests.support.builders import a_call
+from tests.support.clock import FakeClock
+from tests.support.examples import ALICE
+
+
+async def exists(store: Store, call: Call) -> bool:
+    return await store.read(lambda tx: tx.calls.get(call.id)) is not None
+
+
+async def test_a_unit_gives_its_value_after_everything_in_it_is_kept(store: Store) -> None:
+    one, two = a_call(), a_call()
+
+    async def work(tx: Transaction) -> str:
+        await tx.calls.insert(one)
+        await tx.calls.insert(two)
+        return "both"
+
+    assert await store.write(work) == "both"
+    assert await exists(store, one)
+    assert await exists(store, two)
+
+
+async def test_a_unit_that_fails_is_undone_alone_and_its_caller_gets_its_error(store: Store) -> None:
+    calls = [a_call() for _ in range(20)]
+
+    async def work(tx: Transaction, number: int) -> int:
+        await tx.calls.insert(calls[number])
+        if number % 3 == 0:
+            raise LookupError(number)
+        return number
+
+    outcomes = await asyncio.gather(
+        *(store.write(lambda tx, number=number: work(tx, number)) for number in range(20)), return_exceptions=True
+    )
+
+    for number, outcome in enumerate(outcomes):
+        if number % 3 == 0:
+            assert isinstance(outcome, LookupError)
+            assert outcome.args == (number,)
+        else:
+            assert outcome == number
+        assert await exists(store, calls[number]) == (number % 3 != 0)
+
+
+async def test_a_unit_sees_what_units_before_it_have_written(store: Store) -> None:
+    call = a_call()
+
+    first, second = await asyncio.gather(
+        store.write(lambda tx: tx.calls.insert(call)), store.write(lambda tx: tx.calls.get(call.id))
+    )
+
+    assert first is None
+    assert second == call
+
+
+async def test_time_stands_still_within_a_unit(store: Store, clock: FakeClock) -> None:
+    async def work(tx: Transaction) -> tuple[datetime, datetime]:
+        before = tx.now()
+        clock.advance(1)
+        return before, tx.now()
+
+    for before, after in (await store.write(work), await store.read(work)):
+        assert before == after
+
+
+async def test_a_ring_is_heard_once_its_unit_is_kept(store: Store) -> None:
+    call = a_call()
+
+    async def work(tx: Transaction) -> None:
+        await tx.calls.insert(call)
+        tx.ring("one", "two")
+
+    with store.signals.listen("two", "three") as bell:
+        writing = asyncio.create_task(store.write(work))
+        heard = await bell.wait(5)
+        seen = await exists(store, call)
+        await writing
+
+    assert heard
+    assert seen
+
+
+async def test_a_ring_of_a_unit_that_failed_is_not_heard(store: Store) -> None:
+    async def failing(tx: Transaction) -> None:
+        tx.ring("failed")
+        raise LookupError
+
+    async def fine(tx: Transaction) -> None:
+        tx.ring("fine")
+
+    with store.signals.listen("failed") as failed, store.signals.listen("fine") as heard:
+        with pytest.raises(LookupError):
+            await store.write(failing)
+        await store.write(fine)
+
+        assert await heard.wait(0)
+        assert not await failed.wait(0)
+
+
+async def test_a_caller_that_gives_up_leaves_the_others_alone(store: Store) -> None:
+    calls = [a_call() for _ in range(5)]
+    tasks = [asyncio.create_task(store.write(lambda tx, call=call: tx.calls.insert(call))) for call in calls]
+    await asyncio.sleep(0)
+
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+
+    assert tasks[2].cancelled()
+    for number in (0, 1, 3, 4):
+        assert tasks[number].result() is None
+        assert await exists(store, calls[number])
+
+
+async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
+    async def work(tx: Transaction) -> int:
+        return await tx.events.reserve(ALICE, 1)
+
+    writing = [asyncio.create_task(store.write(work)) for _ in range(10)]
+    heads: list[int] = []
+    while not all(task.done() for task in writing):
+        heads.append(await store.read(lambda tx: tx.events.head(ALICE)))
+        await asyncio.sleep(0)
+
+    assert heads == sorted(heads)
+    assert await store.read(lambda tx: tx.events.head(ALICE)) == 10

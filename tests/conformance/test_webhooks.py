@@ -1,0 +1,168 @@
+"""Webhooks: written, read, proposed for an event, and removed."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.event import EventName
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.retry import Profile
+from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState
+from tests.support.builders import a_delivery, a_webhook, an_event
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+LATER = START + timedelta(minutes=1, milliseconds=7)
+
+
+async def insert(store: Store, *webhooks: Webhook) -> None:
+    async def work(tx: Transaction) -> None:
+        for webhook in webhooks:
+            await tx.webhooks.insert(webhook)
+
+    await store.write(work)
+
+
+async def get(store: Store, webhook: Webhook) -> Webhook | None:
+    return await store.read(lambda tx: tx.webhooks.get(webhook.id))
+
+
+FULL = {
+    "events": frozenset({EventName.CALL_PROGRESS}),
+    "upstream": "git",
+    "tool": "git_log",
+    "call_id": CallId("call_1"),
+    "client_session_id": "s",
+    "correlation_id": "c",
+    "match_correlation": True,
+    "secrets": (WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=LATER)),
+    "retries": Profile.MINUTES,
+    "include_result": True,
+    "description": "mine",
+    "state": WebhookState.SUSPENDED,
+    "updated_at": LATER,
+    "expires_at": LATER,
+    "last_delivery_at": LATER,
+    "last_error": "timeout",
+    "failing_since": LATER,
+}
+
+
+@pytest.mark.parametrize("over", [{}, FULL | {"origin": Origin.CALL}])
+async def test_a_webhook_is_read_back_as_it_was_written(store: Store, over: dict[str, object]) -> None:
+    webhook = a_webhook(**over)
+
+    await insert(store, webhook)
+
+    assert await get(store, webhook) == webhook
+
+
+async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(store: Store) -> None:
+    webhook = a_webhook()
+
+    assert await get(store, webhook) is None
+    assert not await store.write(lambda tx: tx.webhooks.update(webhook))
+    assert not await store.write(lambda tx: tx.webhooks.delete(webhook.id))
+
+
+async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
+    webhook = a_webhook()
+    await insert(store, webhook)
+    changed = replace(webhook, url="https://other.example/", **FULL)
+
+    assert await store.write(lambda tx: tx.webhooks.update(changed))
+    assert await get(store, webhook) == changed
+
+
+async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_ones(store: Store) -> None:
+    webhooks = [a_webhook() for _ in range(3)]
+    await insert(store, *webhooks, a_webhook(principal=BOB))
+
+    first = await store.read(lambda tx: tx.webhooks.page(ALICE, before=None, limit=2))
+    second = await store.read(lambda tx: tx.webhooks.page(ALICE, before=first[-1].id, limit=2))
+
+    assert [*first, *second] == list(reversed(webhooks))
+
+
+async def test_candidates_hold_every_webhook_that_could_hear_the_event(store: Store) -> None:
+    event = an_event(client_session_id="s")
+    hearing = [
+        a_webhook(),
+        a_webhook(call_id=event.call_id),
+        a_webhook(call_id=event.call_id, client_session_id="s"),
+        a_webhook(client_session_id="s"),
+        a_webhook(upstream=event.upstream, state=WebhookState.SUSPENDED),
+    ]
+    deaf = [
+        a_webhook(principal=BOB),
+        a_webhook(call_id=CallId("call_other")),
+        a_webhook(client_session_id="other"),
+        a_webhook(state=WebhookState.DISABLED),
+    ]
+    await insert(store, *hearing, *deaf)
+
+    found = await store.read(lambda tx: tx.webhooks.candidates(event))
+
+    assert sorted(found, key=lambda webhook: webhook.id) == hearing
+
+
+async def test_an_event_without_a_session_is_proposed_to_webhooks_without_one(store: Store) -> None:
+    webhook = a_webhook()
+    await insert(store, webhook, a_webhook(client_session_id="s"))
+
+    assert await store.read(lambda tx: tx.webhooks.candidates(an_event(client_session_id=None))) == [webhook]
+
+
+async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> None:
+    webhook, other = a_webhook(), a_webhook()
+    await insert(store, webhook, other)
+    open_ones = [
+        a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD),
+        a_delivery(webhook_id=webhook.id),
+        a_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER),
+    ]
+    untouched = [
+        a_delivery(webhook_id=webhook.id, state=DeliveryState.DELIVERED, finished_at=START),
+        a_delivery(webhook_id=other.id),
+    ]
+    await store.write(lambda tx: tx.deliveries.insert([*open_ones, *untouched]))
+
+    async def delete(tx: Transaction) -> tuple[bool, datetime]:
+        return await tx.webhooks.delete(webhook.id), tx.now()
+
+    deleted, now = await store.write(delete)
+
+    assert deleted
+    assert await get(store, webhook) is None
+    for delivery in open_ones:
+        cancelled = replace(
+            delivery, state=DeliveryState.CANCELLED, finished_at=now, lease_token=None, lease_until=None
+        )
+        assert await store.read(lambda tx, delivery=delivery: tx.deliveries.get(delivery.id)) == cancelled
+    for delivery in untouched:
+        assert await store.read(lambda tx, delivery=delivery: tx.deliveries.get(delivery.id)) == delivery
+
+
+async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store: Store) -> None:
+    gone, busy = a_webhook(expires_at=LATER), a_webhook(expires_at=LATER)
+    kept = [a_webhook(expires_at=LATER + timedelta(milliseconds=1)), a_webhook()]
+    await insert(store, gone, busy, *kept)
+    await store.write(lambda tx: tx.deliveries.insert([a_delivery(webhook_id=busy.id)]))
+
+    removed = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=10))
+
+    assert removed == 1
+    assert await get(store, gone) is None
+    for webhook in [busy, *kept]:
+        assert await get(store, webhook) == webhook
+
+
+async def test_expired_webhooks_go_in_bounded_steps(store: Store) -> None:
+    await insert(store, *(a_webhook(expires_at=LATER) for _ in range(3)))
+
+    counts = [await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2)) for _ in range(3)]
+
+    assert counts == [2, 1, 0]

@@ -1,0 +1,64 @@
+""".env.example is Settings, written out: every variable, what it means, and its default."""
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from ringback.settings import Settings
+
+ENV_EXAMPLE = Path(__file__).parents[2] / ".env.example"
+HEADER = """\
+# Every setting of Ringback, commented out, with its default. Copy to .env or set in the environment.
+"""
+WIDTH = 120
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_env_example_is_what_settings_say() -> None:
+    expected = HEADER + "".join(_paragraph(name, field) for name, field in Settings.model_fields.items())
+
+    actual = ENV_EXAMPLE.read_text(encoding="utf-8") if ENV_EXAMPLE.exists() else ""
+
+    assert actual == expected, f".env.example is to be exactly this:\n{expected}"
+
+
+def test_every_line_may_be_uncommented_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^# (RINGBACK_\w+)=(.*)$", ENV_EXAMPLE.read_text(encoding="utf-8"), re.MULTILINE)
+    for name, _ in lines:
+        monkeypatch.delenv(name, raising=False)
+    by_default = Settings()
+    for name, value in lines:
+        monkeypatch.setenv(name, value)
+
+    assert Settings() == by_default
+
+
+def _paragraph(name: str, field: FieldInfo) -> str:
+    explanation = textwrap.fill(field.description or "", WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return f"\n{explanation}\n# RINGBACK_{name.upper()}={_default(field)}\n"
+
+
+def _default(field: FieldInfo) -> str:
+    """The default as it would be written in the environment; empty when there is none."""
+    if field.is_required():
+        return ""
+    value = to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case list():
+            return ",".join(str(part) for part in cast("list[object]", value))
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,28 @@
+"""What the public libraries export is what they say, and nothing leaks out of their imports."""
+
+from types import ModuleType
+
+import pytest
+
+import ringback.client
+import ringback.receiver
+
+PUBLIC = [ringback.client, ringback.receiver]
+
+
+@pytest.mark.parametrize("library", PUBLIC, ids=lambda library: library.__name__)
+def test_every_public_name_is_exported_and_no_other(library: ModuleType) -> None:
+    present = {
+        name for name, value in vars(library).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert sorted(library.__all__) == sorted(present)
+
+
+@pytest.mark.parametrize("library", PUBLIC, ids=lambda library: library.__name__)
+def test_exported_names_are_sorted(library: ModuleType) -> None:
+    assert list(library.__all__) == sorted(library.__all__, key=_order)
+
+
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Constants, then classes, then functions: the order that ruff's RUF022 keeps."""
+    return not name.isupper(), not name[:1].isupper(), name

@@ -1,0 +1,128 @@
+"""The house rules that no linter knows: what lies at the top, how large things may be, what a test may do."""
+
+import ast
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+TOP = {
+    ".ci",
+    ".env.example",
+    ".gitignore",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "app",
+    "openapi",
+    "pyproject.toml",
+    "scripts",
+    "tests",
+}
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+PROTOCOL_METHODS_MAX = 8
+"""The largest that the well-kept projects of this field allow themselves; what is typical is a third of it."""
+
+SLEEPERS = {"asyncio", "anyio", "time", "trio"}
+SKIPPERS = {"skip", "skipif", "xfail", "importorskip"}
+
+SOURCES = sorted((ROOT / "app").rglob("*.py"))
+TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def test_nothing_else_lies_at_the_top() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    assert {path.split("/")[0] for path in listed.stdout.split("\0") if path} - TOP == set()
+
+
+def test_every_dependency_says_why_it_is_here() -> None:
+    lines = _pyproject().splitlines()
+    silent = [
+        wanted
+        for wanted in [*_dependencies(), *_development_dependencies()]
+        if not any(line.strip().startswith(f'"{wanted}",') and "#" in line for line in lines)
+    ]
+    assert silent == []
+
+
+def test_every_dependency_is_bounded_below_and_above() -> None:
+    assert [wanted for wanted in _dependencies() if ">=" not in wanted or "<" not in wanted] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_functions_and_protocols_stay_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(text)))
+
+    assert text.count("\n") <= FILE_LINES_MAX
+    assert [node.name for node in nodes if isinstance(node, Function) and _lines(node) > FUNCTION_LINES_MAX] == []
+    assert [
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and _is_protocol(node) and _methods(node) > PROTOCOL_METHODS_MAX
+    ] == []
+
+
+@pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_test_sleeps_or_is_skipped(path: Path) -> None:
+    """Only tests/support may wait by the clock, where it polls a real process from outside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    assert list(_sleeps(tree)) == []
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in SKIPPERS] == []
+
+
+def _sleeps(tree: ast.Module) -> Iterator[int]:
+    """Lines that sleep for some time; giving others a turn with `sleep(0)` is no sleep."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="sleep"), args=[ast.Constant(value=0)]):
+                continue
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr="sleep")) if module in SLEEPERS:
+                yield node.lineno
+            case ast.ImportFrom(module=module, names=names) if module in SLEEPERS:
+                yield from (node.lineno for alias in names if alias.name == "sleep")
+            case _:
+                continue
+
+
+def _pyproject() -> str:
+    return (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def _dependencies() -> list[str]:
+    return tomllib.loads(_pyproject())["project"]["dependencies"]
+
+
+def _development_dependencies() -> list[str]:
+    groups: dict[str, list[str]] = tomllib.loads(_pyproject())["dependency-groups"]
+    return [wanted for group in groups.values() for wanted in group]
+
+
+def _lines(function: Function) -> int:
+    """Lines of a function without its decorators and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    last = function.end_lineno or function.lineno
+    first = body[0].lineno if body else last
+    return last - first + 1
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+
+
+def _methods(node: ast.ClassDef) -> int:
+    """What a class can be asked to do; a property is something that it has."""
+    return sum(isinstance(statement, Function) and not _is_property(statement) for statement in node.body)
+
+
+def _is_property(function: Function) -> bool:
+    return any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in function.decorator_list)

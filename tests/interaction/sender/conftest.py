@@ -1,0 +1,47 @@
+"""The two senders, made alike: what both must do is asked of both."""
+
+import ssl
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.sender import Sender
+from ringback.notifier.target_guard import TargetGuard
+from tests.support.clock import FakeClock
+from tests.support.receivers import Certificates
+from tests.support.targets import LOOPBACK, FakeResolver
+
+NAMES = {"receiver.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
+
+
+@pytest.fixture(scope="session")
+def certificates() -> Certificates:
+    return Certificates()
+
+
+@pytest.fixture(scope="session")
+def client_tls(certificates: Certificates) -> ssl.SSLContext:
+    return certificates.client()
+
+
+@pytest.fixture
+async def aiohttp_sender(client_tls: ssl.SSLContext) -> AsyncIterator[AiohttpSender]:
+    guard = TargetGuard(LOOPBACK, resolver=FakeResolver(NAMES))
+    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=client_tls)
+    yield sender
+    await sender.aclose()
+
+
+@pytest.fixture
+async def httpx_sender(client_tls: ssl.SSLContext) -> AsyncIterator[HttpxSender]:
+    sender = HttpxSender(httpx.AsyncHTTPTransport(verify=client_tls), clock=FakeClock())
+    yield sender
+    await sender.aclose()
+
+
+@pytest.fixture(params=["aiohttp", "httpx"])
+def sender(request: pytest.FixtureRequest, aiohttp_sender: AiohttpSender, httpx_sender: HttpxSender) -> Sender:
+    return {"aiohttp": aiohttp_sender, "httpx": httpx_sender}[request.param]

@@ -1,0 +1,176 @@
+"""What a sender does with one receiver, asked of both senders."""
+
+import gzip
+
+import pytest
+
+from ringback import __version__
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
+from tests.support.receivers import NO_CONTENT, answering, never_answers, response, serve
+from tests.support.targets import loopback_target
+
+HEADERS = {"content-type": "application/json", "webhook-id": "evt_1"}
+
+
+async def test_the_body_and_the_headers_arrive_as_given(sender: Sender) -> None:
+    body = '{"name":"Zoë"}'.encode()
+    async with serve(answering(NO_CONTENT)) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, body)
+
+    assert answer == Answer(category=Category.DELIVERED, status_code=204)
+    (request,) = receiver.requests
+    assert (request.method, request.path, request.body) == ("POST", "/hook", body)
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["webhook-id"] == "evt_1"
+    assert request.headers["content-length"] == str(len(body))
+    assert request.headers["host"] == f"127.0.0.1:{receiver.port}"
+    assert request.headers["user-agent"] == f"Ringback/{__version__}"
+
+
+async def test_compression_is_not_asked_for(sender: Sender) -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert receiver.requests[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/hook?mcp_event_subscription=8b1c",
+        "/a/../b/./c",
+        "/%7Euser/%2e%2e/x",
+        "//double",
+        "/?a=b&a=c&=",
+        "/{id}|'\"<>^`",
+    ],
+)
+async def test_path_and_query_are_sent_byte_for_byte(sender: Sender, path: str) -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        await sender.post(loopback_target(receiver.url(path)), HEADERS, b"{}")
+
+    assert receiver.requests[0].path == path
+
+
+@pytest.mark.parametrize(
+    ("status", "category"),
+    [
+        ("200 OK", Category.DELIVERED),
+        ("202 Accepted", Category.DELIVERED),
+        ("299 Whatever", Category.DELIVERED),
+        ("300 Multiple Choices", Category.HTTP_3XX),
+        ("304 Not Modified", Category.HTTP_3XX),
+        ("400 Bad Request", Category.HTTP_4XX),
+        ("404 Not Found", Category.HTTP_4XX),
+        ("410 Gone", Category.HTTP_4XX),
+        ("413 Content Too Large", Category.HTTP_4XX),
+        ("429 Too Many Requests", Category.HTTP_4XX),
+        ("500 Internal Server Error", Category.HTTP_5XX),
+        ("503 Service Unavailable", Category.HTTP_5XX),
+    ],
+)
+@pytest.mark.requirement("R27")
+async def test_a_status_is_told_as_it_came(sender: Sender, status: str, category: Category) -> None:
+    async with serve(answering(response(status))) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert (answer.category, answer.status_code) == (category, int(status[:3]))
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.requirement("R26")
+async def test_a_redirect_is_a_failure_and_is_never_followed(sender: Sender, status: int) -> None:
+    async with serve(answering(NO_CONTENT)) as inside:
+        moved = response(f"{status} Moved", location=inside.url("/secret"), refresh=f"0; url={inside.url('/secret')}")
+        async with serve(answering(moved)) as receiver:
+            answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert (answer.category, answer.status_code) == (Category.HTTP_3XX, status)
+    assert (len(receiver.requests), inside.connections) == (1, 0)
+
+
+@pytest.mark.requirement("R26")
+async def test_proxy_variables_have_no_effect(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(answering(NO_CONTENT)) as proxy, serve(answering(NO_CONTENT)) as receiver:
+        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url(""))
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert answer.category is Category.DELIVERED
+    assert (len(receiver.requests), proxy.connections) == (1, 0)
+
+
+async def test_cookies_are_not_kept(sender: Sender) -> None:
+    async with serve(answering(response("200 OK", set_cookie="a=b; Path=/"))) as receiver:
+        target = loopback_target(receiver.url())
+        await sender.post(target, HEADERS, b"{}")
+        await sender.post(target, HEADERS, b"{}")
+
+    assert "cookie" not in receiver.requests[1].headers
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0), ("soon", None), ("-1", None), ("9" * 400, None)],
+)
+async def test_retry_after_is_told_in_seconds(sender: Sender, header: str, seconds: float | None) -> None:
+    async with serve(answering(response("503 Busy", retry_after=header))) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert answer.retry_after_seconds == seconds
+
+
+async def test_the_excerpt_is_the_answers_beginning(sender: Sender) -> None:
+    async with serve(answering(response("500 Oops", b"stack trace\n" + b"x" * 5000))) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert answer.excerpt is not None
+    assert answer.excerpt.startswith("stack trace\nxxx")
+    assert len(answer.excerpt) == EXCERPT_BYTES_MAX
+
+
+async def test_a_compressed_answer_is_never_inflated(sender: Sender) -> None:
+    bomb = gzip.compress(b"\0" * 5_000_000)
+    async with serve(answering(response("200 OK", bomb, content_encoding="gzip"))) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert answer.category is Category.DELIVERED
+    assert answer.excerpt is not None
+    assert len(answer.excerpt) <= EXCERPT_BYTES_MAX
+    assert "\0" not in answer.excerpt
+
+
+async def test_an_answer_within_the_limit_keeps_the_connection(sender: Sender) -> None:
+    async with serve(answering(response("200 OK", b"x" * (ANSWER_BYTES_MAX - 1)))) as receiver:
+        target = loopback_target(receiver.url())
+        for _ in range(3):
+            assert (await sender.post(target, HEADERS, b"{}")).category is Category.DELIVERED
+
+    assert (receiver.connections, len(receiver.requests)) == (1, 3)
+
+
+async def test_an_answer_over_the_limit_costs_the_connection(sender: Sender) -> None:
+    async with serve(answering(response("200 OK", b"x" * (10 * ANSWER_BYTES_MAX)))) as receiver:
+        target = loopback_target(receiver.url())
+        for _ in range(2):
+            assert (await sender.post(target, HEADERS, b"{}")).category is Category.DELIVERED
+
+    assert (receiver.connections, len(receiver.requests)) == (2, 2)
+
+
+async def test_no_listener_is_a_refused_connection(sender: Sender) -> None:
+    async with serve(never_answers) as receiver:
+        pass
+    answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
+
+    assert answer == Answer(category=Category.CONNECTION_REFUSED)
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ä", "a\x7f"])
+async def test_a_header_that_could_break_its_line_is_not_sent(sender: Sender, value: str) -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        with pytest.raises(ValueError, match="webhook-id"):
+            await sender.post(loopback_target(receiver.url()), {"webhook-id": value}, b"{}")
+
+    assert receiver.connections == 0

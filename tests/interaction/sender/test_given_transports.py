@@ -1,0 +1,122 @@
+"""The httpx sender over transports that somebody hands in: respx, a mock, an ASGI receiver."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import respx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX
+from ringback.notifier.target_guard import parse_target
+from tests.support.clock import FakeClock
+from tests.support.targets import PUBLIC
+
+TARGET = parse_target("https://receiver.example/hook?key=1", PUBLIC)
+
+
+class Failing(httpx.AsyncBaseTransport):
+    """A transport that fails in a way of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # noqa: ARG002 - httpx's name
+        raise self._error
+
+
+class Endless(httpx.AsyncByteStream):
+    def __init__(self) -> None:
+        self.sent = 0
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            self.sent += 1000
+            yield b"e" * 1000
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_respx_serves_as_a_receiver() -> None:
+    router = respx.MockRouter()
+    route = router.post(TARGET.url).respond(429, headers={"retry-after": "3"}, text="slow down")
+    sender = HttpxSender(httpx.MockTransport(router.async_handler), clock=FakeClock())
+
+    answer = await sender.post(TARGET, {"webhook-id": "evt_1"}, b'{"a":1}')
+
+    assert answer == Answer(category=Category.HTTP_4XX, status_code=429, retry_after_seconds=3.0, excerpt="slow down")
+    request = route.calls.last.request
+    assert request.content == b'{"a":1}'
+    assert request.headers["webhook-id"] == "evt_1"
+    assert request.headers["host"] == "receiver.example"
+
+
+async def test_an_asgi_application_serves_as_a_receiver() -> None:
+    bodies: list[bytes] = []
+
+    async def hook(request: Request) -> Response:
+        bodies.append(await request.body())
+        return Response(status_code=204)
+
+    application = Starlette(routes=[Route("/hook", hook, methods=["POST"])])
+    sender = HttpxSender(httpx.ASGITransport(application), clock=FakeClock())
+
+    answer = await sender.post(TARGET, {}, b"payload")
+    await sender.aclose()
+
+    assert (answer.category, bodies) == (Category.DELIVERED, [b"payload"])
+
+
+async def test_an_endless_answer_is_read_up_to_the_limit_and_closed() -> None:
+    endless = Endless()
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=endless))
+
+    answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
+
+    assert answer.excerpt == "e" * EXCERPT_BYTES_MAX
+    assert ANSWER_BYTES_MAX <= endless.sent < ANSWER_BYTES_MAX + 2000
+    assert endless.closed
+
+
+@pytest.mark.parametrize(
+    ("error", "category"),
+    [
+        (httpx.ConnectError("refused"), Category.CONNECTION_REFUSED),
+        (httpx.RemoteProtocolError("garbage"), Category.CONNECTION_REFUSED),
+        (httpx.UnsupportedProtocol("no"), Category.CONNECTION_REFUSED),
+        (OSError("unplugged"), Category.CONNECTION_REFUSED),
+        (httpx.ConnectTimeout("slow"), Category.TIMEOUT),
+        (httpx.ReadTimeout("slow"), Category.TIMEOUT),
+        (httpx.PoolTimeout("full"), Category.TIMEOUT),
+        (TimeoutError(), Category.TIMEOUT),
+        (ssl.SSLError("handshake"), Category.TLS_ERROR),
+    ],
+)
+async def test_every_failure_of_a_transport_is_one_category(error: Exception, category: Category) -> None:
+    answer = await HttpxSender(Failing(error), clock=FakeClock()).post(TARGET, {}, b"{}")
+
+    assert answer == Answer(category=category)
+
+
+async def test_a_bug_in_a_transport_is_not_taken_for_a_receivers_failure() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await HttpxSender(Failing(ZeroDivisionError()), clock=FakeClock()).post(TARGET, {}, b"{}")
+
+
+async def test_a_transport_that_never_answers_ends_with_the_deadline() -> None:
+    async def hang(_request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    sender = HttpxSender(httpx.MockTransport(hang), clock=FakeClock())
+
+    assert await sender.post(TARGET, {}, b"{}", deadline_seconds=0.1) == Answer(category=Category.TIMEOUT)

@@ -1,0 +1,205 @@
+"""The guard, watched where sockets are opened: what is blocked never gets as far as one."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.delivery import Answer, Category
+from ringback.domain.errors import InvalidCallbackUrl
+from ringback.notifier.addresses import Address
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy, parse_target
+from tests.support.clock import FakeClock
+from tests.support.receivers import NO_CONTENT, answering, answering_once_each, never_answers, serve
+from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
+from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
+
+REFUSED = Answer(category=Category.CONNECTION_REFUSED)
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+@asynccontextmanager
+async def counting_sender(resolver: Resolver, sockets: SocketCounter) -> AsyncGenerator[AiohttpSender]:
+    guard = TargetGuard(PUBLIC, resolver=resolver)
+    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
+    try:
+        yield sender
+    finally:
+        await sender.aclose()
+
+
+def https(host: str) -> Target:
+    return parse_target(f"https://{host}/", PUBLIC)
+
+
+@pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
+@pytest.mark.requirement("R26")
+async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when_sent(url: str) -> None:
+    sockets = SocketCounter()
+    resolver = FakeResolver(NAMES)
+    try:
+        target = parse_target(url, PUBLIC)
+    except InvalidCallbackUrl:
+        assert not resolver.asked
+        return
+
+    async with counting_sender(resolver, sockets) as sender:
+        assert await sender.post(target, {}, b"{}") == REFUSED
+    assert sockets.addresses == []
+
+
+@pytest.mark.parametrize("url", GOOD_URLS)
+@pytest.mark.requirement("R26")
+async def test_a_good_url_is_connected_to(url: str) -> None:
+    sockets = SocketCounter()
+    target = parse_target(url, PUBLIC)
+    async with counting_sender(FakeResolver({target.host: ["93.184.216.34"]}), sockets) as sender:
+        await sender.post(target, {}, b"{}")
+
+    (address,) = sockets.addresses
+    assert str(address) in {"93.184.216.34", target.host}
+
+
+@given(st.lists(st.lists(st.sampled_from(["93.184.216.34", "2606:4700::1111", *BLOCKED_IPV4[:6], "::1"]), max_size=4)))
+@pytest.mark.requirement("R26")
+async def test_alternating_answers_never_reach_a_blocked_address(answers: list[list[str]]) -> None:
+    """DNS rebinding. A name is asked anew when aiohttp's cache of judged answers (10 s) has forgotten it; here, each time."""
+    sockets = SocketCounter()
+    flipping = _Flipping(answers)
+    async with counting_sender(flipping, sockets) as sender:
+        for number in range(len(answers)):
+            await sender.post(https(f"flip-{number}.test"), {}, b"{}")
+
+    assert {str(address) for address in sockets.addresses} <= {"93.184.216.34", "2606:4700::1111"}
+    assert flipping.told == len(answers)
+
+
+async def test_an_answer_that_was_good_at_registration_is_judged_again_when_sent() -> None:
+    sockets = SocketCounter()
+    resolver = _Flipping([["93.184.216.34"], ["127.0.0.1"]])
+    guard = TargetGuard(PUBLIC, resolver=resolver)
+    target = await guard.check("https://rebind.test/")
+    async with counting_sender(resolver, sockets) as sender:
+        assert await sender.post(target, {}, b"{}") == REFUSED
+
+    assert sockets.addresses == []
+
+
+async def test_the_socket_is_guarded_even_if_the_resolver_were_not() -> None:
+    """The last line: an address that slipped past every earlier check is judged when its socket is made."""
+    sockets = SocketCounter()
+    guard = _BlindGuard(PUBLIC, resolver=FakeResolver({"slipped.test": ["10.0.0.1", "::1", "93.184.216.34"]}))
+    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
+    assert await sender.post(https("slipped.test"), {}, b"{}") == REFUSED
+    await sender.aclose()
+
+    assert {str(address) for address in sockets.addresses} == {"93.184.216.34"}
+
+
+async def test_a_name_that_does_not_resolve_is_a_refused_connection() -> None:
+    sockets = SocketCounter()
+    async with counting_sender(FakeResolver({}), sockets) as sender:
+        assert await sender.post(https("nowhere.test"), {}, b"{}") == REFUSED
+
+    assert sockets.addresses == []
+
+
+async def test_a_name_that_hangs_ends_with_the_attempt() -> None:
+    async def hang(_host: str, /) -> Sequence[Address]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with counting_sender(hang, SocketCounter()) as sender:
+        answer = await sender.post(https("hung.test"), {}, b"{}", deadline_seconds=0.1)
+
+    assert answer == Answer(category=Category.TIMEOUT)
+
+
+async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
+    """Such a name exists for nobody; it must not surprise the HTTP client either."""
+    sockets = SocketCounter()
+    async with counting_sender(FakeResolver({"xn--a.com": ["93.184.216.34"]}), sockets) as sender:
+        assert await sender.post(https("xn--a.com"), {}, b"{}") == REFUSED
+
+    assert len(sockets.addresses) == 1
+
+
+async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        guard = TargetGuard(LOOPBACK, resolver=FakeResolver({"two.test": ["127.0.0.9", "127.0.0.1"]}))
+        sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS)
+        target = Target(
+            url="",
+            scheme="http",
+            host="two.test",
+            port=receiver.port,
+            path="/",
+            origin=f"http://two.test:{receiver.port}",
+        )
+        answer = await sender.post(target, {}, b"{}")
+        await sender.aclose()
+
+    assert answer.category is Category.DELIVERED
+
+
+# -- kept connections -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_one(
+    aiohttp_sender: AiohttpSender,
+) -> None:
+    async with serve(answering_once_each(NO_CONTENT)) as receiver:
+        target = loopback_target(receiver.url())
+        answers = [await aiohttp_sender.post(target, {}, b"{}") for _ in range(2)]
+
+    assert [answer.category for answer in answers] == [Category.DELIVERED, Category.DELIVERED]
+    assert receiver.connections == 2
+
+
+async def test_a_fresh_connection_that_is_closed_is_not_tried_again(aiohttp_sender: AiohttpSender) -> None:
+    async with serve(never_answers) as receiver:
+        task = asyncio.create_task(aiohttp_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=5))
+        await asyncio.wait_for(receiver.arrived.wait(), 5)
+    answer = await task
+
+    assert answer == REFUSED
+    assert receiver.connections == 1
+
+
+async def test_a_hundred_posts_at_once_wait_for_no_slot(aiohttp_sender: AiohttpSender) -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        target = loopback_target(receiver.url())
+        answers = await asyncio.gather(*(aiohttp_sender.post(target, {}, b"{}") for _ in range(150)))
+
+    assert {answer.category for answer in answers} == {Category.DELIVERED}
+    assert len(receiver.requests) == 150
+
+
+class _Flipping:
+    """Answers each look-up with the next of the given answers."""
+
+    def __init__(self, answers: Sequence[Sequence[str]]) -> None:
+        self._answers = answers
+        self.told = 0
+
+    async def __call__(self, _host: str, /) -> Sequence[Address]:
+        answer = self._answers[self.told]
+        self.told += 1
+        return [ip_address(address) for address in answer]
+
+
+class _BlindGuard(TargetGuard):
+    """A guard whose judging of names is broken, to show that the socket's own check stands alone."""
+
+    def __init__(self, policy: TargetPolicy, *, resolver: Resolver) -> None:
+        super().__init__(policy, resolver=resolver)
+        self._blind = resolver
+
+    async def resolve(self, host: str) -> Sequence[Address]:
+        return await self._blind(host)

@@ -1,0 +1,166 @@
+"""Receivers that want to hold, fill, crash or fool the sender: each attempt ends in time, as exactly one category."""
+
+import asyncio
+import socket
+
+import pytest
+
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.sender import Sender
+from tests.support import receivers
+from tests.support.receivers import NO_CONTENT, Behaviour, answering, sends, serve
+from tests.support.targets import loopback_target
+
+DEADLINE_SECONDS = 0.3
+GRACE_SECONDS = 2.0
+"""What a busy machine may add. A receiver that could really hold the sender would hold it for ever."""
+LARGE_BODY = b"x" * 262_144
+
+REFUSED, TIMEOUT = Category.CONNECTION_REFUSED, Category.TIMEOUT
+
+
+async def attempt(sender: Sender, behaviour: Behaviour, body: bytes = b"{}") -> Answer:
+    async with serve(behaviour) as receiver, asyncio.timeout(DEADLINE_SECONDS + GRACE_SECONDS):
+        return await sender.post(loopback_target(receiver.url()), {}, body, deadline_seconds=DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "category"),
+    [
+        (receivers.never_answers, TIMEOUT),
+        (receivers.never_reads, TIMEOUT),
+        (receivers.drips_headers, TIMEOUT),
+        (receivers.endless_informational, TIMEOUT),
+        (receivers.hangs_up, REFUSED),
+        (receivers.hangs_up_at_once, REFUSED),
+        (receivers.half_closes, REFUSED),
+        (receivers.resets, REFUSED),
+        (receivers.endless_headers, REFUSED),
+        (receivers.endless_status_line, REFUSED),
+    ],
+)
+@pytest.mark.requirement("R27")
+async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
+    sender: Sender, behaviour: Behaviour, category: Category
+) -> None:
+    assert await attempt(sender, behaviour, LARGE_BODY) == Answer(category=category)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\r\n\r\n",
+        b"\0" * 1000,
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"220 mail.example ESMTP\r\n",
+        b"HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 OK\r\n\r\n",
+        b"HTTP/1.1 20\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 -20 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon here\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: ten\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"<html>200 OK</html>",
+        bytes(range(256)),
+    ],
+    ids=lambda garbage: repr(garbage[:40]),
+)
+async def test_garbage_is_no_status_of_the_receivers(sender: Sender, garbage: bytes) -> None:
+    assert await attempt(sender, sends(garbage)) == Answer(category=REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "excerpt"),
+    [
+        (receivers.drips_body, "slow y"),
+        (receivers.endless_body, "zzz"),
+        (receivers.breaks_off, "part"),
+        (receivers.answers_unread, "ok"),
+        (sends(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), "until the end"),
+    ],
+)
+@pytest.mark.requirement("R27")
+async def test_what_the_body_does_after_a_status_does_not_undo_it(
+    sender: Sender, behaviour: Behaviour, excerpt: str
+) -> None:
+    answer = await attempt(sender, behaviour, LARGE_BODY)
+
+    assert (answer.category, answer.status_code) == (Category.DELIVERED, 200)
+    assert (answer.excerpt or "").startswith(excerpt)
+
+
+async def test_a_body_that_breaks_its_own_framing_is_one_answer_or_one_failure(sender: Sender) -> None:
+    """Which of the two depends on whether the bad chunk comes in the same packet as the status; an exception never does."""
+    broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthis is no chunk\r\n"
+    answer = await attempt(sender, sends(broken))
+
+    assert answer in (Answer(category=REFUSED), Answer(category=Category.DELIVERED, status_code=200))
+
+
+async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:
+    answer = await attempt(
+        sender, sends(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
+    )
+
+    assert answer.category is not Category.DELIVERED
+
+
+async def test_an_informational_answer_before_the_real_one_is_passed_over(sender: Sender) -> None:
+    answer = await attempt(sender, sends(b"HTTP/1.1 103 Early Hints\r\n\r\n" + NO_CONTENT))
+
+    assert answer == Answer(category=Category.DELIVERED, status_code=204)
+
+
+async def test_a_second_answer_that_nobody_asked_for_is_not_the_next_ones(aiohttp_sender: AiohttpSender) -> None:
+    """Response splitting: the surplus answer must not be taken for the answer to the next POST on that connection."""
+    smuggled = NO_CONTENT + b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
+    async with serve(answering(smuggled)) as receiver:
+        target = loopback_target(receiver.url())
+        answers = [await aiohttp_sender.post(target, {}, b"{}", deadline_seconds=1) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [204, 204, 204]
+
+
+async def test_a_port_that_accepts_nothing_times_out(sender: Sender) -> None:
+    """A listener whose backlog is full drops the SYN, as a firewall does."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=GRACE_SECONDS):
+            target = loopback_target(f"http://127.0.0.1:{port}/")
+            answer = await sender.post(target, {}, b"{}", deadline_seconds=DEADLINE_SECONDS)
+
+    assert answer == Answer(category=TIMEOUT)
+
+
+async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
+    async with serve(receivers.never_answers) as hung, serve(answering(NO_CONTENT)) as healthy:
+        waiting = [
+            asyncio.create_task(sender.post(loopback_target(hung.url()), {}, b"{}", deadline_seconds=5))
+            for _ in range(20)
+        ]
+        await asyncio.wait_for(hung.arrived.wait(), 5)
+        answer = await sender.post(loopback_target(healthy.url()), {}, b"{}", deadline_seconds=2)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert answer.category is Category.DELIVERED
+
+
+async def test_a_cancelled_attempt_leaves_the_sender_usable(aiohttp_sender: AiohttpSender) -> None:
+    async with serve(receivers.never_answers) as hung, serve(answering(NO_CONTENT)) as healthy:
+        task = asyncio.create_task(aiohttp_sender.post(loopback_target(hung.url()), {}, b"{}"))
+        await asyncio.wait_for(hung.arrived.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        answer = await aiohttp_sender.post(loopback_target(healthy.url()), {}, b"{}")
+
+    assert answer.category is Category.DELIVERED

@@ -1,0 +1,128 @@
+"""Callbacks over real TLS: the certificate is verified against the name that was judged, and failures are told apart."""
+
+import ssl
+
+import pytest
+
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.sender import Sender
+from ringback.notifier.target_guard import TargetGuard
+from tests.support.clock import FakeClock
+from tests.support.receivers import (
+    NO_CONTENT,
+    Certificates,
+    Connection,
+    answering,
+    answering_once_each,
+    hangs_up_at_once,
+    never_reads,
+    serve,
+)
+from tests.support.targets import LOOPBACK, FakeResolver, loopback_target
+
+BROKEN_TLS = Answer(category=Category.TLS_ERROR)
+
+
+async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
+    aiohttp_sender: AiohttpSender, certificates: Certificates
+) -> None:
+    async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
+        answer = await aiohttp_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
+
+    assert answer.category is Category.DELIVERED
+    assert receiver.requests[0].headers["host"] == f"receiver.test:{receiver.port}"
+
+
+async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certificates: Certificates) -> None:
+    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
+
+    assert answer.category is Category.DELIVERED
+
+
+@pytest.mark.requirement("R26")
+async def test_a_certificate_for_another_name_is_refused(
+    aiohttp_sender: AiohttpSender, certificates: Certificates
+) -> None:
+    async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
+        answer = await aiohttp_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
+
+    assert answer == BROKEN_TLS
+    assert receiver.requests == []
+
+
+async def test_a_certificate_of_an_unknown_authority_is_refused(sender: Sender) -> None:
+    async with serve(answering(NO_CONTENT), tls=Certificates().server("127.0.0.1")) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
+
+    assert answer == BROKEN_TLS
+    assert receiver.requests == []
+
+
+async def test_an_expired_certificate_is_refused(sender: Sender, certificates: Certificates) -> None:
+    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
+
+    assert answer == BROKEN_TLS
+    assert receiver.requests == []
+
+
+async def test_plain_http_where_tls_is_expected_is_a_tls_error(sender: Sender) -> None:
+    async with serve(_speaks_first) as receiver:
+        url = f"https://127.0.0.1:{receiver.port}/"
+        answer = await sender.post(loopback_target(url), {}, b"{}")
+
+    assert answer == BROKEN_TLS
+
+
+async def test_a_handshake_that_never_begins_times_out(aiohttp_sender: AiohttpSender) -> None:
+    async with serve(never_reads) as receiver:
+        url = f"https://127.0.0.1:{receiver.port}/"
+        answer = await aiohttp_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
+
+    assert answer == Answer(category=Category.TIMEOUT)
+
+
+async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender: Sender) -> None:
+    async with serve(hangs_up_at_once) as receiver:
+        url = f"https://127.0.0.1:{receiver.port}/"
+        answer = await sender.post(loopback_target(url), {}, b"{}", deadline_seconds=2)
+
+    assert answer.category in {Category.CONNECTION_REFUSED, Category.TLS_ERROR}
+
+
+async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Sender, certificates: Certificates) -> None:
+    """On TLS 1.3 the refusal comes after the handshake, in the place of an answer: as an alert or as a bare reset."""
+    demanding = certificates.server("127.0.0.1")
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    async with serve(answering(NO_CONTENT), tls=demanding) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
+
+    assert answer.category in {Category.CONNECTION_REFUSED, Category.TLS_ERROR}
+
+
+async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
+    aiohttp_sender: AiohttpSender, certificates: Certificates
+) -> None:
+    async with serve(answering_once_each(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+        target = loopback_target(receiver.url())
+        answers = [await aiohttp_sender.post(target, {}, b"{}") for _ in range(3)]
+
+    assert {answer.category for answer in answers} == {Category.DELIVERED}
+    assert receiver.connections == 3
+
+
+async def test_the_machines_own_trust_is_the_default() -> None:
+    """A test authority is unknown to it, so a sender made without a context refuses."""
+    sender = AiohttpSender(TargetGuard(LOOPBACK, resolver=FakeResolver({})), clock=FakeClock())
+    async with serve(answering(NO_CONTENT), tls=Certificates().server("127.0.0.1")) as receiver:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
+    await sender.aclose()
+
+    assert answer == BROKEN_TLS
+
+
+async def _speaks_first(connection: Connection) -> None:
+    await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\nThis is no TLS.\r\n")
+    await connection.reader.read()

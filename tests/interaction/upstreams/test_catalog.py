@@ -1,0 +1,199 @@
+"""What can be called: lists that follow their upstreams, and calls refused before they are stored."""
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
+from ringback.domain.ports import Catalog
+from ringback.runner import catalog as catalog_module
+from ringback.runner.config import ConfigError
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    Send,
+    Spoiled,
+    Stage,
+    answer,
+    answering,
+    drive,
+    http_config,
+    legacy_only,
+    opened,
+    python_config,
+    serving,
+)
+
+AWAY = http_config("http://127.0.0.1:1/mcp", name="away")
+
+
+async def names(catalog: Catalog, upstream: str = "stage") -> list[str]:
+    async with asyncio.timeout(WAIT_SECONDS):
+        return [tool.name for tool in await catalog.tools(upstream)]
+
+
+async def check(catalog: Catalog, tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> None:
+    await catalog.check(where.pop("upstream", "stage"), tool, arguments or {}, visible=where.pop("visible", None))
+
+
+async def test_tools_are_listed_with_all_that_their_upstream_says_of_them() -> None:
+    raw = {"name": "draw", "inputSchema": {"type": "object"}, "outputSchema": {"x-new": 1}, "_meta": {"ui": {}}, "new": None}
+
+    async def listing(message: dict[str, Any], send: Send) -> None:
+        result = {"tools": [raw, {"name": "no schema"}, "nothing"], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+        await _respond(message, result, send)
+
+    async with serving(Spoiled(Stage().app(), {"tools/list": listing})) as server, opened(http_config(server.url)) as upstreams:
+        (tool,) = await upstreams.catalog.tools("stage")
+
+    assert (tool.name, tool.description, tool.input_schema, tool.raw) == ("draw", None, {"type": "object"}, raw)
+
+
+async def test_the_pages_of_a_list_are_joined_and_an_endless_list_ends() -> None:
+    asked: list[str | None] = []
+
+    async def paging(message: dict[str, Any], send: Send) -> None:
+        asked.append(message["params"].get("cursor"))
+        tool = {"name": f"tool-{len(asked)}", "inputSchema": {"type": "object"}}
+        await _respond(message, {"tools": [tool], "nextCursor": f"page-{len(asked)}"}, send)
+
+    async with serving(Spoiled(Stage().app(), {"tools/list": paging})) as server, opened(http_config(server.url)) as upstreams:
+        listed = await names(upstreams.catalog)
+
+    assert asked[:3] == [None, "page-1", "page-2"]
+    assert len(listed) == len(asked) == 100
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_new_tool_is_known_once_the_upstream_has_told_of_it(era: str) -> None:
+    stage = Stage()
+    app = legacy_only(stage.app()) if era == "legacy" else stage.app()
+    async with serving(app) as server, opened(http_config(server.url)) as upstreams:
+        assert "learned" not in await names(upstreams.catalog)
+        await drive(upstreams, "learn")
+        async with asyncio.timeout(WAIT_SECONDS):
+            while "learned" not in await names(upstreams.catalog):
+                await asyncio.sleep(0)
+
+
+async def test_a_list_is_kept_and_only_an_old_one_is_asked_for_again_before_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
+        await names(upstreams.catalog)
+        stage.tools = [*stage.tools, types.Tool(name="silent", input_schema={"type": "object"})]
+
+        with pytest.raises(UnknownTool):
+            await check(upstreams.catalog, "silent")
+        monkeypatch.setattr(catalog_module, "REFUSING_AGE_SECONDS_MAX", -1.0)
+        await check(upstreams.catalog, "silent")
+
+
+async def test_many_who_ask_at_once_cause_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    stage = Stage()
+    inner = stage.app()
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += dict(scope.get("headers", [])).get(b"mcp-method") == b"tools/list"
+        await inner(scope, receive, send)
+
+    async with serving(counting) as server, opened(http_config(server.url)) as upstreams:
+        await asyncio.gather(*(names(upstreams.catalog) for _ in range(20)))
+
+    assert asked == 1
+
+
+async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
+    async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        await names(upstreams.catalog, "git")
+        with pytest.raises(UnknownTool) as caught:
+            await check(upstreams.catalog, "git_lgo", upstream="git")
+
+    assert caught.value.detail == (
+        "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools"
+    )
+    assert caught.value.extra == {"tool": "git_lgo"}
+
+
+async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:
+    async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        await names(upstreams.catalog, "git")
+        await check(upstreams.catalog, "git_log", {"repo_path": "/srv"}, upstream="git")
+        with pytest.raises(InvalidArguments) as caught:
+            await check(upstreams.catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git")
+
+    assert "at $.max_count: 'ten' is not of type 'integer'" in caught.value.detail
+    assert caught.value.extra["tool"] == "git_log"
+
+
+async def test_unknown_and_invisible_upstreams_look_alike() -> None:
+    async with serving(Stage().app()) as server, opened(http_config(server.url), AWAY) as upstreams:
+        with pytest.raises(UnknownUpstream) as unknown:
+            await check(upstreams.catalog, "echo", upstream="stag", visible=frozenset({"away"}))
+        with pytest.raises(UnknownUpstream) as invisible:
+            await check(upstreams.catalog, "echo", upstream="stage", visible=frozenset({"away"}))
+        with pytest.raises(UnknownUpstream, match="Did you mean 'stage'"):
+            await check(upstreams.catalog, "echo", upstream="stag")
+
+    assert unknown.value.detail.replace("stag", "stage") == invisible.value.detail
+
+
+async def test_an_upstream_that_was_never_reached_refuses_nothing_and_lists_nothing() -> None:
+    async with opened(AWAY) as upstreams:
+        with pytest.raises(Unavailable, match="GET /v1/upstreams"):
+            await names(upstreams.catalog, "away")
+        await check(upstreams.catalog, "anything", {"at": "all"}, upstream="away")
+
+
+async def test_an_upstream_that_went_away_is_judged_by_its_last_list() -> None:
+    async with serving(Stage().app()) as server, opened(http_config(server.url)) as upstreams:
+        await names(upstreams.catalog)
+        await server.kill()
+
+        assert "echo" in await names(upstreams.catalog)
+        await check(upstreams.catalog, "echo")
+        with pytest.raises(UnknownTool):
+            await check(upstreams.catalog, "ecko")
+
+
+@pytest.mark.parametrize("spoiling", [answering(500, "text/plain", b"oops"), answering(200, "application/json", b"[]")])
+async def test_an_upstream_that_cannot_list_its_tools_can_still_be_called(spoiling: Any) -> None:
+    async with serving(Spoiled(Stage().app(), {"tools/list": spoiling})) as server, opened(http_config(server.url)) as upstreams:
+        await check(upstreams.catalog, "echo")
+        assert (await drive(upstreams, "echo")).result is not None
+
+
+async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> None:
+    stage = Stage()
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    invalid = {"type": "object", "properties": {"n": {"type": "number", "x-mcp-header": "N"}}}
+    stage.tools = [types.Tool(name="echo", input_schema=schema), types.Tool(name="broken", input_schema=invalid)]
+    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
+        ending = await drive(upstreams, "echo", {"region": "eu"})
+        listed = await names(upstreams.catalog)
+
+    assert ending.result is not None
+    assert listed == ["echo"]
+
+
+def test_two_upstreams_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
+        opened_at_once(AWAY, AWAY)
+
+
+def opened_at_once(*configs: Any) -> None:
+    from ringback.domain.clock import SystemClock
+    from ringback.runner.upstreams import Upstreams
+
+    Upstreams(configs, clock=SystemClock(), chance=lambda: 0.5)
+
+
+async def _respond(message: dict[str, Any], result: dict[str, Any], send: Send) -> None:
+    import json
+
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+    await answer(send, 200, "application/json", body)

@@ -1,0 +1,255 @@
+"""Servers that are away, are killed, forget, hang, or answer garbage: each call ends truthfully, and the others go on."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome
+from ringback.runner import transport
+from ringback.runner.config import Transport, UpstreamConfig
+from ringback.runner.drive import UpstreamUnreachable
+from ringback.runner.transport import RESULT_BYTES_MAX
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    Send,
+    Spoiled,
+    Spoiling,
+    Stage,
+    answer,
+    answering,
+    answering_result,
+    drive,
+    free_port,
+    http_config,
+    legacy_only,
+    opened,
+    serving,
+)
+
+NOWHERE = UpstreamConfig(name="stage", transport=Transport.STDIO, command="ringback-no-such-command", max_concurrent=1)
+
+
+def message_of(ending: Ending) -> str:
+    assert ending.error is not None
+    return ending.error["message"]
+
+
+# -- away -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (NOWHERE, "command_or_folder_not_found"),
+        (http_config("http://127.0.0.1:1/mcp"), "cannot_connect"),
+    ],
+)
+async def test_an_upstream_that_is_away_is_waited_for_and_then_told_of(config: UpstreamConfig, problem: str) -> None:
+    async with opened(config, patience_seconds=0.2) as upstreams:
+        with pytest.raises(UpstreamUnreachable, match=problem.replace("_", " ")):
+            await drive(upstreams, "echo")
+        (info,) = upstreams.catalog.upstreams()
+
+    assert (info.state, info.last_error) == ("failing", problem)
+
+
+async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:
+    port = free_port()
+    async with opened(http_config(f"http://127.0.0.1:{port}/mcp"), patience_seconds=0.1) as impatient:
+        with pytest.raises(UpstreamUnreachable):
+            await drive(impatient, "echo")
+
+    async with opened(http_config(f"http://127.0.0.1:{port}/mcp")) as upstreams:
+        call = asyncio.create_task(drive(upstreams, "echo", {"n": 1}))
+        async with serving(Stage().app(), port=port):
+            assert (await call).outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
+    async with serving(Stage().app()) as server, opened(http_config(server.url), patience_seconds=0.2) as upstreams:
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        async with upstreams.session("stage") as session:
+            await server.kill()
+            ending = await session.drive(_call("echo"), on_progress=_ignore)
+
+    assert ending.outcome is Outcome.REJECTED
+    assert "could not be connected to" in message_of(ending)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_survives_a_restart_that_happens_before_it_is_sent(era: str) -> None:
+    """On the old protocol the new server answers 404: it does not know the session, so the call has not run."""
+    first, second = Stage(), Stage()
+    wrap = legacy_only if era == "legacy" else _same
+    async with serving(wrap(first.app())) as server, opened(http_config(server.url)) as upstreams:
+        await drive(upstreams, "echo")
+        await server.kill()
+        async with serving(wrap(second.app()), port=server.port):
+            ending = await drive(upstreams, "echo", {"n": 2})
+
+    assert ending.outcome is Outcome.RESULT
+    assert [call.arguments for call in second.calls] == [{"n": 2}]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_in_flight_ends_well_although_others_had_to_reconnect(era: str) -> None:
+    stage = Stage()
+    app = stage.app()
+    wrap = legacy_only if era == "legacy" else _same
+    forgetting = Spoiled(wrap(app), {"tool:spoiled": answering(404, "text/plain", b"no such session")})
+    async with serving(forgetting) as server, opened(http_config(server.url)) as upstreams:
+        held = asyncio.create_task(drive(upstreams, "hold"))
+        await stage.until_inside(1)
+        spoiled = await drive(upstreams, "spoiled")
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        stage.release.set()
+        ending = await held
+
+    assert ending.outcome is Outcome.RESULT
+    assert spoiled.outcome is (Outcome.REJECTED if era == "legacy" else Outcome.UPSTREAM_ERROR)
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_calls_whose_server_is_killed_are_unknown_and_later_ones_find_the_new_server(era: str) -> None:
+    first, second = Stage(), Stage()
+    wrap = legacy_only if era == "legacy" else _same
+    async with serving(wrap(first.app())) as server, opened(http_config(server.url)) as upstreams:
+        calls = [asyncio.create_task(drive(upstreams, "hold", {"n": number})) for number in range(3)]
+        await first.until_inside(3)
+        await server.kill()
+        endings = await asyncio.gather(*calls)
+        async with serving(wrap(second.app()), port=server.port):
+            later = await drive(upstreams, "echo")
+
+    assert [ending.outcome for ending in endings] == [Outcome.UNKNOWN] * 3
+    assert later.outcome is Outcome.RESULT
+    assert [call.name for call in second.calls] == ["echo"]
+
+
+# -- garbage ----------------------------------------------------------------------------------------------------------------
+
+
+async def _breaks_off_stream(message: dict[str, Any], send: Send) -> None:
+    await answer(send, 200, "text/event-stream", b"event: message\ndata: {", promised_bytes=1000)
+
+
+async def _streams_nothing(message: dict[str, Any], send: Send) -> None:
+    await answer(send, 200, "text/event-stream", b": ping\n\n")
+
+
+async def _streams_too_much(message: dict[str, Any], send: Send) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [], "x": "y" * RESULT_BYTES_MAX}})
+    await answer(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+
+
+async def _streams_garbage(message: dict[str, Any], send: Send) -> None:
+    await answer(send, 200, "text/event-stream", b"event: message\ndata: {oops\n\n")
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("spoiling", "outcome", "told"),
+    [
+        (answering(200, "text/html", b"<h1>Hello</h1>"), Outcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
+        (answering(200, "application/json", b"{oops"), Outcome.UPSTREAM_ERROR, "no MCP answer"),
+        (answering(500, "text/plain", b"secret traceback"), Outcome.UPSTREAM_ERROR, "HTTP 500"),
+        (answering(401, "application/json", b'{"error": "unauthorized"}'), Outcome.UPSTREAM_ERROR, "HTTP 401"),
+        (answering(202, "text/plain", b""), Outcome.UPSTREAM_ERROR, "HTTP 202"),
+        (answering(200, "application/json", b'{"jsonrpc"', promised_bytes=999), Outcome.UNKNOWN, "middle of the answer"),
+        (answering_result({"tools": []}), Outcome.UPSTREAM_ERROR, "no CallToolResult"),
+        (answering_result({"resultType": "input_required", "inputRequests": {}}), Outcome.UPSTREAM_ERROR, "asks for input"),
+        (_breaks_off_stream, Outcome.UNKNOWN, "before it answered"),
+        (_streams_nothing, Outcome.UNKNOWN, "before it answered"),
+        (_streams_too_much, Outcome.UPSTREAM_ERROR, "larger than"),
+        (_streams_garbage, Outcome.UPSTREAM_ERROR, "no JSON-RPC message"),
+    ],
+)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_garbage_ends_its_own_call_truthfully_and_no_other(
+    era: str, spoiling: Spoiling, outcome: Outcome, told: str
+) -> None:
+    stage = Stage()
+    wrap = legacy_only if era == "legacy" else _same
+    async with (
+        serving(Spoiled(wrap(stage.app()), {"tool:spoiled": spoiling})) as server,
+        opened(http_config(server.url)) as upstreams,
+    ):
+        held = asyncio.create_task(drive(upstreams, "hold"))
+        await stage.until_inside(1)
+        ending = await drive(upstreams, "spoiled")
+        stage.release.set()
+        other = await held
+
+    assert ending.outcome is outcome
+    assert told in message_of(ending)
+    assert "secret" not in message_of(ending)
+    assert other.outcome is Outcome.RESULT
+
+
+@pytest.mark.parametrize("size", [2 * 1024**2, 12 * 1024**2])
+async def test_a_large_result_comes_whole_as_json_and_as_a_stream(size: int) -> None:
+    large = {"content": [{"type": "text", "text": "x" * size}]}
+
+    async def streamed(message: dict[str, Any], send: Send) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": large})
+        await answer(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
+
+    spoilings = {"tool:spoiled": answering_result(large), "tool:echo": streamed}
+    async with serving(Spoiled(Stage().app(), spoilings)) as server, opened(http_config(server.url)) as upstreams:
+        for tool in spoilings:
+            ending = await drive(upstreams, tool)
+            assert ending.result is not None
+            assert len(ending.result) > size
+
+
+async def test_a_result_that_breaks_its_output_schema_passes_with_the_meta_that_hosts_need() -> None:
+    result = {"content": [], "structuredContent": {"n": "no number"}, "_meta": {"ui/resource": "ui://x"}, "extra": None}
+    async with (
+        serving(Spoiled(Stage().app(), {"tool:spoiled": answering_result(result)})) as server,
+        opened(http_config(server.url)) as upstreams,
+    ):
+        ending = await drive(upstreams, "spoiled")
+
+    assert ending.result is not None
+    assert json.loads(ending.result) == result
+
+
+# -- hanging ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_calls(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not answer the cancellation either, which the SDK sends in line with the calls that follow."""
+    monkeypatch.setattr(transport, "COURTESY_SECONDS", 0.1)
+    hanging = asyncio.Event()
+
+    async def hang(message: dict[str, Any], send: Send) -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    wrap = legacy_only if era == "legacy" else _same
+    spoiled = Spoiled(wrap(Stage().app()), {"tool:spoiled": hang, "notifications/cancelled": hang})
+    async with serving(spoiled) as server, opened(http_config(server.url)) as upstreams:
+        call = asyncio.create_task(drive(upstreams, "spoiled"))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await hanging.wait()
+        call.cancel()
+        await asyncio.wait({call})
+        after = await drive(upstreams, "echo")
+
+    assert call.cancelled()
+    assert after.outcome is Outcome.RESULT
+
+
+def _same(app: Any) -> Any:
+    return app

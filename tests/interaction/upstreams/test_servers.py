@@ -1,0 +1,239 @@
+"""Calls on real MCP servers, unmodified: stdio and HTTP, the protocol of today and the one of before."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome, Progress
+from ringback.runner.upstreams import Upstreams
+from tests.support.upstreams import (
+    STDIO_SERVER,
+    WAIT_SECONDS,
+    App,
+    HttpServer,
+    Stage,
+    drive,
+    http_config,
+    legacy_only,
+    opened,
+    python_config,
+    serving,
+)
+
+MODERN = "2026-07-28"
+LEGACY = "2025-11-25"
+
+REFUSES_TO_BE_PROBED = r"""
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "old", "version": "1"}},
+        "tools/list": {"tools": [{"name": "old", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "still here"}]},
+    }
+    if "id" not in message:
+        continue
+    if message["method"] not in answers:
+        sys.exit(1)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answers[message["method"]]}), flush=True)
+"""
+
+
+@pytest.fixture(params=[MODERN, LEGACY])
+def era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def app_of(stage: Stage, era: str, **options: Any) -> App:
+    return stage.app(**options) if era == MODERN else legacy_only(stage.app(**options))
+
+
+@asynccontextmanager
+async def on_stage(stage: Stage, era: str, **options: Any) -> AsyncGenerator[tuple[Upstreams, HttpServer]]:
+    async with serving(app_of(stage, era, **options)) as server, opened(http_config(server.url)) as upstreams:
+        yield upstreams, server
+
+
+def result_of(ending: Ending) -> dict[str, Any]:
+    assert ending.result is not None
+    return json.loads(ending.result)
+
+
+def text_of(ending: Ending) -> Any:
+    return json.loads(result_of(ending)["content"][0]["text"])
+
+
+@pytest.mark.requirement("R28")
+async def test_a_tool_answers_over_http_in_both_eras(era: str) -> None:
+    stage = Stage()
+    arguments = {"a": None, "b": [None, 1.5], "c": {"d": "ä"}}
+    async with on_stage(stage, era) as (upstreams, _):
+        ending = await drive(upstreams, "echo", arguments, meta={"vendor/trace": "t1"})
+
+        assert ending.outcome is Outcome.RESULT
+        assert text_of(ending) == arguments
+        assert "_meta" not in result_of(ending)
+        assert stage.versions == [era]
+        assert stage.calls[0].meta is not None
+        assert stage.calls[0].meta["vendor/trace"] == "t1"  # pyright: ignore[reportGeneralTypeIssues] - any key may be there
+        (info,) = upstreams.catalog.upstreams()
+        assert (info.state, info.protocol_version, info.last_error) == ("ready", era, None)
+
+
+@pytest.mark.parametrize("options", [{"json_response": True}, {"stateless_http": True}])
+async def test_servers_that_answer_in_json_or_keep_no_sessions_are_served(era: str, options: dict[str, bool]) -> None:
+    async with on_stage(Stage(), era, **options) as (upstreams, _):
+        assert text_of(await drive(upstreams, "echo", {"n": 1})) == {"n": 1}
+
+
+async def test_what_a_tool_reports_is_kept_apart(era: str) -> None:
+    async with on_stage(Stage(), era) as (upstreams, _):
+        failed = await drive(upstreams, "fail")
+        refused = await drive(upstreams, "refuse")
+
+    assert failed.outcome is Outcome.TOOL_ERROR
+    assert refused.outcome is Outcome.UPSTREAM_ERROR
+    assert refused.error == {"code": -32042, "message": "not today", "data": {"retry": False}}
+
+
+async def test_progress_arrives_before_the_result(era: str) -> None:
+    seen: list[Progress] = []
+
+    async def keep(progress: Progress) -> None:
+        seen.append(progress)
+
+    async with on_stage(Stage(), era) as (upstreams, _):
+        await drive(upstreams, "steps", on_progress=keep)
+
+    assert seen == [Progress(progress=1, total=2, message="half"), Progress(progress=2, total=2)]
+
+
+async def test_cancelling_reaches_the_tool_and_leaves_other_calls_alone(era: str) -> None:
+    stage = Stage()
+    async with on_stage(stage, era) as (upstreams, _):
+        doomed = asyncio.create_task(drive(upstreams, "hold", {"n": 1}))
+        await stage.until_inside(1)
+        other = asyncio.create_task(drive(upstreams, "hold", {"n": 2}))
+        await stage.until_inside(2)
+        doomed.cancel()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await stage.cancelled.wait()
+        stage.release.set()
+
+        assert (await other).outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R11")
+async def test_three_hundred_calls_reach_one_http_upstream_at_once(era: str) -> None:
+    stage = Stage()
+    async with on_stage(stage, era) as (upstreams, _):
+        calls = [asyncio.create_task(drive(upstreams, "hold", {"n": number})) for number in range(300)]
+        async with asyncio.timeout(WAIT_SECONDS):
+            await stage.until_inside(300)
+        assert upstreams.catalog.upstreams()[0].calls_in_flight == 300
+        stage.release.set()
+        endings = await asyncio.gather(*calls)
+
+    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert [text_of(ending)["n"] for ending in endings] == list(range(300))
+
+
+async def test_configured_headers_go_out_and_nothing_is_compressed() -> None:
+    seen: list[dict[bytes, bytes]] = []
+    inner = Stage().app()
+
+    async def spy(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(dict(scope.get("headers", [])))
+        await inner(scope, receive, send)
+
+    async with serving(spy) as server, opened(http_config(server.url, headers={"X-Key": "k1"})) as upstreams:
+        await drive(upstreams, "echo")
+
+    assert {headers[b"x-key"] for headers in seen[1:]} == {b"k1"}  # the first is the server's own start
+    assert {headers[b"accept-encoding"] for headers in seen[1:]} == {b"identity"}
+
+
+# -- stdio ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R28")
+async def test_git_and_time_from_pypi_are_served_over_stdio() -> None:
+    git = python_config("-m", "mcp_server_git", name="git")
+    time = python_config("-m", "mcp_server_time", name="time")
+    repository = str(Path(__file__).parents[3])
+    async with opened(git, time) as upstreams:
+        log, now = await asyncio.gather(
+            drive(upstreams, "git_status", {"repo_path": repository}, upstream="git"),
+            drive(upstreams, "get_current_time", {"timezone": "Europe/Madrid"}, upstream="time"),
+        )
+
+    assert (log.outcome, now.outcome) == (Outcome.RESULT, Outcome.RESULT)
+    assert text_of(now)["timezone"] == "Europe/Madrid"
+
+
+async def test_a_child_sees_only_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET", "ours")
+    async with opened(python_config(str(STDIO_SERVER), env={"THEIRS": "yes"})) as upstreams:
+        environment = text_of(await drive(upstreams, "whoami"))["environment"]
+
+    assert environment["THEIRS"] == "yes"
+    assert "RINGBACK_SECRET" not in environment
+
+
+async def test_a_childs_noise_disturbs_nothing_and_is_logged_at_debug_level(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="ringback")
+    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
+        ending = await drive(upstreams, "noise")
+
+    assert ending.outcome is Outcome.RESULT
+    noise = [record for record in caplog.records if "a secret of the child" in str(vars(record).get("text"))]
+    assert [record.levelname for record in noise] == ["DEBUG"]
+    assert "a secret of the child" not in capfd.readouterr().err
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_whose_child_is_killed_is_unknown_and_the_next_one_finds_a_new_child() -> None:
+    told = asyncio.Event()
+
+    async def inside(_: Progress) -> None:
+        told.set()
+
+    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
+        first = text_of(await drive(upstreams, "whoami"))["pid"]
+        call = asyncio.create_task(drive(upstreams, "hold", on_progress=inside))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await told.wait()
+        os.kill(first, signal.SIGKILL)
+        ending = await call
+        second = text_of(await drive(upstreams, "whoami"))["pid"]
+
+    assert ending.outcome is Outcome.UNKNOWN
+    assert first != second
+
+
+async def test_a_child_that_kills_itself_ends_only_its_call() -> None:
+    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
+        assert (await drive(upstreams, "die")).outcome is Outcome.UNKNOWN
+        assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT
+
+
+async def test_a_server_that_exits_when_it_is_probed_is_reached_by_the_old_handshake(tmp_path: Path) -> None:
+    script = tmp_path / "old.py"
+    script.write_text(REFUSES_TO_BE_PROBED, encoding="utf-8")
+    async with opened(python_config(str(script))) as upstreams:
+        ending = await drive(upstreams, "old")
+        (info,) = upstreams.catalog.upstreams()
+
+    assert result_of(ending) == {"content": [{"type": "text", "text": "still here"}]}
+    assert info.protocol_version == "2025-06-18"

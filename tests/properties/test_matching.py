@@ -1,0 +1,107 @@
+"""Who hears an event, judged twice: by `hears`, and by a reading of the rule as sets that shares no code with it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
+from ringback.domain.webhook import HOLDING, Webhook, WebhookState, hears
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB, EVENT, WEBHOOK
+
+FILTERS = ("upstream", "tool", "call_id", "client_session_id", "correlation_id")
+
+# Two words for everything, so that what does not match by design still matches by chance.
+principals = st.sampled_from([ALICE, BOB])
+words = st.sampled_from(["a", "b"])
+
+events = st.fixed_dictionaries(
+    {
+        "principal": principals,
+        "name": st.sampled_from(EventName),
+        "call_id": words.map(CallId),
+        "client_session_id": st.none() | words,
+        "correlation_id": st.none() | words,
+        "upstream": words,
+        "tool": words,
+    }
+).map(lambda told: replace(EVENT, **told))
+twists: dict[str, st.SearchStrategy[Any]] = {
+    "principal": principals,
+    "events": st.frozensets(st.sampled_from(EventName)),
+    "upstream": st.none() | words,
+    "tool": st.none() | words,
+    "call_id": st.none() | words,
+    "client_session_id": st.none() | words,
+    "correlation_id": st.none() | words,
+    "state": st.sampled_from(WebhookState),
+    "expires_at": st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds)),
+}
+
+
+@st.composite
+def meetings(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhook, Event]:
+    """A webhook that fits the event, but for one thing that is left to chance: so each rule is seen to decide alone."""
+    event = draw(events)
+    twisted = twist or draw(st.sampled_from(sorted(twists)))
+    fitting: dict[str, Any] = {name: draw(st.sampled_from([None, getattr(event, name)])) for name in FILTERS}
+    fitting |= {
+        "principal": event.principal,
+        "events": frozenset({event.name}),
+        "match_correlation": draw(st.booleans()),
+    }
+    return replace(WEBHOOK, **fitting | {twisted: draw(twists[twisted])}), event
+
+
+def oracle(webhook: Webhook, event: Event) -> bool:
+    """Everything the webhook insists on is among what the event is, and the webhook is alive."""
+    insisted = {"principal", *FILTERS} - (set() if webhook.match_correlation else {"correlation_id"})
+    insists = {(name, getattr(webhook, name)) for name in insisted if getattr(webhook, name) is not None}
+    is_now = {(name, getattr(event, name)) for name in ("principal", *FILTERS)}
+    alive = webhook.state != "disabled" and (webhook.expires_at or START + timedelta(days=1)) > START
+    return alive and insists <= is_now and {event.name} <= webhook.events
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("twist", sorted(twists))
+@given(data=st.data())
+def test_a_webhook_hears_exactly_what_it_asks_for(data: st.DataObject, twist: str) -> None:
+    webhook, event = data.draw(meetings(twist))
+    assert hears(webhook, event, now=START) == oracle(webhook, event)
+
+
+@pytest.mark.requirement("R25")
+@given(meeting=meetings(), stranger=st.text(min_size=1).map(Principal))
+def test_nobody_hears_what_belongs_to_another(meeting: tuple[Webhook, Event], stranger: Principal) -> None:
+    webhook, event = meeting
+    assume(stranger != event.principal)
+    assert not hears(replace(webhook, principal=stranger), event, now=START)
+
+
+@given(meeting=meetings(), name=st.sampled_from(FILTERS))
+def test_taking_a_filter_away_never_silences_a_webhook(meeting: tuple[Webhook, Event], name: str) -> None:
+    webhook, event = meeting
+    assume(hears(webhook, event, now=START))
+    assert hears(replace(webhook, **{name: None}), event, now=START)
+
+
+@given(meeting=meetings(), label=st.none() | words)
+def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
+    meeting: tuple[Webhook, Event], label: str | None
+) -> None:
+    webhook, event = meeting
+    labelled = replace(webhook, match_correlation=False)
+    assert hears(labelled, event, now=START) == hears(replace(labelled, correlation_id=label), event, now=START)
+
+
+@given(meeting=meetings(), state=st.sampled_from(sorted(HOLDING)))
+def test_a_held_webhook_hears_as_an_active_one_does(meeting: tuple[Webhook, Event], state: WebhookState) -> None:
+    """What it hears is born held; nothing is lost by being slow to prove oneself."""
+    webhook, event = (replace(meeting[0], state=WebhookState.ACTIVE), meeting[1])
+    assert hears(replace(webhook, state=state), event, now=START) == hears(webhook, event, now=START)

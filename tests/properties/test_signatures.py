@@ -1,0 +1,161 @@
+"""Signatures and seals hold for every message, and for no message that differs in a single bit.
+
+The published package `standardwebhooks` is the second opinion. It reads the machine's clock, so these messages are signed now.
+"""
+
+import base64
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from ringback.domain.clock import SystemClock
+from ringback.signing.sealing import AesGcmSealer, UnsealError
+from ringback.signing.secrets import looks_like_api_key, new_api_key, parse
+from ringback.signing.standard_webhooks import VerificationError, sign, signed_headers, verify
+
+CLOCK = SystemClock()
+
+message_ids = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHJKMNPQRSTVWXYZ0123456789_-", min_size=1, max_size=64)
+bodies = st.text(min_size=1).map(str.encode)
+secrets = st.binary(min_size=24, max_size=64).map(lambda key: "whsec_" + base64.b64encode(key).decode())
+data = st.data()
+
+
+def flipped(original: bytes, bit: int) -> bytes:
+    changed = bytearray(original)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def any_bit(draw: st.DataObject, original: bytes) -> bytes:
+    return flipped(original, draw.draw(st.integers(0, len(original) * 8 - 1), label="bit"))
+
+
+def any_bit_of_text(draw: st.DataObject, original: str) -> str:
+    return any_bit(draw, original.encode()).decode("latin-1")
+
+
+def assert_refused_by_both(headers: dict[str, str], body: bytes, secret: str, now: datetime) -> None:
+    with pytest.raises(VerificationError):
+        verify(headers, body, [secret], now=now)
+    with pytest.raises((WebhookVerificationError, ValueError)):  # ValueError: their way to meet malformed bytes
+        Webhook(secret).verify(body, headers, json_parse=False)
+
+
+@pytest.mark.requirement("R23")
+@given(message_ids, bodies, secrets)
+def test_what_we_sign_both_verify(message_id: str, body: bytes, secret: str) -> None:
+    now = CLOCK.now()
+    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+
+    assert verify(headers, body, [secret], now=now).message_id == message_id
+    Webhook(secret).verify(body, headers, json_parse=False)
+
+
+@pytest.mark.requirement("R23")
+@given(message_ids, bodies, secrets)
+def test_what_they_sign_we_verify_and_sign_alike(message_id: str, body: bytes, secret: str) -> None:
+    now = CLOCK.now()
+    timestamp = int(now.timestamp())
+    signature = Webhook(secret).sign(message_id, now, body.decode())
+    headers = {"Webhook-Id": message_id, "Webhook-Timestamp": str(timestamp), "Webhook-Signature": signature}
+
+    assert verify(headers, body, [secret], now=now).timestamp == timestamp
+    assert signature == sign([secret], message_id=message_id, timestamp=timestamp, body=body)
+
+
+@pytest.mark.requirement("R23")
+@given(message_ids, bodies, secrets, secrets, secrets)
+def test_a_receiver_with_either_secret_verifies_during_a_rotation(
+    message_id: str, body: bytes, old: str, new: str, stranger: str
+) -> None:
+    now = CLOCK.now()
+    headers = signed_headers([new, old], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+
+    for secret in (old, new):
+        assert verify(headers, body, [stranger, secret], now=now).message_id == message_id
+        Webhook(secret).verify(body, headers, json_parse=False)
+
+
+@pytest.mark.requirement("R23")
+@given(message_ids, bodies, secrets, st.sampled_from(["body", "id", "timestamp", "signature", "secret"]), data)
+def test_a_message_with_one_bit_changed_never_verifies(
+    message_id: str, body: bytes, secret: str, part: str, draw: st.DataObject
+) -> None:
+    now = CLOCK.now()
+    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    match part:
+        case "body":
+            body = any_bit(draw, body)
+        case "id":
+            headers["webhook-id"] = any_bit_of_text(draw, message_id)
+        case "timestamp":
+            headers["webhook-timestamp"] = any_bit_of_text(draw, headers["webhook-timestamp"])
+        case "signature":
+            mac = base64.b64decode(headers["webhook-signature"].removeprefix("v1,"))
+            headers["webhook-signature"] = "v1," + base64.b64encode(any_bit(draw, mac)).decode()
+        case _:
+            secret = "whsec_" + base64.b64encode(any_bit(draw, parse(secret))).decode()
+
+    assert_refused_by_both(headers, body, secret, now)
+
+
+@given(message_ids, bodies, secrets, data)
+def test_a_signature_whose_text_differs_in_one_bit_is_none_to_us(
+    message_id: str, body: bytes, secret: str, draw: st.DataObject
+) -> None:
+    now = CLOCK.now()
+    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    headers["webhook-signature"] = any_bit_of_text(draw, headers["webhook-signature"])
+
+    with pytest.raises(VerificationError):
+        verify(headers, body, [secret], now=now)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["webhook-id", "webhook-timestamp", "webhook-signature", "x"]), st.text()),
+    st.binary(),
+    secrets,
+)
+def test_nothing_but_a_verification_error_comes_of_arbitrary_headers(
+    headers: dict[str, str], body: bytes, secret: str
+) -> None:
+    with pytest.raises(VerificationError):
+        verify(headers, body, [secret], now=CLOCK.now())
+
+
+@given(st.binary(max_size=300), st.text(), st.binary(min_size=32, max_size=32), st.binary(min_size=12, max_size=12))
+def test_a_seal_opens_at_its_place(plaintext: bytes, place: str, key: bytes, nonce: bytes) -> None:
+    sealer = AesGcmSealer({"k": key}, current="k", random=lambda _: nonce)
+
+    assert sealer.unseal(sealer.seal(plaintext, place=place), place=place) == plaintext
+
+
+@given(st.binary(max_size=300), st.text(), st.text(), data)
+def test_a_seal_that_was_moved_or_changed_in_one_bit_never_opens(
+    plaintext: bytes, place: str, other: str, draw: st.DataObject
+) -> None:
+    sealer = AesGcmSealer({"k1": b"1" * 32, "k2": b"2" * 32}, current="k1", random=bytes)
+    sealed = sealer.seal(plaintext, place=place)
+
+    with pytest.raises(UnsealError):
+        sealer.unseal(sealed, place=other if other != place else place + "/")
+    with pytest.raises(UnsealError):
+        sealer.unseal(any_bit(draw, sealed), place=place)
+
+
+@given(st.binary())
+def test_nothing_but_an_unseal_error_comes_of_arbitrary_bytes(ciphertext: bytes) -> None:
+    sealer = AesGcmSealer({"k": b"1" * 32}, current="k", random=bytes)
+
+    with pytest.raises(UnsealError):
+        sealer.unseal(ciphertext, place="anywhere")
+
+
+@given(st.binary(min_size=24, max_size=24), st.binary(min_size=24, max_size=24))
+def test_every_api_key_is_recognised_and_two_differ(one: bytes, other: bytes) -> None:
+    assert looks_like_api_key(new_api_key(one))
+    assert (new_api_key(one) == new_api_key(other)) == (one == other)

@@ -1,0 +1,76 @@
+"""New domain values, each with an id of its own: `a_call(upstream="time")`. Ids sort in the order of their making."""
+
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from ringback.domain.call import Call
+from ringback.domain.clock import epoch_milliseconds
+from ringback.domain.delivery import Attempt, Category, Delivery
+from ringback.domain.event import Event
+from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, KeyId, WebhookId, ulid
+from ringback.domain.ports import Tombstone
+from ringback.domain.principal import DEFAULT_SCOPES, ApiKey
+from ringback.domain.webhook import Webhook
+from tests.support.clock import START
+from tests.support.examples import ALICE, CALL, DELIVERY, EVENT, WEBHOOK
+
+_numbers = count(1)
+
+
+def a_call(**over: Any) -> Call:
+    return replace(CALL, **({"id": CallId(_new("call"))} | over))
+
+
+def an_event(**over: Any) -> Event:
+    return replace(EVENT, **({"id": EventId(_new("evt"))} | over))
+
+
+def a_webhook(**over: Any) -> Webhook:
+    return replace(WEBHOOK, **({"id": WebhookId(_new("wh"))} | over))
+
+
+def a_delivery(**over: Any) -> Delivery:
+    """Of an event of its own, so that several may go to one webhook."""
+    return replace(DELIVERY, **({"id": DeliveryId(_new("dlv")), "event_id": EventId(_new("evt"))} | over))
+
+
+def an_attempt(delivery: Delivery, **over: Any) -> Attempt:
+    attempt = Attempt(
+        id=AttemptId(_new("att")),
+        delivery_id=delivery.id,
+        number=1,
+        started_at=START,
+        duration_ms=12,
+        category=Category.HTTP_5XX,
+        status_code=503,
+        excerpt="try later",
+    )
+    return replace(attempt, **over)
+
+
+def a_key(**over: Any) -> ApiKey:
+    identity = _new("key")
+    key = ApiKey(
+        id=KeyId(identity),
+        principal=ALICE,
+        name="laptop",
+        hash=f"hash of {identity}",
+        prefix="rbk_abcd",
+        scopes=DEFAULT_SCOPES,
+        upstreams=None,
+        created_at=START,
+    )
+    return replace(key, **over)
+
+
+def a_tombstone(**over: Any) -> Tombstone:
+    tombstone = Tombstone(
+        call_id=CallId(_new("call")), principal=ALICE, idempotency_key=None, request_hash="0" * 64, expired_at=START
+    )
+    return replace(tombstone, **over)
+
+
+def _new(prefix: str) -> str:
+    number = next(_numbers)
+    return f"{prefix}_{ulid(epoch_milliseconds(START) + number, number.to_bytes(10))}"

@@ -1,0 +1,35 @@
+"""A clock that moves only when a test says so, or when somebody sleeps on it."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from ringback.domain.clock import seconds
+
+START = datetime(2026, 11, 20, 17, tzinfo=UTC)
+
+
+class FakeClock:
+    """Stands in for `domain.clock.Clock`. Both its times move together, in whole milliseconds.
+
+    Sleeping takes no time of the test's: the clock jumps to the end of the sleep and every other task gets a turn, so a loop
+    that backs off for hours is walked through at once. A test that must stay in control of time calls `advance` alone.
+    """
+
+    def __init__(self, now: datetime = START) -> None:
+        self._start = now
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return (self._now - self._start).total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+    def advance(self, by_seconds: float) -> datetime:
+        """Let time pass; the instant it is then."""
+        self._now += seconds(max(0.0, by_seconds))
+        return self._now

@@ -1,0 +1,270 @@
+"""Receivers of callbacks on real sockets: friendly, hostile, and over TLS.
+
+    async with serve(answering(NO_CONTENT)) as receiver:
+        ... POST to receiver.url("/hook") ...
+        assert receiver.requests[0].body == b"{}"
+
+A behaviour is an async function over one accepted connection. All of them listen on 127.0.0.1 and end with their test.
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import trustme
+
+NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+DRIP_SECONDS: Final = 0.01
+"""Between two bytes of a receiver that drips: far below any read timeout, so only a deadline for the whole ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A request as it came over the wire; header names in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Receiver:
+    port: int = 0
+    scheme: str = "http"
+    connections: int = 0
+    requests: list[Received] = field(default_factory=list[Received])
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever a request has come in; a test that waits for the next one clears it first."""
+
+    def url(self, path: str = "/hook", *, host: str = "127.0.0.1") -> str:
+        return f"{self.scheme}://{host}:{self.port}{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One accepted connection, in a behaviour's hands."""
+
+    receiver: Receiver
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def request(self) -> Received | None:
+        """The next request, noted in `receiver.requests`; None when the client has hung up."""
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return None
+        request = await self._parse(head.decode("latin-1"))
+        self.receiver.requests.append(request)
+        self.receiver.arrived.set()
+        return request
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def drip(self, data: bytes) -> None:
+        for byte in data:
+            await self.send(bytes([byte]))
+            await asyncio.sleep(DRIP_SECONDS)
+
+    def reset(self) -> None:
+        """Send RST instead of FIN."""
+        connected: socket.socket = self.writer.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+    async def _parse(self, head: str) -> Received:
+        request_line, *lines = head.rstrip("\r\n").split("\r\n")
+        method, path, _ = request_line.split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return Received(method=method, path=path, headers=headers, body=body)
+
+
+Behaviour = Callable[[Connection], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Receiver]:
+    receiver = Receiver(scheme="http" if tls is None else "https")
+    running: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        receiver.connections += 1
+        task = asyncio.create_task(_run(behaviour, Connection(receiver, reader, writer)))
+        running.add(task)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    receiver.port = server.sockets[0].getsockname()[1]
+    try:
+        yield receiver
+    finally:
+        server.close()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await server.wait_closed()
+
+
+async def _run(behaviour: Behaviour, connection: Connection) -> None:
+    try:
+        with suppress(ConnectionError, ssl.SSLError):  # clients hang up whenever they like
+            await behaviour(connection)
+    finally:
+        connection.writer.transport.abort()
+
+
+def response(status: str, body: bytes = b"", **headers: str) -> bytes:
+    """A whole HTTP/1.1 response; `retry_after="5"` becomes the header `retry-after`."""
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+# -- friendly ---------------------------------------------------------------------------------------------------------------
+
+
+def answering(*responses: bytes) -> Behaviour:
+    """Answer every request over kept connections; the last response repeats."""
+    left = list(responses)
+
+    async def behave(connection: Connection) -> None:
+        while await connection.request() is not None:
+            await connection.send(left.pop(0) if len(left) > 1 else left[0])
+
+    return behave
+
+
+def answering_once_each(data: bytes) -> Behaviour:
+    """Answer the first request of each connection as if it were kept, and close it when the second has come."""
+
+    async def behave(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(data)
+        await connection.request()
+
+    return behave
+
+
+# -- hostile ----------------------------------------------------------------------------------------------------------------
+
+
+async def never_answers(connection: Connection) -> None:
+    await connection.request()
+    await connection.reader.read()
+
+
+async def never_reads(connection: Connection) -> None:
+    await asyncio.Event().wait()
+
+
+async def hangs_up(connection: Connection) -> None:
+    await connection.request()
+
+
+async def hangs_up_at_once(connection: Connection) -> None:
+    """Close without reading a byte."""
+
+
+async def resets(connection: Connection) -> None:
+    await connection.request()
+    connection.reset()
+
+
+async def half_closes(connection: Connection) -> None:
+    """Say with FIN that nothing will be sent, and keep the other half open."""
+    await connection.request()
+    if connection.writer.can_write_eof():
+        connection.writer.write_eof()
+    await connection.reader.read()
+
+
+async def endless_informational(connection: Connection) -> None:
+    await connection.request()
+    while True:
+        await connection.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
+
+
+async def endless_headers(connection: Connection) -> None:
+    await connection.request()
+    await connection.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await connection.send(b"x-more: " + b"a" * 1000 + b"\r\n")
+
+
+async def endless_status_line(connection: Connection) -> None:
+    await connection.request()
+    await connection.send(b"HTTP/1.1 200 ")
+    while True:
+        await connection.send(b"O" * 1000)
+
+
+async def drips_headers(connection: Connection) -> None:
+    await connection.request()
+    await connection.drip(b"HTTP/1.1 200 OK\r\n" + b"x-slow: 1\r\n" * 1000)
+
+
+async def drips_body(connection: Connection) -> None:
+    await connection.request()
+    await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\nslow ")
+    await connection.drip(b"y" * 100_000)
+
+
+async def endless_body(connection: Connection) -> None:
+    await connection.request()
+    await connection.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        await connection.send(b"1000\r\n" + b"z" * 0x1000 + b"\r\n")
+
+
+async def breaks_off(connection: Connection) -> None:
+    """Acknowledge, then lose the connection in the middle of the body."""
+    await connection.request()
+    await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\npart")
+
+
+async def answers_unread(connection: Connection) -> None:
+    """Answer before the request has been read, and never read it."""
+    await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    await asyncio.Event().wait()
+
+
+def sends(data: bytes) -> Behaviour:
+    """Send these bytes for an answer, whatever they are, and hang up."""
+
+    async def behave(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(data)
+
+    return behave
+
+
+# -- TLS --------------------------------------------------------------------------------------------------------------------
+
+
+class Certificates:
+    """A certificate authority of a test, and contexts that trust it."""
+
+    def __init__(self) -> None:
+        self._authority = trustme.CA()
+
+    def server(self, *names: str, expired: bool = False) -> ssl.SSLContext:
+        now = datetime.now(UTC)  # noqa: TID251 - OpenSSL compares with the machine's clock, not with ours
+        not_after = now - timedelta(days=1) if expired else now + timedelta(days=1)
+        certificate = self._authority.issue_cert(*names, not_before=now - timedelta(days=2), not_after=not_after)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
+        return context
+
+    def client(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        self._authority.configure_trust(context)  # pyright: ignore[reportUnknownMemberType] - names pyOpenSSL's type
+        return context

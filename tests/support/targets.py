@@ -1,0 +1,46 @@
+"""What the guard is made of in tests: answers of name servers that a test writes down, and sockets that are only counted."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from ringback.notifier.addresses import Address
+from ringback.notifier.aiohttp_sender import AddressInfo
+from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
+
+PUBLIC: Final = TargetPolicy()
+"""As shipped: public https only."""
+LOOPBACK: Final = TargetPolicy(
+    private_cidrs=(ip_network("127.0.0.0/8"), ip_network("::1/128")), http_allowed_for_private=True
+)
+"""What --dev sets, and what a receiver of a test needs."""
+
+
+class FakeResolver:
+    """Names with the addresses that a test gives them; all others do not exist."""
+
+    def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
+        self.names = names
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, /) -> Sequence[Address]:
+        self.asked.append(host)
+        if host not in self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [ip_address(address) for address in self.names[host]]
+
+
+class SocketCounter:
+    """Stands where sockets are opened, notes every address and opens none: nothing ever leaves the machine."""
+
+    def __init__(self) -> None:
+        self.addresses: list[Address] = []
+
+    def __call__(self, address_info: AddressInfo) -> socket.socket:
+        self.addresses.append(ip_address(address_info[4][0]))
+        raise ConnectionRefusedError("this test opens no sockets")
+
+
+def loopback_target(url: str) -> Target:
+    return parse_target(url, LOOPBACK)

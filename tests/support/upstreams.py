@@ -1,0 +1,294 @@
+"""Real MCP servers for tests: the SDK's own, over real sockets, in this process, with a view of what goes on inside.
+
+    stage = Stage()
+    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
+        ending = await drive(upstreams, "echo", {"text": "hello"})
+
+`legacy_only` makes a server of before 2026-07-28 of it, `Spoiled` puts a test's own bytes in the place of answers, and
+`server.kill()` is what SIGKILL would be: every connection is reset, and nobody listens any more.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import mcp_types as types
+import uvicorn
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.clock import SystemClock
+from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Transport, UpstreamConfig
+from ringback.runner.drivers import OnProgress
+from ringback.runner.upstreams import Upstreams
+from tests.support.examples import CALL
+
+STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
+WAIT_SECONDS: Final = 10.0
+"""Longer than anything here takes on a busy machine; only a broken test waits that long."""
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Context = ServerRequestContext[Any, Any]
+
+
+class Stage:
+    """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
+
+    `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `fail` answers with isError, `refuse`
+    with a JSON-RPC error, `learn` makes a new tool.
+    """
+
+    def __init__(self) -> None:
+        self.tools = [
+            types.Tool(name=name, input_schema={"type": "object"})
+            for name in ("echo", "hold", "steps", "fail", "refuse", "learn", "spoiled")
+        ]
+        self.calls: list[types.CallToolRequestParams] = []
+        self.inside = 0
+        self.release = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.versions: list[str] = []
+        self._entered = asyncio.Event()
+        self._bus = InMemorySubscriptionBus()
+
+    def app(self, **options: Any) -> App:
+        server = Server(
+            "stage",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        return server.streamable_http_app(**options)
+
+    async def until_inside(self, count: int) -> None:
+        """Wait until so many calls are being held at once."""
+        while self.inside < count:
+            self._entered.clear()
+            await self._entered.wait()
+
+    async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self.tools)
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        self.calls.append(params)
+        self.versions.append(context.protocol_version)
+        match params.name:
+            case "hold":
+                await self._hold()
+            case "steps":
+                await context.session.report_progress(1, 2, "half")
+                await context.session.report_progress(2, 2, None)
+            case "refuse":
+                raise MCPError(-32042, "not today", {"retry": False})
+            case "learn":
+                await self._learn(context)
+            case _:
+                pass
+        text = types.TextContent(type="text", text=json.dumps(params.arguments))
+        return types.CallToolResult(content=[text], is_error=params.name == "fail")
+
+    async def _hold(self) -> None:
+        self.inside += 1
+        self._entered.set()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        finally:
+            self.inside -= 1
+
+    async def _learn(self, context: Context) -> None:
+        self.tools = [*self.tools, types.Tool(name="learned", input_schema={"type": "object"})]
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            await self._bus.publish(ToolsListChanged())
+        else:
+            await context.session.send_notification(types.ToolListChangedNotification())
+
+
+# -- serving ----------------------------------------------------------------------------------------------------------------
+
+
+class HttpServer(uvicorn.Server):
+    def __init__(self, app: App, port: int) -> None:
+        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=0))
+        self._socket = socket.create_server(("127.0.0.1", port), backlog=1024)
+        self._ready = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    async def open(self) -> None:
+        self._serving = asyncio.create_task(self.serve(sockets=[self._socket]))
+        await asyncio.wait_for(self._ready.wait(), WAIT_SECONDS)
+
+    async def kill(self) -> None:
+        """Reset every connection and stop listening, as if the process had been killed."""
+        for server in self.servers:
+            server.close()
+        self._socket.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        self.should_exit = self.force_exit = True
+        if self._serving is not None:
+            await self._serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield  # signals belong to pytest
+
+
+@asynccontextmanager
+async def serving(app: App, *, port: int = 0) -> AsyncGenerator[HttpServer]:
+    server = HttpServer(app, port)
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def legacy_only(app: App) -> App:
+    """A server that has never heard of 2026-07-28."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", []))
+        if headers.get(b"mcp-protocol-version", b"").decode() in MODERN_PROTOCOL_VERSIONS:
+            await answer(send, 400, "text/plain", b"Bad Request: Unsupported protocol version")
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
+Spoiling = Callable[[dict[str, Any], Send], Awaitable[None]]
+
+
+class Spoiled:
+    """Hands requests that carry a JSON-RPC method (or `tool:` and a tool's name) to the test, all others to the server."""
+
+    def __init__(self, app: App, spoilings: Mapping[str, Spoiling]) -> None:
+        self._app = app
+        self._spoilings = spoilings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body = b""
+        more = True
+        while more:
+            part = await receive()
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+        message = json.loads(body)
+        names = (message.get("method"), f"tool:{message.get('params', {}).get('name')}")
+        spoiling = next((self._spoilings[name] for name in names if name in self._spoilings), None)
+        if spoiling is not None:
+            await spoiling(message, send)
+            return
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return first.pop() if first else await receive()
+
+        await self._app(scope, replay, send)
+
+
+async def answer(send: Send, status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> None:
+    """A whole response; or one that breaks off, when it promises more bytes than it has."""
+    headers = [(b"content-type", content_type.encode()), (b"content-length", str(promised_bytes or len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": promised_bytes is not None})
+
+
+def answering(status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> Spoiling:
+    async def spoil(message: dict[str, Any], send: Send) -> None:
+        await answer(send, status, content_type, body, promised_bytes=promised_bytes)
+
+    return spoil
+
+
+def answering_result(result: Any) -> Spoiling:
+    """A JSON-RPC response with this result, past everything that the SDK's server would check or leave out."""
+
+    async def spoil(message: dict[str, Any], send: Send) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        await answer(send, 200, "application/json", body)
+
+    return spoil
+
+
+# -- calling ----------------------------------------------------------------------------------------------------------------
+
+
+def http_config(url: str, *, name: str = "stage", headers: Mapping[str, str] | None = None) -> UpstreamConfig:
+    return UpstreamConfig(
+        name=name, transport=Transport.HTTP, url=url, headers=headers or {}, max_concurrent=MAX_CONCURRENT_HTTP
+    )
+
+
+def python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None = None) -> UpstreamConfig:
+    """A stdio server in Python: a script, or `-m` and a module."""
+    return UpstreamConfig(
+        name=name,
+        transport=Transport.STDIO,
+        command=sys.executable,
+        args=args,
+        env=env or {},
+        max_concurrent=MAX_CONCURRENT_STDIO,
+    )
+
+
+@asynccontextmanager
+async def opened(*configs: UpstreamConfig, patience_seconds: float = WAIT_SECONDS) -> AsyncGenerator[Upstreams]:
+    async with Upstreams(
+        configs, clock=SystemClock(), chance=lambda: 0.5, connect_patience_seconds=patience_seconds
+    ) as upstreams:
+        yield upstreams
+
+
+async def ignore(progress: Progress) -> None:
+    pass
+
+
+async def drive(
+    upstreams: Upstreams,
+    tool: str,
+    arguments: dict[str, Any] | None = None,
+    *,
+    upstream: str = "stage",
+    meta: dict[str, Any] | None = None,
+    on_progress: OnProgress = ignore,
+) -> Ending:
+    call: Call = replace(CALL, upstream=upstream, tool=tool, arguments=arguments or {}, meta=meta or {})
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(upstream) as session:
+        return await session.drive(call, on_progress=on_progress)

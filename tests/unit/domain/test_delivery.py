@@ -1,0 +1,113 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.delivery import (
+    OPEN,
+    TRANSITIONS,
+    Answer,
+    Category,
+    DeliveryState,
+    Verdict,
+    category_of,
+    judge,
+)
+from ringback.domain.retry import Profile
+from tests.support.clock import START
+from tests.support.examples import DELIVERY, EVENT
+
+FIRST = replace(DELIVERY, state=DeliveryState.LEASED, attempts=1)
+MIDDLE = 0.5
+"""The chance that leaves a step of the ladder as it is."""
+
+
+def verdict(answer: Answer, *, attempts: int = 1) -> Verdict:
+    return judge(replace(FIRST, attempts=attempts), answer, profile=Profile.DAYS, now=START, chance=MIDDLE)
+
+
+def http(status_code: int, *, retry_after_seconds: float | None = None) -> Answer:
+    return Answer(category=category_of(status_code), status_code=status_code, retry_after_seconds=retry_after_seconds)
+
+
+def again_in(seconds: float) -> Verdict:
+    return Verdict(state=DeliveryState.PENDING, due_at=START + timedelta(seconds=seconds))
+
+
+DEAD = Verdict(state=DeliveryState.DEAD)
+
+
+def test_every_state_has_its_row_in_the_table_and_closed_ones_lead_nowhere() -> None:
+    assert set(TRANSITIONS) == set(DeliveryState)
+    assert {state for state, followers in TRANSITIONS.items() if followers} == OPEN
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("status_code", [200, 201, 202, 204, 299])
+def test_any_2xx_is_delivered(status_code: int) -> None:
+    assert verdict(http(status_code)) == Verdict(state=DeliveryState.DELIVERED)
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("status_code", [410, 413])
+def test_gone_and_too_large_are_final(status_code: int) -> None:
+    assert verdict(http(status_code)) == DEAD
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("status_code", [301, 302, 307, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503])
+def test_every_other_answer_is_tried_again(status_code: int) -> None:
+    assert verdict(http(status_code)) == again_in(5)
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("category", [Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR])
+def test_no_answer_is_tried_again(category: Category) -> None:
+    assert verdict(Answer(category=category)) == again_in(5)
+
+
+@pytest.mark.parametrize("status_code", [429, 503])
+def test_a_busy_receiver_may_ask_for_more_time(status_code: int) -> None:
+    assert verdict(http(status_code, retry_after_seconds=90)) == again_in(90)
+
+
+def test_only_a_busy_receiver_is_listened_to() -> None:
+    assert verdict(http(500, retry_after_seconds=90)) == again_in(5)
+
+
+@pytest.mark.requirement("R27")
+def test_the_end_of_the_ladder_is_the_end() -> None:
+    assert verdict(http(500), attempts=11) == again_in(86400)
+    assert verdict(http(500), attempts=12) == DEAD
+
+
+def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
+    at_the_last_moment = replace(FIRST, give_up_at=START + timedelta(seconds=5))
+    too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
+
+    assert judge(at_the_last_moment, http(500), profile=Profile.DAYS, now=START, chance=MIDDLE) == again_in(5)
+    assert judge(too_late, http(500), profile=Profile.DAYS, now=START, chance=MIDDLE) == DEAD
+
+
+@pytest.mark.parametrize(
+    ("status_code", "category"),
+    [
+        (200, Category.DELIVERED),
+        (304, Category.HTTP_3XX),
+        (404, Category.HTTP_4XX),
+        (502, Category.HTTP_5XX),
+        (103, Category.HTTP_4XX),
+        (999, Category.HTTP_4XX),
+    ],
+)
+def test_a_status_code_has_one_category(status_code: int, category: Category) -> None:
+    assert category_of(status_code) is category
+
+
+def test_every_attempt_of_a_delivery_goes_by_the_id_of_its_event() -> None:
+    assert replace(DELIVERY, generation=2, attempts=3).message_id == EVENT.id
+
+
+def test_a_delivery_never_prints_what_it_carries() -> None:
+    assert "hunter2" not in repr(replace(DELIVERY, body=b"hunter2"))
+    assert "hunter2" not in repr(Answer(category=Category.HTTP_5XX, excerpt="hunter2"))

@@ -1,0 +1,93 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.ids import Ids, looks_like, ulid
+from tests.support.clock import START, FakeClock
+
+DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+instants = st.integers(0, 2**48 - 1)
+randomness = st.binary(min_size=10, max_size=10)
+
+
+def decoded(text: str) -> int:
+    value = 0
+    for digit in text:
+        value = value * 32 + DIGITS.index(digit)
+    return value
+
+
+@given(instant=instants, chance=randomness)
+def test_a_ulid_holds_its_instant_and_its_randomness(instant: int, chance: bytes) -> None:
+    text = ulid(instant, chance)
+    assert len(text) == 26
+    assert divmod(decoded(text), 2**80) == (instant, int.from_bytes(chance))
+
+
+@given(earlier=instants, later=instants, one=randomness, other=randomness)
+def test_ids_sort_by_the_millisecond_they_were_made_in(earlier: int, later: int, one: bytes, other: bytes) -> None:
+    if earlier < later:
+        assert ulid(earlier, one) < ulid(later, other)
+
+
+def test_a_ulid_is_the_one_that_others_would_make() -> None:
+    """The example instant of the ULID specification, whose text begins 01ARZ3NDEK."""
+    assert ulid(1469922850259, bytes(10)) == "01ARZ3NDEK0000000000000000"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "make"),
+    [
+        ("call", Ids.call),
+        ("wh", Ids.webhook),
+        ("evt", Ids.event),
+        ("dlv", Ids.delivery),
+        ("att", Ids.attempt),
+        ("key", Ids.key),
+        ("lease", Ids.lease),
+    ],
+)
+def test_an_id_says_what_it_names(prefix: str, make: Callable[[Ids], str]) -> None:
+    made = make(Ids(FakeClock()))
+    assert made.startswith(f"{prefix}_")
+    assert looks_like(prefix, made)
+    assert not looks_like("other", made)
+
+
+@pytest.mark.requirement("R25")
+def test_ids_of_one_millisecond_are_drawn_and_never_counted() -> None:
+    drawn = iter([bytes([9] * 10), bytes([1] * 10), bytes([5] * 10)])
+    ids = Ids(FakeClock(START), random_bytes=lambda _: next(drawn))
+    tails = [decoded(ids.call().removeprefix("call_")) % 2**80 for _ in range(3)]
+    assert tails == [int.from_bytes(bytes([n] * 10)) for n in (9, 1, 5)]
+
+
+def test_secrets_are_as_long_as_asked_for() -> None:
+    assert len(Ids(FakeClock()).random(24)) == 24
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "call",
+        "call_",
+        "call_01ARZ3NDEK000000000000000",
+        "call_01ARZ3NDEK00000000000000000",
+        "call_01arz3ndek0000000000000000",
+        "call_01ARZ3NDEK000000000000000U",
+        "Call_01ARZ3NDEK0000000000000000",
+        " call_01ARZ3NDEK0000000000000000",
+        "call_01ARZ3NDEK0000000000000000\n",
+    ],
+)
+def test_what_could_not_be_an_id_does_not_look_like_one(text: str) -> None:
+    assert not looks_like("call", text)
+
+
+@given(text=st.text())
+def test_any_text_may_be_asked_about(text: str) -> None:
+    assert looks_like("call", text) in {True, False}

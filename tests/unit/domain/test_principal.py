@@ -1,0 +1,51 @@
+import pytest
+
+from ringback.domain.errors import Forbidden
+from ringback.domain.ids import KeyId
+from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, ApiKey, Caller, Scope
+from tests.support.clock import START
+from tests.support.examples import ALICE
+
+
+def caller(*scopes: Scope, upstreams: frozenset[str] | None = None) -> Caller:
+    return Caller(principal=ALICE, scopes=frozenset(scopes), upstreams=upstreams)
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("scope", Scope)
+def test_a_caller_may_do_what_it_holds_and_nothing_else(scope: Scope) -> None:
+    caller(scope).require(scope)
+    for other in ALL_SCOPES - {scope, Scope.ADMIN}:
+        with pytest.raises(Forbidden, match=f"lacks the scope '{scope}'"):
+            caller(other).require(scope)
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_an_admin_may_do_everything(scope: Scope) -> None:
+    caller(Scope.ADMIN).require(scope)
+
+
+def test_nobody_is_an_admin_or_an_adopter_unless_told_so() -> None:
+    assert DEFAULT_SCOPES & {Scope.ADMIN, Scope.ADOPT} == set()
+
+
+@pytest.mark.requirement("R25")
+def test_a_caller_sees_the_upstreams_it_was_given() -> None:
+    assert caller().may_use("git")
+    assert caller(upstreams=frozenset({"git"})).may_use("git")
+    assert not caller(upstreams=frozenset({"git"})).may_use("time")
+    assert not caller(upstreams=frozenset()).may_use("git")
+
+
+def test_a_key_speaks_for_its_principal_with_what_it_allows() -> None:
+    key = ApiKey(
+        id=KeyId("key_1"),
+        principal=ALICE,
+        name="laptop",
+        hash="0" * 64,
+        prefix="rbk_abcd",
+        scopes=frozenset({Scope.READ}),
+        upstreams=frozenset({"git"}),
+        created_at=START,
+    )
+    assert key.caller() == caller(Scope.READ, upstreams=frozenset({"git"}))

@@ -1,0 +1,46 @@
+import pytest
+
+from ringback.domain.retry import LADDERS, Profile, delay_seconds, parse_retry_after
+from tests.support.clock import START
+
+
+def test_the_ladders_are_the_published_ones() -> None:
+    assert LADDERS[Profile.DAYS].steps_seconds == (5, 30, 120, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+    assert LADDERS[Profile.MINUTES].steps_seconds == (2, 30, 120, 600)
+    assert (LADDERS[Profile.DAYS].give_up_seconds, LADDERS[Profile.MINUTES].give_up_seconds) == (345600, 3600)
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(0, 4.0), (0.5, 5.0), (0.75, 5.5)])
+def test_chance_moves_a_step_within_a_fifth(chance: float, expected: float) -> None:
+    delay = delay_seconds(Profile.DAYS, attempts=1, chance=chance, retry_after_seconds=None)
+    assert delay == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "soon", "-5", "5.5", "1e9", "٣", "5 seconds", "99999999999", "Fri, 32 Nov 2026 17:00:00 GMT", "0 0 0 0 0"],
+)
+def test_a_retry_after_that_is_not_understood_asks_for_nothing(value: str) -> None:
+    assert parse_retry_after(value, now=START) is None
+
+
+def test_an_absent_retry_after_asks_for_nothing() -> None:
+    assert parse_retry_after(None, now=START) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Fri, 20 Nov 2026 17:02:00 GMT",
+        "Friday, 20-Nov-26 17:02:00 GMT",
+        "Fri Nov 20 17:02:00 2026",
+        "Fri, 20 Nov 2026 18:02:00 +0100",
+    ],
+    ids=["IMF-fixdate", "RFC 850", "asctime", "RFC 5322"],
+)
+def test_every_form_of_date_that_http_allows_is_understood(value: str) -> None:
+    assert parse_retry_after(value, now=START) == 120
+
+
+def test_a_date_that_has_passed_asks_for_nothing_more() -> None:
+    assert parse_retry_after("Fri, 20 Nov 2026 16:00:00 GMT", now=START) == 0

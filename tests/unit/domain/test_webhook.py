@@ -1,0 +1,74 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.event import EventName
+from ringback.domain.ids import CallId
+from ringback.domain.webhook import DEFAULT_EVENTS, WebhookSecret, WebhookState, describe, hears, signing_secrets
+from tests.support.clock import START
+from tests.support.examples import EVENT, WEBHOOK
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_webhook_that_asks_for_nothing_hears_what_needs_somebody() -> None:
+    heard = {name for name in EventName if hears(WEBHOOK, replace(EVENT, name=name), now=START)}
+    assert heard == DEFAULT_EVENTS == {EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED}
+
+
+def test_a_webhook_hears_until_the_moment_it_expires() -> None:
+    expiring = replace(WEBHOOK, expires_at=START + HOUR)
+    assert hears(expiring, EVENT, now=START + HOUR - timedelta(milliseconds=1))
+    assert not hears(expiring, EVENT, now=START + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("state", "holds"),
+    [
+        (WebhookState.ACTIVE, False),
+        (WebhookState.PENDING_VERIFICATION, True),
+        (WebhookState.SUSPENDED, True),
+        (WebhookState.DISABLED, False),
+    ],
+)
+def test_what_is_not_proven_or_failing_holds_its_deliveries(state: WebhookState, *, holds: bool) -> None:
+    assert replace(WEBHOOK, state=state).holds() is holds
+
+
+@pytest.mark.requirement("R23")
+def test_a_replaced_secret_signs_until_its_end() -> None:
+    rotated = replace(
+        WEBHOOK, secrets=(WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=START + HOUR))
+    )
+    assert signing_secrets(rotated, now=START) == ("whsec_new", "whsec_old")
+    assert signing_secrets(rotated, now=START + HOUR) == ("whsec_new",)
+
+
+def test_a_webhook_never_prints_its_secrets() -> None:
+    assert "whsec_" not in repr(WEBHOOK)
+    assert "whsec_" not in repr(WEBHOOK.secrets[0])
+
+
+def test_a_webhook_says_what_will_ring() -> None:
+    assert describe(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
+
+
+def test_its_filters_are_told_and_its_labels_are_not() -> None:
+    finished = frozenset({EventName.CALL_FINISHED})
+    filtered = replace(WEBHOOK, events=finished, upstream="git", tool="git_log", correlation_id="report-1")
+    matching = replace(filtered, upstream=None, tool=None, match_correlation=True)
+
+    assert describe(filtered) == (
+        "Rings for call.finished of your calls with upstream 'git' and tool 'git_log', from now on."
+    )
+    assert describe(matching) == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
+
+
+def test_a_webhook_of_one_call_hears_it_from_its_beginning() -> None:
+    of_one = replace(WEBHOOK, call_id=CallId("call_1"))
+    assert describe(of_one) == ("Rings for call.finished, call.input_required of the call call_1, from its beginning.")
+
+
+def test_a_disabled_webhook_says_that_nothing_rings() -> None:
+    assert describe(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Nothing rings: the webhook is disabled."

@@ -1,0 +1,376 @@
+"""The receiver over ASGI: what it answers, what it hands over, and how often."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback import receiver as public
+from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
+from ringback.receiver.app import BODY_BYTES_MAX, Secrets
+from ringback.signing.secrets import InvalidSecret, generate
+from ringback.signing.standard_webhooks import signed_headers
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER_SECRET = generate(b"o" * 32)
+NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
+WAIT_SECONDS = 5.0
+
+
+def occurrence(**data: Any) -> dict[str, Any]:
+    known = {"call_id": "call_1", "correlation_id": "c1", "resume_token": "the.token"}
+    return {
+        "eventId": "evt_1",
+        "name": "call.finished",
+        "timestamp": "2026-11-20T17:00:00.000Z",
+        "cursor": "place-7",
+        "data": known | data,
+    }
+
+
+async def post(
+    app: ReceiverApp,
+    envelope: Any,
+    *,
+    message_id: str = "evt_1",
+    secret: str = SECRET,
+    subscription_id: str | None = "wh_1",
+    at: datetime = NOW,
+    changed: Mapping[str, str] | None = None,
+) -> httpx.Response:
+    """Sign and send as the notifier does; `changed` replaces headers after signing."""
+    body = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
+    headers = signed_headers([secret], message_id=message_id, timestamp=int(at.timestamp()), body=body)
+    if subscription_id is not None:
+        headers["X-MCP-Subscription-Id"] = subscription_id
+    async with client_of(app) as client:
+        return await client.post("/", content=body, headers={**headers, **(changed or {})})
+
+
+def client_of(app: ReceiverApp) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver")
+
+
+class Inbox:
+    """A handler that keeps what it is handed, and fails as often as it is told to."""
+
+    def __init__(self, *, failures: int = 0) -> None:
+        self.failures = failures
+        self.callbacks: list[Callback] = []
+        self.notices: list[Gap | Terminated] = []
+
+    async def take(self, callback: Callback) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the inbox is full")
+        self.callbacks.append(callback)
+
+    async def note(self, notice: Gap | Terminated) -> None:
+        self.notices.append(notice)
+
+
+def app_with(inbox: Inbox, secrets: Secrets = (SECRET,)) -> ReceiverApp:
+    return ReceiverApp(secrets, on_callback=inbox.take, on_notice=inbox.note, clock=lambda: NOW)
+
+
+@pytest.mark.requirement("R23")
+async def test_a_signed_callback_is_handed_over_and_acknowledged() -> None:
+    inbox = Inbox()
+
+    answer = await post(app_with(inbox), occurrence(outcome="result"))
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    (callback,) = inbox.callbacks
+    assert (callback.event_id, callback.subscription_id) == ("evt_1", "wh_1")
+    assert (callback.correlation_id, callback.outcome) == ("c1", "result")
+
+
+@pytest.mark.requirement("R23")
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"webhook-signature": "v1,forged"}, "No signature matches"),
+        ({"webhook-signature": ""}, "webhook-signature is missing"),
+        ({"webhook-id": "evt_2"}, "No signature matches"),
+        ({"webhook-timestamp": "soon"}, "webhook-timestamp is malformed"),
+    ],
+)
+async def test_a_message_that_was_not_signed_so_is_refused_with_a_reason(changed: dict[str, str], reason: str) -> None:
+    inbox = Inbox()
+
+    answer = await post(app_with(inbox), occurrence(), changed=changed)
+
+    assert answer.status_code == 400
+    assert reason in answer.json()["reason"]
+    assert inbox.callbacks == []
+
+
+@pytest.mark.parametrize(("age_seconds", "reason"), [(301, "too old"), (-301, "too new")])
+async def test_a_message_of_another_time_is_refused(age_seconds: int, reason: str) -> None:
+    answer = await post(app_with(Inbox()), occurrence(), at=NOW - timedelta(seconds=age_seconds))
+
+    assert answer.status_code == 400
+    assert reason in answer.json()["reason"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b"[]", b"[" * 100_000, b'{"type":"party"}', b'{"eventId":"evt_1"}']
+)
+async def test_a_genuine_body_that_says_nothing_known_is_refused(body: bytes) -> None:
+    inbox = Inbox()
+
+    answer = await post(app_with(inbox), body)
+
+    assert answer.status_code == 400
+    assert answer.json()["reason"]
+    assert inbox.callbacks == inbox.notices == []
+
+
+async def test_a_signed_challenge_is_answered_every_time_and_an_unsigned_one_never() -> None:
+    app = app_with(Inbox())
+    challenge = {"type": "verification", "challenge": "nönce"}
+
+    for _ in range(2):
+        answer = await post(app, challenge, message_id="msg_verification_1")
+        assert (answer.status_code, answer.json()) == (200, {"challenge": "nönce"})
+        assert answer.headers["content-type"] == "application/json"
+    assert (await post(app, challenge, secret=OTHER_SECRET)).status_code == 400
+
+
+async def test_control_envelopes_are_acknowledged_and_noticed_once() -> None:
+    inbox = Inbox()
+    app = app_with(inbox)
+
+    for _ in range(2):
+        gap = await post(app, {"type": "gap", "cursor": "place-9"}, message_id="msg_gap_1")
+        end = await post(
+            app, {"type": "terminated", "error": {"code": -32011, "message": "NotFound"}}, message_id="msg_terminated_1"
+        )
+        assert (gap.status_code, end.status_code) == (204, 204)
+
+    assert inbox.notices == [
+        Gap(subscription_id="wh_1", cursor="place-9"),
+        Terminated(subscription_id="wh_1", code=-32011, message="NotFound"),
+    ]
+    assert inbox.callbacks == []
+
+
+async def test_control_envelopes_need_no_hook() -> None:
+    app = ReceiverApp([SECRET], clock=lambda: NOW)
+
+    assert (await post(app, {"type": "gap", "cursor": "place-9"})).status_code == 204
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
+async def test_only_post_is_allowed(method: str) -> None:
+    async with client_of(app_with(Inbox())) as client:
+        answer = await client.request(method, "/")
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+async def test_the_largest_body_is_read_and_one_byte_more_is_not() -> None:
+    inbox = Inbox()
+    frame = len(json.dumps(occurrence(result="")))
+
+    fits = await post(app_with(inbox), occurrence(result="x" * (BODY_BYTES_MAX - frame)))
+    too_large = await post(app_with(inbox), occurrence(result="x" * (BODY_BYTES_MAX - frame + 1)))
+
+    assert (fits.status_code, too_large.status_code) == (204, 413)
+    assert len(inbox.callbacks) == 1
+
+
+async def test_an_endless_body_is_refused_without_being_read_to_its_end() -> None:
+    chunks_sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal chunks_sent
+        while True:
+            chunks_sent += 1
+            yield b"x" * 65_536
+
+    async with client_of(app_with(Inbox())) as client:
+        answer = await client.post("/", content=endless())
+
+    assert answer.status_code == 413
+    assert chunks_sent <= BODY_BYTES_MAX // 65_536 + 1
+
+
+async def test_a_sender_that_hangs_up_gets_no_answer() -> None:
+    inbox = Inbox()
+    messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app_with(inbox)({"type": "http", "method": "POST", "headers": []}, receive, send)
+
+    assert sent == inbox.callbacks == []
+
+
+async def test_what_is_not_http_is_declined_as_asgi_wants_it() -> None:
+    async def never(*_: Any) -> Any:
+        pytest.fail("nothing is to be received or sent")
+
+    with pytest.raises(ValueError, match="HTTP only"):
+        await app_with(Inbox())({"type": "lifespan"}, never, never)
+
+
+async def test_a_repeated_message_is_acknowledged_and_handled_once() -> None:
+    inbox = Inbox()
+    app = app_with(inbox)
+
+    answers = [await post(app, occurrence(), at=NOW + timedelta(seconds=number)) for number in range(3)]
+
+    assert [answer.status_code for answer in answers] == [204] * 3
+    assert len(inbox.callbacks) == 1
+
+
+async def test_one_event_is_handled_once_for_each_subscription() -> None:
+    inbox = Inbox()
+    app = app_with(inbox)
+
+    for subscription_id in ("wh_1", "wh_2", None, "wh_1"):
+        await post(app, occurrence(), subscription_id=subscription_id)
+
+    assert [callback.subscription_id for callback in inbox.callbacks] == ["wh_1", "wh_2", None]
+
+
+async def test_what_the_handler_could_not_take_comes_through_with_the_retry(caplog: pytest.LogCaptureFixture) -> None:
+    inbox = Inbox(failures=2)
+    app = app_with(inbox)
+
+    statuses = [(await post(app, occurrence())).status_code for _ in range(4)]
+
+    assert statuses == [500, 500, 204, 204]
+    assert len(inbox.callbacks) == 1
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    assert "evt_1" in caplog.text
+    assert "the inbox is full" in caplog.text
+    assert SECRET not in caplog.text
+    assert "the.token" not in caplog.text
+
+
+async def test_messages_that_arrive_together_are_handled_once() -> None:
+    inbox = Inbox()
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(callback: Callback) -> None:
+        entered.set()
+        await go_on.wait()
+        await inbox.take(callback)
+
+    app = ReceiverApp([SECRET], on_callback=slow, clock=lambda: NOW)
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        posts = [group.create_task(post(app, occurrence())) for _ in range(10)]
+        await entered.wait()
+        go_on.set()
+
+    assert [task.result().status_code for task in posts] == [204] * 10
+    assert len(inbox.callbacks) == 1
+
+
+async def test_messages_that_arrive_together_are_each_tried_until_one_is_handled() -> None:
+    inbox = Inbox(failures=3)
+    app = app_with(inbox)
+
+    answers = await asyncio.gather(*(post(app, occurrence()) for _ in range(10)))
+
+    assert sorted(answer.status_code for answer in answers) == [204] * 7 + [500] * 3
+    assert len(inbox.callbacks) == 1
+
+
+async def test_a_slow_message_does_not_hold_up_another() -> None:
+    inbox = Inbox()
+    go_on = asyncio.Event()
+
+    async def slow_for_the_first(callback: Callback) -> None:
+        if callback.correlation_id == "slow":
+            await go_on.wait()
+        await inbox.take(callback)
+
+    app = ReceiverApp([SECRET], on_callback=slow_for_the_first, clock=lambda: NOW)
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        group.create_task(post(app, occurrence(correlation_id="slow"), message_id="evt_1"))
+        await post(app, occurrence(correlation_id="quick"), message_id="evt_2")
+        go_on.set()
+
+    assert [callback.correlation_id for callback in inbox.callbacks] == ["quick", "slow"]
+
+
+async def test_secrets_may_be_looked_up_by_subscription() -> None:
+    inbox = Inbox()
+    asked: list[str | None] = []
+
+    def secrets_of(subscription_id: str | None) -> Sequence[str]:
+        asked.append(subscription_id)
+        return {"wh_1": [SECRET], "wh_2": [OTHER_SECRET]}.get(subscription_id or "", [])
+
+    app = app_with(inbox, secrets_of)
+    statuses = [
+        (await post(app, occurrence(), secret=secret, subscription_id=subscription_id)).status_code
+        for secret, subscription_id in [(SECRET, "wh_1"), (SECRET, "wh_2"), (OTHER_SECRET, "wh_2"), (SECRET, None)]
+    ]
+
+    assert statuses == [204, 400, 204, 400]
+    assert asked == ["wh_1", "wh_2", "wh_2", None]
+
+
+def test_wrong_secrets_are_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ReceiverApp([])
+    with pytest.raises(InvalidSecret):
+        ReceiverApp(SECRET)
+
+
+async def test_without_a_clock_the_time_is_the_machines() -> None:
+    answer = await post(ReceiverApp([SECRET]), occurrence(), at=datetime(2020, 1, 1, tzinfo=UTC))
+
+    assert "too old" in answer.json()["reason"]
+
+
+@pytest.mark.requirement("R21")
+async def test_waiting_for_a_correlation_id_ends_with_its_callback() -> None:
+    app = app_with(Inbox())
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS))
+        await post(app, occurrence(correlation_id="c1"), message_id="evt_1")
+        await post(app, occurrence(correlation_id="c2", call_id="call_2"), message_id="evt_2")
+
+    assert waiting.result().call_id == "call_2"
+
+
+async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_only_once() -> None:
+    app = app_with(Inbox())
+    await post(app, occurrence())
+    await post(app, occurrence())
+
+    assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
+    with pytest.raises(TimeoutError):
+        await app.wait_for(correlation_id="c1", timeout_seconds=0)
+
+
+async def test_nobody_is_told_of_a_callback_that_the_handler_has_not_taken() -> None:
+    app = app_with(Inbox(failures=1))
+
+    await post(app, occurrence())
+    with pytest.raises(TimeoutError):
+        await app.wait_for(correlation_id="c1", timeout_seconds=0)
+
+    await post(app, occurrence())
+    assert (await app.wait_for(correlation_id="c1", timeout_seconds=0)).event_id == "evt_1"
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert public.__all__ == sorted(public.__all__)
+    assert all(hasattr(public, name) for name in public.__all__)

@@ -1,0 +1,126 @@
+"""What bodies say, and what is wrong with those that say nothing."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ringback.receiver import Callback, Gap, MalformedBody, Terminated, Verification, parse
+
+OCCURRENCE: dict[str, Any] = {
+    "eventId": "evt_1",
+    "name": "call.finished",
+    "timestamp": "2026-11-20T17:00:00.123Z",
+    "cursor": "place-7",
+    "data": {
+        "call_id": "call_1",
+        "status": "completed",
+        "outcome": "result",
+        "upstream": "git",
+        "tool": "git_log",
+        "correlation_id": "c1",
+        "client_session_id": "s1",
+        "resume_token": "the.token",
+        "resume_url": "https://ringback.example/v1/resume",
+        "result_bytes": 12,
+    },
+}
+
+
+def parsed(envelope: Any) -> Callback | Verification | Gap | Terminated:
+    return parse(json.dumps(envelope).encode(), subscription_id="wh_1")
+
+
+@pytest.mark.requirement("R18")
+def test_a_callback_has_names_for_what_receivers_need() -> None:
+    assert parsed(OCCURRENCE) == Callback(
+        subscription_id="wh_1",
+        event_id="evt_1",
+        name="call.finished",
+        timestamp=datetime(2026, 11, 20, 17, 0, 0, 123_000, UTC),
+        cursor="place-7",
+        call_id="call_1",
+        status="completed",
+        outcome="result",
+        upstream="git",
+        tool="git_log",
+        correlation_id="c1",
+        client_session_id="s1",
+        resume_token="the.token",
+        resume_url="https://ringback.example/v1/resume",
+        data=OCCURRENCE["data"],
+    )
+
+
+def test_a_callback_shows_neither_its_token_nor_its_data() -> None:
+    shown = repr(parsed({**OCCURRENCE, "data": {**OCCURRENCE["data"], "result": "private"}}))
+
+    assert "evt_1" in shown
+    assert "the.token" not in shown
+    assert "private" not in shown
+
+
+def test_what_a_callback_lacks_is_none() -> None:
+    bare: dict[str, Any] = {
+        "eventId": "evt_1",
+        "name": "upstream.changed",
+        "timestamp": "2026-11-20T18:00:00+01:00",
+        "data": {},
+    }
+    callback = parse(json.dumps(bare).encode())
+
+    assert isinstance(callback, Callback)
+    assert callback.timestamp == datetime(2026, 11, 20, 17, tzinfo=UTC)
+    assert (callback.cursor, callback.call_id, callback.resume_token, callback.subscription_id) == (None,) * 4
+
+
+def test_members_that_a_later_sender_adds_are_kept_in_the_data_and_else_ignored() -> None:
+    callback = parsed({**OCCURRENCE, "_meta": {}, "data": {**OCCURRENCE["data"], "mood": "good"}})
+
+    assert isinstance(callback, Callback)
+    assert callback.data["mood"] == "good"
+
+
+def test_a_type_marks_a_control_envelope() -> None:
+    error = {"code": -32011, "message": "NotFound", "data": {"kind": "event"}}
+
+    assert parsed({"type": "verification", "challenge": "n"}) == Verification(challenge="n")
+    assert parsed({"type": "gap", "cursor": "place-9"}) == Gap(subscription_id="wh_1", cursor="place-9")
+    assert parsed({"type": "terminated", "error": error}) == Terminated(
+        subscription_id="wh_1", code=-32011, message="NotFound"
+    )
+
+
+@pytest.mark.parametrize(
+    ("envelope", "reason"),
+    [
+        ([], "The body must be a JSON object."),
+        ("text", "The body must be a JSON object."),
+        ({}, "data must be a JSON object."),
+        ({**OCCURRENCE, "data": None}, "data must be a JSON object."),
+        ({**OCCURRENCE, "eventId": None}, "eventId is missing."),
+        ({**OCCURRENCE, "name": 7}, "name must be a string."),
+        ({**OCCURRENCE, "cursor": 7}, "cursor must be a string."),
+        ({**OCCURRENCE, "timestamp": "yesterday"}, "timestamp must be an ISO 8601 date and time."),
+        ({**OCCURRENCE, "timestamp": "2026-11-20T17:00:00"}, "timestamp must have an offset, such as Z."),
+        ({**OCCURRENCE, "data": {"correlation_id": ["c1"]}}, "correlation_id must be a string."),
+        ({**OCCURRENCE, "type": "call.finished"}, "This receiver does not know this type of control envelope."),
+        ({"type": 7}, "This receiver does not know this type of control envelope."),
+        ({"type": "verification"}, "challenge is missing."),
+        ({"type": "gap", "cursor": None}, "cursor is missing."),
+        ({"type": "terminated"}, "error must be a JSON object."),
+        ({"type": "terminated", "error": {"code": True, "message": "x"}}, "code must be an integer."),
+    ],
+)
+def test_a_body_that_says_nothing_known_is_told_why(envelope: Any, reason: str) -> None:
+    with pytest.raises(MalformedBody) as refused:
+        parsed(envelope)
+
+    assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 10_000])
+def test_what_is_no_json_is_a_malformed_body(body: bytes) -> None:
+    with pytest.raises(MalformedBody):
+        parse(body)

@@ -1,0 +1,214 @@
+"""Reading the mcpServers file: what is understood, and what is refused with a word on what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.runner.config import (
+    ConfigError,
+    Transport,
+    UpstreamConfig,
+    load_upstreams,
+    parse_upstream_option,
+    parse_upstreams,
+)
+
+SECRET = "hunter2-hunter2"
+ENVIRONMENT = {"TOKEN": SECRET, "EMPTY": ""}
+
+
+def parse(servers: Any, *, key: str = "mcpServers") -> tuple[UpstreamConfig, ...]:
+    return parse_upstreams(json.dumps({key: servers}), source="servers.json", environment=ENVIRONMENT)
+
+
+def parse_one(settings: Any, *, name: str = "git") -> UpstreamConfig:
+    (config,) = parse({name: settings})
+    return config
+
+
+def test_a_command_is_a_stdio_upstream() -> None:
+    config = parse_one({"command": "uvx", "args": ["mcp-server-git"], "env": {"A": "b"}, "cwd": "/srv"})
+
+    assert config == UpstreamConfig(
+        name="git",
+        transport=Transport.STDIO,
+        command="uvx",
+        args=("mcp-server-git",),
+        env={"A": "b"},
+        cwd="/srv",
+        max_concurrent=16,
+    )
+
+
+@pytest.mark.parametrize("told", [{}, {"type": "http"}, {"type": "streamable-http"}, {"transport": "streamableHttp"}])
+def test_a_url_is_an_http_upstream(told: dict[str, str]) -> None:
+    config = parse_one({"url": "https://mcp.example/mcp", "headers": {"X-Key": "k"}, **told})
+
+    assert (config.transport, config.url, config.max_concurrent) == (Transport.HTTP, "https://mcp.example/mcp", 256)
+    assert config.headers == {"X-Key": "k"}
+
+
+def test_vs_codes_key_is_read_too() -> None:
+    (config,) = parse({"git": {"type": "stdio", "command": "uvx"}}, key="servers")
+
+    assert config.command == "uvx"
+
+
+def test_unknown_settings_are_tolerated_and_disabled_servers_left_out() -> None:
+    configs = parse({"git": {"command": "uvx", "alwaysAllow": ["x"]}, "off": {"command": "uvx", "disabled": True}})
+
+    assert [config.name for config in configs] == ["git"]
+
+
+def test_our_own_settings_are_read() -> None:
+    assert parse_one({"command": "uvx", "ringback": {"max_concurrent": 3}}).max_concurrent == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("${TOKEN}", SECRET),
+        ("${env:TOKEN}", SECRET),
+        ("Bearer ${TOKEN}!", f"Bearer {SECRET}!"),
+        ("${MISSING:-else}", "else"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-else}", "else"),
+        ("${EMPTY}", ""),
+        ("$TOKEN {TOKEN}", "$TOKEN {TOKEN}"),
+    ],
+)
+def test_variables_are_expanded(written: str, read: str) -> None:
+    assert parse_one({"url": "https://a.example", "headers": {"X": written}}).headers == {"X": read}
+    assert parse_one({"command": "x", "args": [written]}).args == (read,)
+
+
+def test_a_missing_variable_is_named_with_its_upstream_and_no_value_is_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_one({"command": "x", "env": {"A": "${TOKEN}", "B": "${env:ABSENT}"}})
+
+    message = str(caught.value)
+    assert "servers.json" in message
+    assert "'git'" in message
+    assert "'env.B'" in message
+    assert "ABSENT" in message
+    assert SECRET not in message
+
+
+def test_a_configuration_does_not_show_its_secrets() -> None:
+    shown = repr(
+        parse(
+            {
+                "a": {"command": "x", "args": ["${TOKEN}"], "env": {"A": "${TOKEN}"}},
+                "b": {"url": "https://a.example/?key=${TOKEN}", "headers": {"X": "${TOKEN}"}},
+            }
+        )
+    )
+
+    assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"url": "https://a.example/sse", "type": "sse"}, "retired"),
+        ({"command": "x", "args": ["${input:key}"]}, "nobody can be asked"),
+        ({"command": "x", "args": ["${command:pick}"]}, "${NAME}"),
+        ({"type": "carrier-pigeon", "url": "https://a.example"}, "must be one of stdio"),
+        ({"type": 3, "url": "https://a.example"}, "must be one of stdio"),
+        ({}, "either a 'command'"),
+        ({"command": "x", "url": "https://a.example"}, "either a 'command'"),
+        ({"type": "http", "command": "x"}, "'url' must be a text"),
+        ({"command": ""}, "'command' must be a text"),
+        ({"command": "x", "args": "y"}, "'args' must be a list"),
+        ({"command": "x", "args": [1]}, "quote numbers"),
+        ({"command": "x", "env": {"A": 1}}, "quote numbers"),
+        ({"command": "x\0y"}, "NUL"),
+        ({"url": "ftp://a.example"}, "http:// or https://"),
+        ({"url": "https://"}, "http:// or https://"),
+        ({"url": "https://[::1"}, "http:// or https://"),
+        ({"url": "https://a.example/ b"}, "http:// or https://"),
+        ({"url": "https://a.example", "headers": {"X": "a\r\nb"}}, "no valid HTTP header"),
+        ({"url": "https://a.example", "headers": {"X Y": "a"}}, "no valid HTTP header"),
+        ({"command": "x", "ringback": 1}, "must be an object"),
+        ({"command": "x", "ringback": {"max_concurent": 1}}, "no setting 'max_concurent'"),
+        ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
+        ({"command": "x", "ringback": {"max_concurrent": True}}, "from 1 to"),
+        ("uvx", "must be an object"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(settings: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match="upstream 'git'") as caught:
+        parse_one(settings)
+
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("My Server", "my-server"),
+        ("git_tools", "git-tools"),
+        ("", "upstream-1"),
+        ("a" * 25, "a" * 24),
+        ("ä", "upstream-1"),
+    ],
+)
+def test_a_name_that_cannot_stand_in_a_url_gets_a_better_one_proposed(name: str, better: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{better}'"):
+        parse({name: {"command": "x"}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"mcpServers": []}',
+        '{"mcpServers": {}, "servers": {}}',
+        '{"mcpServers": {}} // mine',
+        " " * 1024**2 + "{}",
+    ],
+)
+def test_a_document_that_is_no_mcp_servers_file_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="servers[.]json"):
+        parse_upstreams(text, source="servers.json", environment={})
+
+
+def test_more_upstreams_than_are_served_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at most 200"):
+        parse({f"u{number}": {"command": "x"} for number in range(201)})
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text('{"mcpServers": {"git": {"command": "uvx"}}}', encoding="utf-8")
+
+    (config,) = load_upstreams(file, {})
+
+    assert config.name == "git"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent[.]json: cannot be read"):
+        load_upstreams(tmp_path / "absent.json", {})
+
+
+def test_an_option_is_a_command_or_a_url() -> None:
+    command = parse_upstream_option("git=uvx mcp-server-git --repository '/srv/my repo'")
+    url = parse_upstream_option("web=http://127.0.0.1:9000/mcp?a=b")
+
+    assert (command.command, command.args) == ("uvx", ("mcp-server-git", "--repository", "/srv/my repo"))
+    assert (url.transport, url.url) == (Transport.HTTP, "http://127.0.0.1:9000/mcp?a=b")
+
+
+def test_an_option_was_expanded_by_the_shell_and_is_not_expanded_again() -> None:
+    assert parse_upstream_option("a=echo '${TOKEN}'").args == ("${TOKEN}",)
+
+
+@pytest.mark.parametrize("option", ["git", "git=", "=uvx", "git=uvx 'open", "Git=uvx", "git=  "])
+def test_an_option_that_says_too_little_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="--upstream"):
+        parse_upstream_option(option)

@@ -1,0 +1,164 @@
+"""The plain driver over a session that answers what a test wants."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mcp.shared.dispatcher import ProgressFnT
+
+from ringback.domain import jsontext
+from ringback.domain.call import Ending, Outcome, Progress
+from ringback.runner.drivers import PlainDriver
+from ringback.runner.drivers.plain import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from tests.support.examples import CALL
+
+TEXT = {"type": "text", "text": "done"}
+
+
+class Answering:
+    """A session with one answer for everything, which tells some progress before it gives it."""
+
+    def __init__(
+        self, answer: dict[str, Any] | RequestFailed, *progress: tuple[float, float | None, str | None]
+    ) -> None:
+        self._answer = answer
+        self._progress = progress
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, on_progress: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        self.asked.append((method, params))
+        for told in self._progress:
+            assert on_progress is not None
+            await on_progress(*told)
+        if isinstance(self._answer, RequestFailed):
+            raise self._answer
+        return self._answer
+
+
+async def run(session: Answering, **changes: Any) -> tuple[Ending, list[Progress]]:
+    seen: list[Progress] = []
+
+    async def keep(progress: Progress) -> None:
+        seen.append(progress)
+
+    return await PlainDriver().run(replace(CALL, **changes), session, on_progress=keep), seen
+
+
+async def test_a_result_is_kept_as_it_came() -> None:
+    result = {
+        "content": [TEXT, {"type": "hologram", "x": 1}],
+        "structuredContent": [1],
+        "_meta": {"ui": {"a": None}},
+        "new": 1,
+    }
+    ending, _ = await run(Answering(result))
+
+    assert ending.outcome is Outcome.RESULT
+    assert ending.result == jsontext.dumps(result)
+
+
+async def test_an_error_of_the_tool_is_told_apart() -> None:
+    ending, _ = await run(Answering({"content": [TEXT], "isError": True}))
+
+    assert ending.outcome is Outcome.TOOL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("meta", "kept"),
+    [
+        (
+            {"io.modelcontextprotocol/serverInfo": {}, "openai/outputTemplate": "ui://x"},
+            {"openai/outputTemplate": "ui://x"},
+        ),
+        ({"io.modelcontextprotocol/related-task": {"taskId": "1"}}, None),
+    ],
+)
+async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
+    ending, _ = await run(Answering({"content": [TEXT], "_meta": meta}))
+
+    assert ending.result is not None
+    assert jsontext.loads(ending.result).get("_meta") == kept
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"content": "text"},
+        {"content": [1]},
+        {"content": [{"text": "no type"}]},
+        {"content": [], "isError": "yes"},
+        {"content": [], "_meta": []},
+        {"resultType": "task", "taskId": "1"},
+        {"resultType": "input_required", "inputRequests": {}},
+        {"content": [], "n": 2**80},
+    ],
+)
+async def test_what_is_no_result_is_an_upstream_error(result: dict[str, Any]) -> None:
+    ending, _ = await run(Answering(result))
+
+    assert ending.outcome is Outcome.UPSTREAM_ERROR
+    assert ending.result is None
+
+
+async def test_a_result_that_asks_for_input_says_why_the_call_failed() -> None:
+    ending, _ = await run(Answering({"resultType": "input_required", "inputRequests": {}}))
+
+    assert ending.error is not None
+    assert "asks for input" in ending.error["message"]
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (NotSent("refused"), Outcome.REJECTED),
+        (Forgotten("forgotten"), Outcome.REJECTED),
+        (Lost("lost"), Outcome.UNKNOWN),
+        (NoAnswer("garbage"), Outcome.UPSTREAM_ERROR),
+    ],
+)
+async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: Outcome) -> None:
+    ending, _ = await run(Answering(failure))
+
+    assert ending.outcome is outcome
+    assert ending.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
+
+
+async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
+    error = {"code": -32042, "message": "no", "data": {"x": 1}}
+    ending, _ = await run(Answering(Refused(error)))
+
+    assert (ending.outcome, ending.error) == (Outcome.UPSTREAM_ERROR, error)
+
+
+async def test_an_error_that_is_too_large_is_not_kept() -> None:
+    ending, _ = await run(Answering(Refused({"code": 1, "message": "x" * ERROR_BYTES_MAX})))
+
+    assert ending.error is not None
+    assert "too large" in ending.error["message"]
+
+
+async def test_arguments_and_meta_go_along_unchanged() -> None:
+    session = Answering({"content": []})
+    await run(session, tool="log", arguments={"a": None}, meta={"vendor/key": 1})
+    await run(session, tool="log", arguments={}, meta={})
+
+    assert session.asked == [
+        ("tools/call", {"name": "log", "arguments": {"a": None}, "_meta": {"vendor/key": 1}}),
+        ("tools/call", {"name": "log", "arguments": {}}),
+    ]
+
+
+async def test_progress_is_bounded_and_made_of_numbers() -> None:
+    session = Answering({"content": []}, (float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
+    _, seen = await run(session)
+
+    assert seen == [
+        Progress(progress=1, total=None, message="x" * PROGRESS_MESSAGE_LENGTH_MAX),
+        Progress(progress=2, total=4, message=None),
+    ]

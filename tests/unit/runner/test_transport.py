@@ -1,0 +1,234 @@
+"""The guarded transport over an inner one that does what a test wants: nothing it does may be raised."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from mcp_types import ErrorData
+
+from ringback.runner import transport
+from ringback.runner.connection import pause_seconds, problem_of
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused
+from ringback.runner.transport import GuardedTransport, failure_of
+
+CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
+NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
+JSON = {"content-type": "application/json"}
+
+
+class Inner(httpx2.AsyncBaseTransport):
+    def __init__(self, outcome: httpx2.Response | Exception) -> None:
+        self._outcome = outcome
+        self.requests: list[httpx2.Request] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+class Breaking(httpx2.AsyncByteStream):
+    """A body that breaks off, or one without end."""
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self._endless = endless
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b'{"jsonrpc":'
+        while self._endless:
+            yield b" " * 4096
+        raise httpx2.ReadError("reset by peer")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def post(
+    outcome: httpx2.Response | Exception, message: dict[str, Any] = CALL, headers: dict[str, str] | None = None
+) -> httpx2.Response:
+    client = httpx2.AsyncClient(transport=GuardedTransport(Inner(outcome)), trust_env=False)
+    async with client:
+        return await client.post("http://upstream.example/mcp", json=message, headers=headers)
+
+
+async def failure(outcome: httpx2.Response | Exception, headers: dict[str, str] | None = None) -> Exception:
+    response = await post(outcome, headers=headers)
+    assert response.status_code >= 400
+    return failure_of(ErrorData.model_validate(response.json()["error"]))
+
+
+@pytest.mark.parametrize(
+    "error", [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), httpx2.PoolTimeout("full")]
+)
+async def test_a_request_that_never_connected_was_not_sent(error: Exception) -> None:
+    assert isinstance(await failure(error), NotSent)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx2.ReadError("reset"),
+        httpx2.WriteError("reset"),
+        httpx2.RemoteProtocolError("hung up"),
+        httpx2.ReadTimeout("slow"),
+        RuntimeError("a bug below"),
+    ],
+)
+async def test_a_request_whose_bytes_may_have_gone_out_is_lost(error: Exception) -> None:
+    assert isinstance(await failure(error), Lost)
+
+
+async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
+    body = Breaking()
+
+    assert isinstance(await failure(httpx2.Response(200, headers=JSON, stream=body)), Lost)
+    assert body.closed
+
+
+async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "RESULT_BYTES_MAX", 10_000)
+    body = Breaking(endless=True)
+    found = await failure(httpx2.Response(200, headers=JSON, stream=body))
+
+    assert isinstance(found, NoAnswer)
+    assert "larger than 10000 bytes" in str(found)
+    assert body.closed
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(200, html="<h1>welcome</h1>"),
+        httpx2.Response(200, headers=JSON, content=b"{oops"),
+        httpx2.Response(200, headers=JSON, content=b"[]"),
+        httpx2.Response(200, json={**RESULT, "id": 8}),
+        httpx2.Response(200, json={**RESULT, "result": "text"}),
+        httpx2.Response(200, json=CALL),
+        httpx2.Response(200, headers={**JSON, "content-encoding": "gzip"}, stream=httpx2.ByteStream(b"x")),
+        httpx2.Response(202),
+        httpx2.Response(204),
+        httpx2.Response(302, headers={"location": "https://login.example"}),
+        httpx2.Response(307, headers={"location": "http://[::"}),
+        httpx2.Response(307),
+        httpx2.Response(401, json={"detail": "who are you"}),
+        httpx2.Response(404, text="Not Found"),
+        httpx2.Response(500, text="Internal Server Error"),
+        httpx2.Response(500, headers={"content-type": "text/event-stream"}),
+    ],
+)
+async def test_what_is_no_answer_is_told_as_such(response: httpx2.Response) -> None:
+    assert isinstance(await failure(response), NoAnswer)
+
+
+async def test_a_status_is_told_and_the_body_is_not() -> None:
+    assert "HTTP 500 and text/plain" in str(await failure(httpx2.Response(500, text="password=1")))
+
+
+async def test_an_answer_passes_with_the_session_it_opens() -> None:
+    response = await post(httpx2.Response(200, json=RESULT, headers={"mcp-session-id": "s1"}))
+
+    assert (response.status_code, response.json()) == (200, RESULT)
+    assert response.headers["mcp-session-id"] == "s1"
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status: int) -> None:
+    error = {"code": -32601, "message": "no such method", "data": [1]}
+    response = await post(httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}))
+    found = failure_of(ErrorData.model_validate(response.json()["error"]))
+
+    assert response.status_code >= 400
+    assert isinstance(found, Refused)
+    assert found.error == error
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(404, text="gone"),
+        httpx2.Response(
+            404, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+        ),
+        httpx2.Response(
+            400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session"}}
+        ),
+    ],
+)
+async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response: httpx2.Response) -> None:
+    assert isinstance(await failure(response, {"mcp-session-id": "s1"}), Forgotten)
+
+
+async def test_a_404_outside_of_a_session_is_no_forgotten_session() -> None:
+    assert not isinstance(await failure(httpx2.Response(404, text="gone")), NotSent)
+
+
+async def test_an_event_stream_passes_unread() -> None:
+    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=b"data: x\n\n"))
+
+    assert response.content == b"data: x\n\n"
+
+
+async def test_a_redirect_that_keeps_the_message_is_left_to_the_sdk() -> None:
+    response = await post(httpx2.Response(307, headers={"location": "/mcp/"}))
+
+    assert response.next_request is not None
+    assert response.next_request.url == "http://upstream.example/mcp/"
+
+
+@pytest.mark.parametrize(
+    "outcome", [httpx2.Response(500), httpx2.Response(202), httpx2.Response(200, headers=JSON, content=b"{")]
+)
+async def test_the_answer_to_a_notification_means_nothing(outcome: httpx2.Response) -> None:
+    assert (await post(outcome, NOTIFICATION)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "read"), [("POST", NOTIFICATION, 5.0), ("DELETE", None, 5.0), ("POST", CALL, None)]
+)
+async def test_only_what_nobody_waits_for_has_a_read_timeout(method: str, body: Any, read: float | None) -> None:
+    inner = Inner(httpx2.Response(202))
+    client = httpx2.AsyncClient(transport=GuardedTransport(inner), timeout=None, trust_env=False)
+    async with client:
+        await client.request(method, "http://upstream.example/mcp", content=json.dumps(body) if body else None)
+
+    assert inner.requests[0].extensions["timeout"]["read"] == read
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ErrorData(code=-32000, message="Connection closed"), Lost),
+        (ErrorData(code=-32000, message="SSE stream ended without a response"), Lost),
+        (ErrorData(code=-32000, message="SSE stream failed: Server-sent event exceeded the 9 byte limit."), NoAnswer),
+        (ErrorData(code=-32700, message="Failed to parse SSE message: 1 validation error"), NoAnswer),
+        (ErrorData(code=-32000, message="the tool's own"), Refused),
+        (ErrorData(code=-32011, message="not from here"), Refused),
+    ],
+)
+def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: ErrorData, kind: type[Exception]) -> None:
+    assert type(failure_of(error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (FileNotFoundError(), "command_or_folder_not_found"),
+        (PermissionError(), "command_cannot_be_started"),
+        (TimeoutError(), "no_answer_in_time"),
+        (ExceptionGroup("", [ExceptionGroup("", [NotSent()])]), "cannot_connect"),
+        (Lost(), "connection_lost"),
+        (ValueError("their words"), "handshake_failed"),
+    ],
+)
+def test_a_problem_is_told_in_fixed_words(error: Exception, problem: str) -> None:
+    assert problem_of(error) == problem
+
+
+def test_pauses_double_up_to_ten_seconds_and_are_jittered() -> None:
+    assert [pause_seconds(failures, chance=0.5) for failures in (1, 2, 3, 7, 50)] == [0.25, 0.5, 1.0, 10.0, 10.0]
+    assert (pause_seconds(1, chance=0.0), pause_seconds(50, chance=1.0)) == pytest.approx((0.2, 12.0))

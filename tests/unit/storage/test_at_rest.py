@@ -1,0 +1,63 @@
+"""What can be read by whoever gets hold of the files."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import WebhookSecret
+from ringback.signing.sealing import UnsealError
+from ringback.storage.sqlite.store import SqliteStore
+from tests.support.builders import a_delivery, a_webhook
+
+CANARY = "whsec_Q0FOQVJZX0NBTkFSWV9DQU5BUlk"
+BODY = b'{"resume_token":"canary.resume.token"}'
+
+
+async def test_secrets_and_bodies_stand_nowhere_in_the_files(store: SqliteStore, path: Path) -> None:
+    webhook = a_webhook(secrets=(WebhookSecret(value=CANARY),), url="https://visible.example/")
+
+    async def work(tx: Transaction) -> None:
+        await tx.webhooks.insert(webhook)
+        await tx.webhooks.update(replace(webhook, secrets=(*webhook.secrets, WebhookSecret(value=CANARY + "A"))))
+        await tx.deliveries.insert([a_delivery(webhook_id=webhook.id, body=BODY)])
+
+    await store.write(work)
+    files = b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+    assert b"visible.example" in files
+    assert CANARY.encode() not in files
+    assert b"canary" not in files
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        "UPDATE webhooks SET secrets = (SELECT secrets FROM webhooks WHERE id = :source) WHERE id = :target",
+        "UPDATE bodies SET body = (SELECT body FROM bodies WHERE delivery_id = :source) WHERE delivery_id = :target",
+    ],
+)
+async def test_what_is_sealed_for_one_row_opens_in_no_other(store: SqliteStore, path: Path, moved: str) -> None:
+    webhooks = [a_webhook(), a_webhook()]
+    deliveries = [a_delivery(), a_delivery()]
+    rows = webhooks if "webhooks" in moved else deliveries
+
+    async def insert(tx: Transaction) -> None:
+        for webhook in webhooks:
+            await tx.webhooks.insert(webhook)
+        await tx.deliveries.insert(deliveries)
+
+    async def read(tx: Transaction) -> None:
+        await tx.webhooks.get(webhooks[1].id)
+        await tx.deliveries.get(deliveries[1].id)
+
+    await store.write(insert)
+    await store.read(read)
+    with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+        thief.execute(moved, {"source": rows[0].id, "target": rows[1].id})
+
+    with pytest.raises(UnsealError):
+        await store.read(read)

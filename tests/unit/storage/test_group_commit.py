@@ -1,0 +1,213 @@
+"""Shared commits: how they are shared, and what breaks together when one breaks."""
+
+import asyncio
+import resource
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.storage.sqlite.database import connect, use_wal
+from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
+from ringback.storage.sqlite.migrate import migrate, shipped
+from tests.support.builders import a_call
+from tests.support.clock import START, FakeClock
+from tests.support.examples import ALICE
+from tests.support.stores import a_sealer
+
+
+@pytest.fixture
+def connection(path: Path) -> Generator[sqlite3.Connection]:
+    with closing(connect(path, lock_wait_seconds=0)) as connection:
+        use_wal(connection)
+        migrate(connection, shipped(), now=START)
+        yield connection
+
+
+@pytest.fixture
+def commits(connection: sqlite3.Connection) -> list[str]:
+    """One entry for every COMMIT that reaches SQLite."""
+    seen: list[str] = []
+    connection.set_trace_callback(lambda sql: seen.append(sql) if sql.startswith("COMMIT") else None)
+    return seen
+
+
+@pytest.fixture
+def rung() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def writer(connection: sqlite3.Connection, clock: FakeClock, rung: list[str]) -> AsyncGenerator[GroupCommit]:
+    writer = GroupCommit(connection, clock=clock, sealer=a_sealer(), ring=rung.extend)
+    yield writer
+    await writer.close()
+
+
+async def reserve(tx: Transaction) -> int:
+    tx.ring("grown")
+    return await tx.events.reserve(ALICE, 1)
+
+
+async def head(writer: GroupCommit) -> int:
+    return await writer.write(lambda tx: tx.events.head(ALICE))
+
+
+@contextmanager
+def full_disk(path: Path) -> Generator[None]:
+    """The operating system refuses to let the write-ahead log grow."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name(f"{path.name}-wal").stat().st_size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_units_that_come_together_share_one_commit(writer: GroupCommit, commits: list[str]) -> None:
+    await asyncio.gather(*(writer.write(reserve) for _ in range(50)))
+
+    assert len(commits) == 1
+    assert await head(writer) == 50
+
+
+async def test_units_that_come_during_a_commit_form_the_next_group(writer: GroupCommit, commits: list[str]) -> None:
+    async def ten_in_a_row() -> None:
+        for _ in range(10):
+            await writer.write(reserve)
+
+    await asyncio.gather(*(ten_in_a_row() for _ in range(20)))
+
+    assert len(commits) < 40
+    assert await head(writer) == 200
+
+
+async def test_a_group_is_bounded(writer: GroupCommit, commits: list[str]) -> None:
+    await asyncio.gather(*(writer.write(reserve) for _ in range(2 * UNITS_IN_GROUP_MAX + 1)))
+
+    assert len(commits) == 3
+
+
+async def test_the_event_loop_goes_on_while_a_commit_is_made(writer: GroupCommit) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while not writing.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    writing = asyncio.create_task(writer.write(reserve))
+    await other()
+
+    assert await writing == 1
+    assert turns > 2
+
+
+WAITS: dict[str, Callable[[GroupCommit], Awaitable[object]]] = {
+    "a turn of the loop": lambda _: asyncio.sleep(0),
+    "another unit": lambda writer: writer.write(reserve),
+    "a future": lambda _: asyncio.get_running_loop().create_future(),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+async def test_a_unit_that_waits_for_anything_else_is_undone_and_told(
+    writer: GroupCommit, wait: Callable[[GroupCommit], Awaitable[object]]
+) -> None:
+    async def waiting(tx: Transaction) -> None:
+        await reserve(tx)
+        await wait(writer)
+
+    outcomes = await asyncio.gather(writer.write(waiting), writer.write(reserve), return_exceptions=True)
+
+    assert isinstance(outcomes[0], RuntimeError)
+    assert "never inside" in str(outcomes[0])
+    assert outcomes[1] == 1
+    await writer.write(reserve)
+    assert await head(writer) == 2
+
+
+async def test_a_statement_that_is_wrong_is_its_callers_error(writer: GroupCommit) -> None:
+    call = a_call()
+    await writer.write(lambda tx: tx.calls.insert(call))
+
+    with pytest.raises(sqlite3.IntegrityError):
+        await writer.write(lambda tx: tx.calls.insert(call))
+
+
+async def test_a_commit_that_fails_undoes_the_group_and_tells_everybody(
+    writer: GroupCommit, rung: list[str], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await writer.write(reserve)
+
+    with full_disk(path):
+        outcomes = await asyncio.gather(*(writer.write(reserve) for _ in range(5)), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
+    assert rung == ["grown"]
+    assert await head(writer) == 1
+    assert [record.message for record in caplog.records] == ["store.group_undone"]
+    assert await writer.write(reserve) == 2
+
+
+async def test_a_disk_that_is_full_within_a_unit_undoes_the_group(
+    writer: GroupCommit, connection: sqlite3.Connection
+) -> None:
+    call = a_call()
+    await writer.write(lambda tx: tx.calls.insert(call))
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")  # takes no parameters
+
+    outcomes = await asyncio.gather(
+        writer.write(reserve),
+        writer.write(lambda tx: tx.calls.put_result(call.id, b"x" * 1_000_000)),
+        return_exceptions=True,
+    )
+
+    assert isinstance(outcomes[1], StoreUnavailable)
+    assert outcomes[0] == 1 or isinstance(outcomes[0], StoreUnavailable)
+    assert await head(writer) == (1 if outcomes[0] == 1 else 0)
+    assert await writer.write(lambda tx: tx.calls.result(call.id)) is None
+
+
+async def test_a_lock_of_another_process_is_waited_for(writer: GroupCommit, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(writer.write(reserve))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waiting = not writing.done()
+        other.execute("COMMIT")
+
+    assert waiting
+    assert await writing == 1
+
+
+async def test_a_lock_that_is_never_given_back_makes_the_store_unavailable(
+    writer: GroupCommit, path: Path, clock: FakeClock
+) -> None:
+    began = clock.monotonic()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        outcomes = await asyncio.gather(writer.write(reserve), writer.write(reserve), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
+    assert "locked" in str(outcomes[0])
+    assert clock.monotonic() - began == pytest.approx(LOCK_WAIT_SECONDS, abs=0.01)
+    assert await writer.write(reserve) == 1
+
+
+async def test_a_unit_whose_caller_has_gone_before_its_turn_is_not_run(writer: GroupCommit) -> None:
+    writing = asyncio.create_task(writer.write(reserve))
+    gone = asyncio.create_task(writer.write(reserve))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+
+    assert await writing == 1
+    assert await head(writer) == 1

@@ -1,0 +1,168 @@
+"""From a URL to an open store, and who may have it."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store
+from ringback.storage.open import open_store, sqlite_path
+from ringback.storage.sqlite import database
+from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.store import SqliteStore
+from tests.support.builders import a_key
+from tests.support.clock import FakeClock
+from tests.support.stores import a_sealer
+
+
+def opening(path: Path, *, exclusive: bool = True) -> AbstractAsyncContextManager[Store]:
+    return open_store(str(path), clock=FakeClock(), sealer=a_sealer(), exclusive=exclusive)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///ringback.db", "ringback.db"),
+        ("sqlite:////var/lib/ringback.db", "/var/lib/ringback.db"),
+        ("data/ringback.db", "data/ringback.db"),
+        ("/var/lib/ringback.db", "/var/lib/ringback.db"),
+    ],
+)
+def test_a_url_or_a_path_names_the_file(url: str, path: str) -> None:
+    assert sqlite_path(url) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://user:secret@db/ringback", "PostgreSQL is not there yet"),
+        ("postgresql+asyncpg://db/ringback", "PostgreSQL is not there yet"),
+        ("postgres://db/ringback", "PostgreSQL is not there yet"),
+        ("mysql://db/ringback", "no kind we know"),
+        ("sqlite://ringback.db", "no kind we know"),
+        ("sqlite:///", "must be a file"),
+        ("", "must be a file"),
+        (":memory:", "must be a file"),
+    ],
+)
+def test_a_url_that_cannot_be_opened_is_refused_with_what_to_use(url: str, told: str) -> None:
+    with pytest.raises(StoreUnavailable, match=told) as refusal:
+        sqlite_path(url)
+
+    assert "sqlite:///ringback.db" in refusal.value.detail
+    assert "secret" not in refusal.value.detail
+
+
+@pytest.mark.requirement("R34")
+async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with opening(path) as store:
+            await store.write(lambda tx: tx.keys.insert(a_key()))
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert modes == {f"ringback.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", ".lock")}
+
+
+async def test_what_was_written_is_there_when_the_file_is_opened_again(path: Path) -> None:
+    key = a_key()
+    async with opening(path) as store:
+        await store.write(lambda tx: tx.keys.insert(key))
+
+    async with opening(path) as store:
+        assert await store.read(lambda tx: tx.keys.all()) == [key]
+
+
+async def test_a_second_service_on_the_same_file_is_refused_by_name_of_the_first(path: Path) -> None:
+    async with opening(path):
+        with pytest.raises(StoreUnavailable, match=f"process {os.getpid()}.* another database file"):
+            async with opening(path):
+                raise NotImplementedError
+
+    async with opening(path) as store:
+        assert await store.read(lambda tx: tx.keys.all()) == []
+
+
+async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) -> None:
+    key = a_key()
+    async with opening(path) as service:
+        async with opening(path, exclusive=False) as tool:
+            await tool.write(lambda tx: tx.keys.insert(key))
+
+        assert await service.read(lambda tx: tx.keys.all()) == [key]
+
+
+def test_the_lock_goes_with_its_process_however_that_ends(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from ringback.storage.sqlite.lock import FileLock\n"
+        "FileLock(Path(sys.argv[1])).acquire(); print('locked', flush=True); sys.stdin.read()"
+    )
+    path = tmp_path / "ringback.db.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        lock = FileLock(path)
+        with pytest.raises(StoreUnavailable, match=f"process {holder.pid}"):
+            lock.acquire()
+        holder.kill()
+
+    lock.acquire()
+    lock.release()
+    lock.release()
+
+
+async def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="Check that its folder exists"):
+        async with opening(tmp_path / "missing" / "ringback.db"):
+            raise NotImplementedError
+
+
+@pytest.fixture
+def notes(path: Path) -> bytes:
+    """Somebody's file, where the database is expected."""
+    text = b"not a database, but somebody's notes" * 100
+    path.write_bytes(text)
+    return text
+
+
+async def test_a_file_that_is_no_database_is_told_and_left_alone(path: Path, notes: bytes) -> None:
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        async with opening(path):
+            raise NotImplementedError
+
+    with path.open("rb") as file:
+        assert file.read() == notes
+
+
+async def test_a_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SQLITE_VERSION_MIN", (99, 0))
+
+    with pytest.raises(StoreUnavailable, match="too old"):
+        async with opening(path):
+            raise NotImplementedError
+
+
+def test_a_database_that_cannot_use_wal_is_told() -> None:
+    with closing(sqlite3.connect(":memory:")) as memory, pytest.raises(StoreUnavailable, match="local disk"):
+        database.use_wal(memory)
+
+
+async def test_closing_twice_is_closing_once(path: Path) -> None:
+    store = SqliteStore(path, clock=FakeClock(), sealer=a_sealer())
+    await store.close()
+    await store.open(exclusive=True)
+    await store.close()
+    await store.close()
+
+    async with opening(path) as again:
+        assert await again.read(lambda tx: tx.keys.all()) == []

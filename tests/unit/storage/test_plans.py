@@ -1,0 +1,105 @@
+"""The hot statements walk an index and never a whole table."""
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.storage.queries import load
+from ringback.storage.sqlite.database import connect
+from ringback.storage.sqlite.migrate import migrate, shipped
+from tests.support.clock import START
+
+NOUNS = ["calls", "call_queue", "events", "webhooks", "deliveries", "delivery_queue", "keys"]
+WHOLE_TABLE_ON_PURPOSE = {
+    ("keys", "all"),  # a handful of rows
+    ("call_queue", "release_all"),  # once, at the start
+    ("delivery_queue", "release_all"),
+}
+
+
+@pytest.fixture
+def connection(path: Path) -> Generator[sqlite3.Connection]:
+    with closing(connect(path, lock_wait_seconds=0)) as connection:
+        migrate(connection, shipped(), now=START)
+        yield connection
+
+
+def plan(connection: sqlite3.Connection, noun: str, name: str) -> list[str]:
+    statement = load("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
+    parameters: defaultdict[str, Any] = defaultdict(lambda: None)
+    return [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+
+
+def test_every_file_of_statements_is_looked_at() -> None:
+    folder = resources.files("ringback.storage.sqlite") / "sql"
+
+    assert {file.name.removesuffix(".sql") for file in folder.iterdir()} == {*NOUNS, "session", "migrate"}
+
+
+@pytest.mark.parametrize(
+    ("noun", "name"),
+    [
+        (noun, name)
+        for noun in NOUNS
+        for name in load("ringback.storage.sqlite", f"sql/{noun}.sql")
+        if (noun, name) not in WHOLE_TABLE_ON_PURPOSE
+    ],
+)
+def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: str, name: str) -> None:
+    scans = [
+        step for step in plan(connection, noun, name) if re.match(r"SCAN (?!waiting|lanes|json_each|wanted)", step)
+    ]
+
+    assert [step for step in scans if "USING" not in step or "VIRTUAL" in step] == []
+
+
+@pytest.mark.parametrize(
+    ("noun", "name", "index"),
+    [
+        ("call_queue", "queued", "calls_queued"),
+        ("call_queue", "extend", "calls_lease_owner"),
+        ("call_queue", "lapsed", "calls_adrift"),
+        ("call_queue", "overdue", "calls_queued_deadline"),
+        ("calls", "page_of_session", "calls_of_session"),
+        ("calls", "page_of_correlation", "calls_of_correlation"),
+        ("calls", "by_idempotency_key", "calls_idempotency"),
+        ("events", "after_of_call", "events_of_call"),
+        ("webhooks", "candidates", "webhooks_hearing"),
+        ("webhooks", "remove_expired", "webhooks_expiring"),
+        ("deliveries", "watermark", "deliveries_open"),
+        ("deliveries", "page_of_dead", "deliveries_dead"),
+        ("deliveries", "page_of_webhook", "deliveries_of_webhook"),
+        ("delivery_queue", "due_front", "deliveries_due"),
+        ("delivery_queue", "due_lanes", "deliveries_lanes"),
+        ("delivery_queue", "release_lapsed", "deliveries_leased"),
+        ("delivery_queue", "next_due", "deliveries_due"),
+    ],
+)
+def test_a_hot_statement_walks_the_index_that_is_made_for_it(
+    connection: sqlite3.Connection, noun: str, name: str, index: str
+) -> None:
+    assert any(re.search(rf"INDEX {index}\b", step) for step in plan(connection, noun, name))
+
+
+@pytest.mark.parametrize(
+    ("noun", "name"),
+    [
+        ("events", "after"),
+        ("events", "after_of_call"),
+        ("calls", "page"),
+        ("calls", "page_of_session"),
+        ("deliveries", "page"),
+        ("deliveries", "page_of_dead"),
+        ("delivery_queue", "due_front"),
+        ("webhooks", "page"),
+    ],
+)
+def test_a_page_is_read_in_order_without_sorting(connection: sqlite3.Connection, noun: str, name: str) -> None:
+    assert not any("ORDER BY" in step for step in plan(connection, noun, name))

@@ -1,0 +1,39 @@
+"""Named statements."""
+
+import pytest
+
+from ringback.storage.queries import load, parse
+
+TEXT = """\
+-- About the file.
+
+-- name: one
+SELECT 1;
+
+-- Why two is as it is.
+-- name: two
+SELECT 2
+    -- in the middle
+    + :more;
+"""
+
+
+def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
+    statements = parse(TEXT)
+
+    assert list(statements) == ["one", "two"]
+    assert statements["one"].startswith("SELECT 1;")
+    assert statements["two"] == "SELECT 2\n    -- in the middle\n    + :more;"
+
+
+def test_a_name_that_comes_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'one'"):
+        parse(TEXT + TEXT)
+
+
+def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
+    statements = load("ringback.storage.sqlite", "sql/keys.sql")
+
+    assert set(statements) == {"insert", "by_hash", "all", "revoke"}
+    with pytest.raises(TypeError):
+        statements["all"] = "DROP TABLE api_keys"  # pyright: ignore[reportIndexIssue] - that is what is tested

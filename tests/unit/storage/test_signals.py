@@ -1,0 +1,76 @@
+"""Rings within one process."""
+
+import asyncio
+import weakref
+
+from ringback.storage.signals import LocalSignals
+
+
+async def test_a_ring_wakes_whoever_listens_to_its_topic_and_nobody_else() -> None:
+    signals = LocalSignals()
+    with signals.listen("calls", "deliveries") as both, signals.listen("calls") as calls:
+        waiting = asyncio.create_task(both.wait(5))
+        await asyncio.sleep(0)
+
+        signals.ring(["deliveries"])
+
+        assert await waiting
+        assert not await calls.wait(0)
+
+
+async def test_a_ring_before_the_wait_is_not_lost_and_is_heard_once() -> None:
+    signals = LocalSignals()
+    with signals.listen("calls") as bell:
+        signals.ring(["calls", "calls"])
+
+        assert await bell.wait(5)
+        assert not await bell.wait(0)
+
+
+async def test_a_wait_without_a_ring_ends_in_time() -> None:
+    signals = LocalSignals()
+    with signals.listen("calls") as bell:
+        assert not await bell.wait(0.001)
+
+
+async def test_a_ring_after_a_wait_that_ran_out_is_heard_by_the_next() -> None:
+    signals = LocalSignals()
+    with signals.listen("calls") as bell:
+        assert not await bell.wait(0)
+        signals.ring(["calls"])
+
+        assert await bell.wait(0)
+
+
+def test_nothing_is_kept_of_those_who_left() -> None:
+    signals = LocalSignals()
+    with signals.listen("calls", "calls") as bell:
+        left = weakref.ref(bell)
+        with signals.listen("calls"):
+            signals.ring(["calls"])
+
+    del bell
+    signals.ring(["calls", "nobody"])
+
+    assert left() is None
+
+
+async def test_ten_thousand_listeners_are_told_apart() -> None:
+    signals = LocalSignals()
+
+    async def listener(number: int) -> bool:
+        with signals.listen(f"call:{number}", "all") as bell:
+            ready.release()
+            return await bell.wait(30)
+
+    ready = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(listener(number)) for number in range(10_000)]
+    for _ in tasks:
+        await ready.acquire()
+
+    signals.ring(["call:7"])
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {tasks[7]}
+
+    signals.ring(["all"])
+    assert all(await asyncio.gather(*tasks))
