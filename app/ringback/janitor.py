@@ -120,7 +120,7 @@ class Janitor:
     async def _bury_expired_calls(self, tx: Transaction) -> int:
         expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
         for call in expired:
-            await tx.call_queue.bury(
+            await tx.tombstones.bury(
                 Tombstone(
                     call_id=call.id,
                     principal=call.principal,
@@ -139,7 +139,7 @@ class Janitor:
             await tx.deliveries.remove(older_than=old, limit=limit),
             await tx.events.remove(older_than=old, limit=limit),
             await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
-            await tx.call_queue.forget_tombstones(
+            await tx.tombstones.remove(
                 older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit
             ),
         )

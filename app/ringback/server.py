@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 
 from ringback import __version__
-from ringback.bootstrap import Application, application
+from ringback.bootstrap import Application, World, application
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings
 from ringback.telemetry import configure_logging
@@ -36,21 +36,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+def serve(settings: Settings, upstreams: Sequence[UpstreamConfig], *, world: World | None = None) -> None:
     """Serve until a signal says stop. Blocks."""
     configure_logging(level=settings.log_level, style=settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, upstreams))
+        runner.run(_serve(settings, upstreams, world))
 
 
-async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig], world: World | None) -> None:
     listener = socket.create_server(
         (settings.host, settings.port), family=_family(settings.host), backlog=BACKLOG, reuse_port=False
     )
     with listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-        async with application(settings, upstreams) as app:
+        async with application(settings, upstreams, world=world) as app:
             await _run(app, settings, listener, upstreams)
 
 

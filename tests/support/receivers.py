@@ -41,7 +41,14 @@ class Receiver:
     connections: int = 0
     requests: list[Received] = field(default_factory=list[Received])
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever a request has come in; a test that waits for the next one clears it first."""
+
+    async def received(self, count: int, *, within_seconds: float = 5) -> list[Received]:
+        """The requests, as soon as there are `count` of them."""
+        async with asyncio.timeout(within_seconds):
+            while len(self.requests) < count:
+                self.arrived.clear()
+                await self.arrived.wait()
+        return self.requests
 
     def url(self, path: str = "/hook", *, host: str = "127.0.0.1") -> str:
         return f"{self.scheme}://{host}:{self.port}{path}"
@@ -102,7 +109,7 @@ async def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None) -> A
         task = asyncio.create_task(_run(behaviour, Connection(receiver, reader, writer)))
         running.add(task)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls, backlog=1024)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver

@@ -4,6 +4,8 @@ Sources: the IANA special-purpose registries, the URL Standard's host parser, OW
 pages about their metadata services.
 """
 
+# ruff: noqa: RUF001 - look-alike digits and dots are what is tried here
+
 from typing import Final
 
 BLOCKED_IPV4: Final = (
@@ -45,7 +47,8 @@ BLOCKED_URLS: Final = (
     "https://@good.example/", "https://good.example:443@127.0.0.1/", "https://good.example\\@127.0.0.1/",
     "https://good.example\\.127.0.0.1/", "https:\\\\127.0.0.1/", "https://good.example#@127.0.0.1/", "https://127.0.0.1#/",
     "https://good.example/#fragment", "https://good.example\t.127.0.0.1/", "https://good.example\n/", "https://127.0.0.1\r\n/",
-    "https://good.example\x00.evil/", "https://good.example /", " https://127.0.0.1/", "https://127.0.0.1/ ", "https://127.0.0.1/a b",
+    "https://good.example\x00.evil/", "https://good.example /",
+    " https://127.0.0.1/", "https://127.0.0.1/ ", "https://127.0.0.1/a b",
     "https://good.example/\r\nHost: evil", "https://good.example/\x7f", "https://good\u00ad.example\u2028/",
     # names that resolve to blocked addresses (NAMES)
     "https://localhost/", "https://LOCALHOST/", "https://ⓛocalhost/", "https://localhost./", "https://sub.localhost/",
@@ -55,7 +58,8 @@ BLOCKED_URLS: Final = (
     # other schemes and forms
     "http://good.example/", "http://127.0.0.1/", "http://localhost/", "HTTP://good.example/", "ftp://good.example/",
     "file:///etc/passwd", "gopher://127.0.0.1:25/", "ws://good.example/", "javascript:alert(1)", "data:text/plain,x",
-    "//127.0.0.1/", "/hook", "127.0.0.1", "https:127.0.0.1", "https:/127.0.0.1/", "https:///127.0.0.1/", "https://", "https:///", "",
+    "//127.0.0.1/", "/hook", "127.0.0.1", "https:127.0.0.1", "https:/127.0.0.1/", "https:///127.0.0.1/", "https://", "https:///",
+    "",
     "https://?x", "https://:443/", "https://.example.com/", "https://a..example/", "https://-a.example/", "https://a-.example/",
     "https://good.example:0/", "https://good.example:65536/", "https://good.example:99999/", "https://good.example:/",
     "https://good.example:-1/", "https://good.example:+443/", "https://good.example:4４3/", "https://good.example:443:443/",
@@ -83,7 +87,6 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 GOOD_URLS: Final[dict[str, tuple[str, str]]] = {
-    # URL: (host, origin)
     "https://example.com": ("example.com", "https://example.com"),
     "https://example.com/": ("example.com", "https://example.com"),
     "https://EXAMPLE.com/Hook?mcp_event_subscription=8b1c": ("example.com", "https://example.com"),
@@ -91,7 +94,10 @@ GOOD_URLS: Final[dict[str, tuple[str, str]]] = {
     "https://example.com:443/": ("example.com", "https://example.com"),
     "https://example.com:8443/a/b;c=d?e=f&g=%20": ("example.com", "https://example.com:8443"),
     "https://example.com?only=query": ("example.com", "https://example.com"),
-    "https://hooks.eu-west-1.example.co.uk/": ("hooks.eu-west-1.example.co.uk", "https://hooks.eu-west-1.example.co.uk"),
+    "https://hooks.eu-west-1.example.co.uk/": (
+        "hooks.eu-west-1.example.co.uk",
+        "https://hooks.eu-west-1.example.co.uk",
+    ),
     "https://under_score.example.com/": ("under_score.example.com", "https://under_score.example.com"),
     "https://1password.example/": ("1password.example", "https://1password.example"),
     "https://127.0.0.1.example.com/": ("127.0.0.1.example.com", "https://127.0.0.1.example.com"),
@@ -117,3 +123,4 @@ GOOD_URLS: Final[dict[str, tuple[str, str]]] = {
     "https://[64:ff9b::8.8.8.8]/": ("64:ff9b::808:808", "https://[64:ff9b::808:808]"),
     "https://[2001:200::1]/": ("2001:200::1", "https://[2001:200::1]"),
 }
+"""With the host that is judged and the origin that is connected to."""

@@ -54,17 +54,30 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _wants_string(input_schema: Mapping[str, Any], name: str) -> bool:
-    properties = input_schema.get("properties")
-    types = _types(cast("dict[str, Any]", properties).get(name)) if isinstance(properties, dict) else frozenset[str]()
-    return "string" in types and types <= {"string", "null"}
+    match input_schema.get("properties"):
+        case {**properties}:
+            return _is_text(cast("dict[str, Any]", properties).get(name))
+        case _:
+            return False
 
 
-def _types(schema: Any) -> frozenset[str]:
-    """The JSON types that a property's schema names, itself or in its alternatives."""
-    if not isinstance(schema, dict):
-        return frozenset()
-    members = cast("dict[str, Any]", schema)
-    named = members.get("type", [])
-    types = frozenset([named] if isinstance(named, str) else cast("list[str]", named))
-    alternatives = [*members.get("anyOf", []), *members.get("oneOf", [])]
-    return types.union(*(_types(alternative) for alternative in alternatives))
+def _is_text(schema: Any) -> bool:
+    """Whether a property's schema takes strings, and nothing else but null."""
+    match schema:
+        case {"type": "string"}:
+            return True
+        case {"type": [*types]}:
+            return "string" in types and all(type_ in ("string", "null") for type_ in types)
+        case {"anyOf": [*alternatives]} | {"oneOf": [*alternatives]}:
+            texts = [alternative for alternative in alternatives if not _is_null(alternative)]
+            return bool(texts) and all(_is_text(alternative) for alternative in texts)
+        case _:
+            return False
+
+
+def _is_null(schema: Any) -> bool:
+    match schema:
+        case {"type": "null"}:
+            return True
+        case _:
+            return False

@@ -88,7 +88,7 @@ class RingbackClient:
     """A typed client of one Ringback. Use it as an async context manager, from one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Reading, starting, cancelling and resuming
-    are repeated by themselves, up to three times, while nobody answers or the service says 503.
+    are tried up to three times while the connection fails or the service says 503.
 
     `http` is a client of your own, which stays open; `transport` replaces the network of the client that is made otherwise.
     """

@@ -1,7 +1,7 @@
 """Requests and answers: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
 
-A request that may be repeated is tried up to three times when nobody answers, or when the answer is 503. What may be repeated
-is for the caller to say: reading is, and so is a start that carries an idempotency key.
+A request that may be repeated is tried up to three times while the connection fails, or the answer is 503. What may be
+repeated is for the caller to say: reading may, and so may a start that carries an idempotency key.
 """
 
 import time
@@ -21,7 +21,10 @@ PAUSES_SECONDS: Final = (0.5, 2.0)
 """Before the second and the third try: long enough for a restart, short enough for a person who waits."""
 CONNECT_SECONDS: Final = 5.0
 """A host that has not accepted by then is down or behind a firewall that says nothing."""
+WORTH_REPEATING: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
+"""A service that is being started again fails so. One that takes a request and stays silent would only be waited for again."""
 UNAVAILABLE: Final = 503
+PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """Some thirty years, in seconds: more digits are nobody's wait."""
 
@@ -94,18 +97,18 @@ class Wire:
         return parse(model, await self.send(method, path, **options))
 
     async def _try(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
-        for pause in pauses:
+        left = iter(pauses)
+        while True:
+            pause = next(left, None)
             try:
                 response = await self._http.send(request)
-            except httpx.RequestError:
-                response = None
-            if response is not None and response.status_code != UNAVAILABLE:
-                return response
+            except httpx.RequestError as error:
+                if pause is None or not isinstance(error, WORTH_REPEATING):
+                    raise _connection_failed(request.url, error) from error
+            else:
+                if pause is None or response.status_code != UNAVAILABLE:
+                    return response
             await self._clock.sleep(pause)
-        try:
-            return await self._http.send(request)
-        except httpx.RequestError as error:
-            raise _connection_failed(request.url, error) from error
 
 
 def parse(model: type[M], response: httpx.Response) -> M:
@@ -138,9 +141,16 @@ def _checked_url(base_url: str) -> str:
         url = httpx.URL(base_url)
     except httpx.InvalidURL:
         raise ValueError(f"The base URL is no URL. {example}") from None
-    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query or url.fragment:
+    if not _is_plain(url):
         raise ValueError(f"The base URL must be http or https, with nothing but host, port and path. {example}")
     return base_url.rstrip("/")
+
+
+def _is_plain(url: httpx.URL) -> bool:
+    """Whether there is a host and nothing that a path could not be put behind, or that would stand in for the API key."""
+    port_exists = url.port is None or 0 < url.port <= PORT_MAX
+    rest = url.userinfo or url.query or url.fragment
+    return url.scheme in {"http", "https"} and bool(url.host) and port_exists and not rest
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

@@ -9,8 +9,9 @@
 no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: aiohttp in
 production, with the guard where sockets are made; any httpx transport of a user's own otherwise.
 
-Leases. The store's clock grants a lease of `lease_seconds`; an attempt starts at once and ends within its own deadline, which is
-far shorter, so an attempt cannot outlive its lease unless the process itself stood still, and then `settle` refuses its stale token:
+Leases. The store's clock grants a lease of `lease_seconds`; an attempt starts at once and ends within its own deadline, which
+is far shorter. So an attempt cannot outlive its lease unless the process itself stood still, and then `settle` refuses its
+stale token:
 
     lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: somebody else may try, with the same webhook-id
 """

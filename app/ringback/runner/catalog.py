@@ -11,8 +11,7 @@ from typing import Any, Final
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.ports import ToolInfo, UpstreamInfo
 from ringback.runner.arguments import ArgumentChecker
-from ringback.runner.connection import Connection, ConnectionState
-from ringback.runner.drive import UpstreamUnreachable
+from ringback.runner.connection import Connection
 
 AGE_SECONDS_MAX: Final = 300.0
 """For upstreams that do not tell of changes."""
@@ -73,12 +72,9 @@ class UpstreamCatalog:
 
     async def _listed(self, connection: Connection, *, patience_seconds: float) -> Mapping[str, ToolInfo] | None:
         tools = await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
-        if tools is None and connection.state is ConnectionState.CONNECTING:
-            try:
-                await connection.live(patience_seconds)
-            except UpstreamUnreachable:
-                return None
-            return await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
+        if tools is None:
+            await connection.settled(patience_seconds)
+            tools = await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
         return tools
 
     def _checker(self, upstream: str, tool: ToolInfo) -> ArgumentChecker:

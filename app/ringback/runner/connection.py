@@ -26,12 +26,12 @@ from mcp.shared.dispatcher import ProgressFnT
 from ringback.domain.clock import Clock
 from ringback.domain.ports import ToolInfo, UpstreamInfo
 from ringback.domain.retry import JITTER
+from ringback.runner.config import UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.failures import Lost, NotSent, RequestFailed
 from ringback.runner.link import Link, open_link
 from ringback.runner.listing import list_tools
 from ringback.runner.transport import failure_of
-from ringback.runner.config import UpstreamConfig
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +87,6 @@ class Connection:
         self._listed_at: float | None = None
         self._listing = anyio.Lock()
 
-    @property
-    def state(self) -> ConnectionState:
-        return self._state
-
     def info(self) -> UpstreamInfo:
         return UpstreamInfo(
             name=self.config.name,
@@ -123,6 +119,12 @@ class Connection:
         told = (self._problem or Problem.TIMEOUT).replace("_", " ")
         raise UpstreamUnreachable(f"{told}, for {patience:g} s. Is it running, and is its configuration right?")
 
+    async def settled(self, patience_seconds: float) -> None:
+        """Wait until it is known whether the upstream can be reached, but no longer than that."""
+        with anyio.move_on_after(patience_seconds):
+            while self._state is ConnectionState.CONNECTING:
+                await self._news.wait()
+
     async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
         """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
         async with self._listing:
@@ -153,16 +155,14 @@ class Connection:
             link = cast("Link", await links.start(self._hold))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: whatever they do is a reason to try again
             self._problem = problem_of(error)
-            self._state = ConnectionState.FAILING
+            self._become(ConnectionState.FAILING)
             # Some older servers exit when the first message is not `initialize`: then the next attempt begins with it.
             self._probe = not self._probe if self._problem is Problem.LOST else True
             log.warning("upstream.failing", extra={"upstream": self.config.name, "problem": str(self._problem)})
             return None
         self._problem = None
-        self._state = ConnectionState.READY
         self._link = link
-        self._news.set()
-        self._news = anyio.Event()
+        self._become(ConnectionState.READY)
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": link.protocol_version})
         return link
 
@@ -186,6 +186,11 @@ class Connection:
                 raise
             # The same boundary as in `_connect`, for a link that broke later; `open_link` has marked it as left.
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
+
+    def _become(self, state: ConnectionState) -> None:
+        self._state = state
+        self._news.set()
+        self._news = anyio.Event()
 
     # -- tools --
 

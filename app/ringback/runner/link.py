@@ -33,10 +33,10 @@ from pydantic import ValidationError
 from ringback import __version__
 from ringback.domain.clock import Clock
 from ringback.domain.ports import ToolInfo
+from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.failures import NotSent
 from ringback.runner.stdio import logged_stderr
 from ringback.runner.transport import EVENT_BYTES_MAX, failure_of, http_client
-from ringback.runner.config import Transport, UpstreamConfig
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 
 from ringback import __version__
 from ringback.domain import jsontext
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
 from ringback.runner.config import UpstreamConfig
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""

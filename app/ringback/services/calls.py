@@ -204,7 +204,7 @@ class Calls:
         if key is None:
             return None
         call = await tx.calls.by_idempotency_key(principal, key)
-        known = call or await tx.call_queue.tombstone(principal, call_id=None, key=key)
+        known = call or await tx.tombstones.get(principal, call_id=None, key=key)
         if known is None:
             return None
         if known.request_hash != request.hash():
@@ -250,7 +250,7 @@ async def own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
         if call is not None and call.principal == principal:
             return call
         if call is None:
-            _raise_if_expired(await tx.call_queue.tombstone(principal, call_id=CallId(call_id), key=None))
+            _raise_if_expired(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
     raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
 
 

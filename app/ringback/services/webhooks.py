@@ -147,12 +147,11 @@ class Webhooks:
 
     async def _insert(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> None:
         """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
-        after_seq = await tx.events.head(webhook.principal, lock=True)
+        head = await tx.events.head(webhook.principal, lock=True)
+        after_seq = head if cursor is None else decode_seq(cursor)
         if webhook.call_id is not None:
             await _known_call(tx, webhook)
-            after_seq = 0
-        if cursor is not None:
-            after_seq = decode_seq(cursor)
+            after_seq = 0  # from its beginning, wherever the cursor stands
         await tx.webhooks.insert(webhook)
         found = await self._recorder.catch_up(tx, webhook, after_seq=after_seq, events_max=CATCH_UP_EVENTS_MAX)
         if found is None:

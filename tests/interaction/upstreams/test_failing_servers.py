@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
@@ -11,6 +12,7 @@ from ringback.runner import transport
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.transport import RESULT_BYTES_MAX
+from tests.support.examples import CALL
 from tests.support.upstreams import (
     WAIT_SECONDS,
     Send,
@@ -23,6 +25,7 @@ from tests.support.upstreams import (
     drive,
     free_port,
     http_config,
+    ignore,
     legacy_only,
     opened,
     serving,
@@ -74,7 +77,7 @@ async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
         assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
         async with upstreams.session("stage") as session:
             await server.kill()
-            ending = await session.drive(_call("echo"), on_progress=_ignore)
+            ending = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
 
     assert ending.outcome is Outcome.REJECTED
     assert "could not be connected to" in message_of(ending)
@@ -154,23 +157,34 @@ async def _streams_garbage(message: dict[str, Any], send: Send) -> None:
     await answer(send, 200, "text/event-stream", b"event: message\ndata: {oops\n\n")
 
 
+GARBAGE: Final[dict[str, tuple[Spoiling, Outcome, str]]] = {
+    "html": (answering(200, "text/html", b"<h1>Hello</h1>"), Outcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
+    "broken JSON": (answering(200, "application/json", b"{oops"), Outcome.UPSTREAM_ERROR, "no MCP answer"),
+    "a crash": (answering(500, "text/plain", b"secret traceback"), Outcome.UPSTREAM_ERROR, "HTTP 500"),
+    "a closed door": (answering(401, "application/json", b'{"error": "no"}'), Outcome.UPSTREAM_ERROR, "HTTP 401"),
+    "nothing": (answering(202, "text/plain", b""), Outcome.UPSTREAM_ERROR, "HTTP 202"),
+    "half of it": (
+        answering(200, "application/json", b'{"jsonrpc"', promised_bytes=999),
+        Outcome.UNKNOWN,
+        "middle of the answer",
+    ),
+    "another result": (answering_result({"tools": []}), Outcome.UPSTREAM_ERROR, "no CallToolResult"),
+    "a question": (
+        answering_result({"resultType": "input_required", "inputRequests": {}}),
+        Outcome.UPSTREAM_ERROR,
+        "asks for input",
+    ),
+    "half a stream": (_breaks_off_stream, Outcome.UNKNOWN, "before it answered"),
+    "an empty stream": (_streams_nothing, Outcome.UNKNOWN, "before it answered"),
+    "an endless event": (_streams_too_much, Outcome.UPSTREAM_ERROR, "larger than"),
+    "a broken event": (_streams_garbage, Outcome.UPSTREAM_ERROR, "no JSON-RPC message"),
+}
+
+
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     ("spoiling", "outcome", "told"),
-    [
-        (answering(200, "text/html", b"<h1>Hello</h1>"), Outcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
-        (answering(200, "application/json", b"{oops"), Outcome.UPSTREAM_ERROR, "no MCP answer"),
-        (answering(500, "text/plain", b"secret traceback"), Outcome.UPSTREAM_ERROR, "HTTP 500"),
-        (answering(401, "application/json", b'{"error": "unauthorized"}'), Outcome.UPSTREAM_ERROR, "HTTP 401"),
-        (answering(202, "text/plain", b""), Outcome.UPSTREAM_ERROR, "HTTP 202"),
-        (answering(200, "application/json", b'{"jsonrpc"', promised_bytes=999), Outcome.UNKNOWN, "middle of the answer"),
-        (answering_result({"tools": []}), Outcome.UPSTREAM_ERROR, "no CallToolResult"),
-        (answering_result({"resultType": "input_required", "inputRequests": {}}), Outcome.UPSTREAM_ERROR, "asks for input"),
-        (_breaks_off_stream, Outcome.UNKNOWN, "before it answered"),
-        (_streams_nothing, Outcome.UNKNOWN, "before it answered"),
-        (_streams_too_much, Outcome.UPSTREAM_ERROR, "larger than"),
-        (_streams_garbage, Outcome.UPSTREAM_ERROR, "no JSON-RPC message"),
-    ],
+    [pytest.param(*case, id=name) for name, case in GARBAGE.items()],
 )
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_garbage_ends_its_own_call_truthfully_and_no_other(
@@ -204,14 +218,19 @@ async def test_a_large_result_comes_whole_as_json_and_as_a_stream(size: int) -> 
 
     spoilings = {"tool:spoiled": answering_result(large), "tool:echo": streamed}
     async with serving(Spoiled(Stage().app(), spoilings)) as server, opened(http_config(server.url)) as upstreams:
-        for tool in spoilings:
+        for tool in ("spoiled", "echo"):
             ending = await drive(upstreams, tool)
             assert ending.result is not None
             assert len(ending.result) > size
 
 
 async def test_a_result_that_breaks_its_output_schema_passes_with_the_meta_that_hosts_need() -> None:
-    result = {"content": [], "structuredContent": {"n": "no number"}, "_meta": {"ui/resource": "ui://x"}, "extra": None}
+    result: dict[str, Any] = {
+        "content": [],
+        "structuredContent": {"n": "no number"},
+        "_meta": {"ui/resource": "ui://x"},
+        "extra": None,
+    }
     async with (
         serving(Spoiled(Stage().app(), {"tool:spoiled": answering_result(result)})) as server,
         opened(http_config(server.url)) as upstreams,

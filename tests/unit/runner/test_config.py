@@ -173,7 +173,7 @@ def test_a_name_that_cannot_stand_in_a_url_gets_a_better_one_proposed(name: str,
     ],
 )
 def test_a_document_that_is_no_mcp_servers_file_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="servers[.]json"):
+    with pytest.raises(ConfigError, match=r"servers\.json"):
         parse_upstreams(text, source="servers.json", environment={})
 
 
@@ -192,7 +192,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="absent[.]json: cannot be read"):
+    with pytest.raises(ConfigError, match=r"absent\.json: cannot be read"):
         load_upstreams(tmp_path / "absent.json", {})
 
 

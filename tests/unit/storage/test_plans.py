@@ -16,12 +16,8 @@ from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrate import migrate, shipped
 from tests.support.clock import START
 
-NOUNS = ["calls", "call_queue", "events", "webhooks", "deliveries", "delivery_queue", "keys"]
-WHOLE_TABLE_ON_PURPOSE = {
-    ("keys", "all"),  # a handful of rows
-    ("call_queue", "release_all"),  # once, at the start
-    ("delivery_queue", "release_all"),
-}
+NOUNS = ["calls", "call_queue", "tombstones", "events", "webhooks", "deliveries", "delivery_queue", "keys"]
+WHOLE_TABLE_ON_PURPOSE = {("keys", "all")}  # a handful of rows
 
 
 @pytest.fixture
@@ -54,7 +50,9 @@ def test_every_file_of_statements_is_looked_at() -> None:
 )
 def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: str, name: str) -> None:
     scans = [
-        step for step in plan(connection, noun, name) if re.match(r"SCAN (?!waiting|lanes|json_each|wanted)", step)
+        step
+        for step in plan(connection, noun, name)
+        if re.match(r"SCAN (?!waiting|lanes|json_each|wanted|\(subquery)", step)
     ]
 
     assert [step for step in scans if "USING" not in step or "VIRTUAL" in step] == []

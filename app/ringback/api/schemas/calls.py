@@ -7,9 +7,11 @@ from pydantic import Field, Strict
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
+    EVENTS_DEFAULT,
     Body,
     Cursor,
     Description,
+    EventNames,
     Flag,
     Instant,
     Label,
@@ -21,7 +23,6 @@ from ringback.api.schemas.fields import (
     WaitSeconds,
 )
 from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status
-from ringback.domain.event import EventName
 from ringback.domain.ports import CallFilter
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState
@@ -39,7 +40,7 @@ class CallbackBody(Body):
 
     url: Url
     secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
-    events: frozenset[EventName] = Field(default=DEFAULT_EVENTS, min_length=1)
+    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=EVENTS_DEFAULT)
     correlation_id: Label | None = Field(
         default=None, description="A label of the receiver's: its callbacks carry it as `webhook_correlation_id`."
     )

@@ -1,13 +1,15 @@
 """The kinds of values that schemas are made of."""
 
 from datetime import datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SecretStr, Strict, WithJsonSchema
 
 from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.clock import iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
+from ringback.domain.event import EventName
+from ringback.domain.webhook import DEFAULT_EVENTS
 from ringback.notifier.target_guard import URL_LENGTH_MAX
 from ringback.services.waiting import WAIT_SECONDS_MAX
 
@@ -20,6 +22,9 @@ SECRET_LENGTH_MAX: Final = 256
 """More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
 EXPIRY_SECONDS_MAX: Final = 366 * 86400
 """A webhook that is to live longer is one without an end."""
+
+EVENTS_DEFAULT: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
+"""For the document: a set would be written in another order by each process."""
 
 
 class Body(BaseModel):
@@ -55,6 +60,7 @@ Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterVa
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
+EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(_printable)]
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
 Flag = Annotated[bool, Strict()]

@@ -7,9 +7,11 @@ from pydantic import Field, field_validator
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
+    EVENTS_DEFAULT,
     Body,
     Cursor,
     Description,
+    EventNames,
     ExpirySeconds,
     Flag,
     Id,
@@ -37,7 +39,7 @@ class RegisterWebhookBody(Body):
         default=None, description="A label: callbacks carry it as `webhook_correlation_id`. See match_correlation."
     )
     match_correlation: Flag = Field(default=False, description="Hear only calls with this correlation_id.")
-    events: frozenset[EventName] = Field(default=DEFAULT_EVENTS, min_length=1)
+    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=EVENTS_DEFAULT)
     upstream: Label | None = None
     tool: Label | None = None
     call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
@@ -70,7 +72,7 @@ class ChangeWebhookBody(Body):
     """What is to be different; what is left out stays."""
 
     url: Url | None = None
-    events: frozenset[EventName] | None = Field(default=None, min_length=1)
+    events: EventNames | None = None
     description: Description | None = None
     include_result: Flag | None = None
     retries: Profile | None = None

@@ -1,4 +1,4 @@
-"""Calls as the runner and the janitor see them: leases, turns, and what is left of the expired."""
+"""Calls as the runner and the janitor see them: leases, turns, and who has been left behind."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -6,9 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.call import Call
-from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.ids import CallId
-from ringback.domain.ports import Tombstone
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.calls import to_call
@@ -49,35 +47,7 @@ class SqliteCallQueue:
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [to_call(row) for row in self._sql.all("expired", now=from_instant(now), limit=limit)]
 
-    async def bury(self, tombstone: Tombstone) -> None:
-        self._sql.change("delete", call_id=tombstone.call_id)
-        self._sql.change(
-            "bury",
-            call_id=tombstone.call_id,
-            principal=tombstone.principal,
-            idempotency_key=tombstone.idempotency_key,
-            request_hash=tombstone.request_hash,
-            expired_at=from_instant(tombstone.expired_at),
-        )
-
-    async def tombstone(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
-        row = self._sql.one("tombstone", principal=principal, call_id=call_id, key=key)
-        return None if row is None else _to_tombstone(row)
-
-    async def forget_tombstones(self, *, older_than: datetime, limit: int) -> int:
-        return self._sql.change("forget_tombstones", older_than=from_instant(older_than), limit=limit)
-
 
 def _in_order_of_last(principals: Sequence[Principal]) -> list[Principal]:
     """Each once, in the order in which they were served for the last time."""
     return list(reversed(dict.fromkeys(reversed(principals))))
-
-
-def _to_tombstone(row: sqlite3.Row) -> Tombstone:
-    return Tombstone(
-        call_id=row["call_id"],
-        principal=row["principal"],
-        idempotency_key=row["idempotency_key"],
-        request_hash=row["request_hash"],
-        expired_at=from_epoch_milliseconds(row["expired_at"]),
-    )

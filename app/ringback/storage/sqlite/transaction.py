@@ -12,6 +12,7 @@ from ringback.storage.sqlite.deliveries import SqliteDeliveries
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
 from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.keys import SqliteKeys
+from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.webhooks import SqliteWebhooks
 
 T = TypeVar("T")
@@ -31,6 +32,10 @@ class SqliteTransaction:
     @property
     def call_queue(self) -> SqliteCallQueue:
         return SqliteCallQueue(self._connection)
+
+    @property
+    def tombstones(self) -> SqliteTombstones:
+        return SqliteTombstones(self._connection)
 
     @property
     def events(self) -> SqliteEvents:

@@ -169,12 +169,13 @@ CREATE VIEW whole_deliveries AS
 SELECT deliveries.*, bodies.body
 FROM deliveries CROSS JOIN bodies ON bodies.delivery_id = deliveries.id;
 
-CREATE INDEX deliveries_due ON deliveries (due_at, webhook_id) WHERE state = 'pending';
-CREATE INDEX deliveries_lanes ON deliveries (webhook_id, due_at, seq) WHERE state = 'pending';
+-- The state stands in the index although it is always the same: so SQLite answers from the index alone.
+CREATE INDEX deliveries_due ON deliveries (state, due_at, webhook_id) WHERE state = 'pending';
+CREATE INDEX deliveries_lanes ON deliveries (state, webhook_id, due_at, seq) WHERE state = 'pending';
 CREATE INDEX deliveries_leased ON deliveries (lease_until) WHERE state = 'leased';
 CREATE INDEX deliveries_lease_token ON deliveries (lease_token) WHERE state = 'leased';
 CREATE INDEX deliveries_open ON deliveries (webhook_id, seq) WHERE state IN ('held', 'pending', 'leased');
-CREATE INDEX deliveries_dead ON deliveries (principal, id) WHERE state = 'dead';
+CREATE INDEX deliveries_dead ON deliveries (state, principal, id) WHERE state = 'dead';
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX deliveries_of_principal ON deliveries (principal, id);
 CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id);

@@ -56,18 +56,3 @@ UPDATE calls SET lease_owner = NULL, lease_token = NULL, lease_until = NULL WHER
 
 -- name: expired
 SELECT * FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
-
--- name: bury
-INSERT INTO tombstones (call_id, principal, idempotency_key, request_hash, expired_at)
-VALUES (:call_id, :principal, :idempotency_key, :request_hash, :expired_at);
-
--- name: delete
-DELETE FROM calls WHERE id = :call_id;
-
--- name: tombstone
-SELECT * FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
-
--- name: forget_tombstones
-DELETE FROM tombstones WHERE call_id IN (
-    SELECT call_id FROM tombstones WHERE expired_at < :older_than ORDER BY expired_at LIMIT :limit
-);

@@ -18,10 +18,11 @@ WHERE principal = :principal AND seq > :seq
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
 
--- The same, along the one call's own index: resuming an old call does not read everything since.
+-- The same, along the one call's own index (the plus keeps SQLite from the log's): resuming an old call does not read
+-- everything since.
 -- name: after_of_call
 SELECT * FROM events
-WHERE call_id = :call_id AND seq > :seq AND principal = :principal
+WHERE call_id = :call_id AND seq > :seq AND +principal = :principal
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)

@@ -1,0 +1,44 @@
+"""What is left of expired calls."""
+
+from datetime import timedelta
+
+from ringback.domain.ports import Store
+from tests.support.builders import a_call, a_tombstone
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+
+async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
+    call = a_call(idempotency_key="key-1")
+    await store.write(lambda tx: tx.calls.insert(call))
+    await store.write(lambda tx: tx.calls.put_result(call.id, b"{}"))
+    tombstone = a_tombstone(call_id=call.id, idempotency_key="key-1")
+
+    await store.write(lambda tx: tx.tombstones.bury(tombstone))
+
+    assert await store.read(lambda tx: tx.calls.get(call.id)) is None
+    assert await store.read(lambda tx: tx.calls.result(call.id)) is None
+    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-1")) is None
+    assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=call.id, key=None)) == tombstone
+    assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) == tombstone
+
+
+async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(store: Store) -> None:
+    tombstone = a_tombstone()
+    await store.write(lambda tx: tx.tombstones.bury(tombstone))
+
+    assert await store.read(lambda tx: tx.tombstones.get(BOB, call_id=tombstone.call_id, key=None)) is None
+    assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) is None
+    assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key=None)) is None
+
+
+async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store: Store) -> None:
+    stones = [a_tombstone(expired_at=START + timedelta(days=day)) for day in range(4)]
+    for stone in stones:
+        await store.write(lambda tx, stone=stone: tx.tombstones.bury(stone))
+    older_than = START + timedelta(days=3)
+
+    counts = [await store.write(lambda tx: tx.tombstones.remove(older_than=older_than, limit=2)) for _ in range(3)]
+
+    assert counts == [2, 1, 0]
+    assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=stones[3].call_id, key=None)) == stones[3]

@@ -1,0 +1,74 @@
+"""The whole service as a process that kills itself at a chosen step: `python -m tests.crash.service SPEC_JSON`.
+
+The step is a unit of work of the store, by the name of the function that it is, and whether to die just before it begins or
+just after it was committed. That is every place "between two steps": nothing else of a call's way is durable.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ringback.bootstrap import World
+from ringback.domain.ports import Signals, Store, Transaction
+from ringback.runner.config import parse_upstream_option
+from ringback.server import serve
+from ringback.settings import load_settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Where to die; `unit` is the beginning of a qualified name."""
+
+    unit: str
+    after: bool
+
+
+class DyingStore:
+    """A store whose process dies at a step: that of the first unit of this name, or that which first had something to do."""
+
+    def __init__(self, store: Store, step: Step) -> None:
+        self._store = store
+        self._step = step
+
+    @property
+    def signals(self) -> Signals:
+        return self._store.signals
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.read(work)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        here = getattr(work, "__qualname__", "").startswith(self._step.unit)
+        if here and not self._step.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        value = await self._store.write(work)
+        if here and value != []:  # an empty lease is no step
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+
+def main(spec: dict[str, str | bool]) -> None:
+    settings = load_settings(
+        database_url=f"sqlite:///{Path(str(spec['folder'])) / 'ringback.db'}",
+        port=0,
+        auth="off",
+        callback_private_cidrs=("127.0.0.0/8",),
+        callback_http=True,
+        drain_seconds=1.0,
+    )
+    world = None
+    if unit := spec.get("unit"):
+        step = Step(unit=str(unit), after=bool(spec["after"]))
+        world = World(store=lambda store: DyingStore(store, step))
+    serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""`kill -9` of the service between any two steps of the loop, each with real processes and sockets.
+
+register │ start │ lease │ dispatch │ …the tool runs… │ finish │ lease the delivery │ …POST… │ settle
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.crash import finished_events, until_final
+from tests.support.processes import acknowledged, service
+from tests.support.receivers import NO_CONTENT, answering, serve
+from tests.support.upstreams import Stage, serving
+
+START = "Calls.start.<locals>"
+REGISTER = "Webhooks.register.<locals>"
+LEASE = "Runner._lease"
+DISPATCH = "Drive._dispatch"
+FINISH = "Drive.run.<locals>"
+LEASE_DELIVERY = "Dispatcher._lease.<locals>"
+SETTLE = "Dispatcher._send_and_settle.<locals>"
+
+STEPS = [
+    (REGISTER, False),
+    (REGISTER, True),
+    (START, False),
+    (START, True),
+    (LEASE, True),
+    (DISPATCH, False),
+    (DISPATCH, True),
+    (FINISH, False),
+    (FINISH, True),
+    (LEASE_DELIVERY, True),
+    (SETTLE, False),
+    (SETTLE, True),
+]
+MAY_HAVE_RUN = {(DISPATCH, True), (FINISH, False)}
+"""Dispatched, and no end written down: the only truth left is that nobody knows."""
+
+CALL = {"upstream": "stage", "tool": "echo", "arguments": {"say": "hello"}, "correlation_id": "c1"}
+KEY = {"Idempotency-Key": "one-and-only"}
+
+
+@pytest.mark.requirement("R35")
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize(
+    ("unit", "after"), STEPS, ids=[f"{'after' if after else 'before'} {unit}" for unit, after in STEPS]
+)
+async def test_a_kill_between_two_steps_loses_nothing_acknowledged_and_runs_nothing_twice(
+    *, unit: str, after: bool, tmp_path: Path
+) -> None:
+    stage = Stage()
+    async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
+        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
+        async with service(**spec, unit=unit, after=after) as doomed:
+            webhook = {"url": receiver.url(), "correlation_id": "all"}
+            registered = await acknowledged(doomed.url, "/v1/webhooks", webhook)
+            started = registered and await acknowledged(doomed.url, "/v1/calls", CALL, **KEY)
+            assert await doomed.died() == -9
+
+        async with service(**spec) as revived:
+            if registered is None:
+                registered = await acknowledged(revived.url, "/v1/webhooks", webhook)
+            again = await acknowledged(revived.url, "/v1/calls", CALL, **KEY)
+            assert again is not None
+            assert started is None or again["call"]["id"] == started["call"]["id"]
+            call = await until_final(revived, again["call"]["id"])
+            events = await finished_events(revived, receiver, call["id"])
+
+    expected = ("failed", "unknown") if (unit, after) in MAY_HAVE_RUN else ("completed", "result")
+    assert (call["status"], call["outcome"]) == expected
+    assert len(stage.calls) <= 1
+    assert len(events) == 1
+    assert {event["data"]["correlation_id"] for event in events.values()} == {"c1"}

@@ -1,0 +1,272 @@
+"""RingbackClient against the real API, services and store, in this process: what is mocked in tests/unit/client is true."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.client import (
+    CallbackOptions,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    RingbackClient,
+    Started,
+    Unauthenticated,
+    Unavailable,
+)
+from ringback.domain.call import Outcome, Progress, failed
+from ringback.signing.secrets import generate
+from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
+
+ARGUMENTS = {"repo_path": "/srv/repo"}
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+    async with running_service(tmp_path) as service:
+        yield service
+
+
+def client_of(service: Service, api_key: str | None) -> RingbackClient:
+    return RingbackClient(PUBLIC_URL, api_key=api_key, transport=httpx.ASGITransport(service.app))
+
+
+@pytest.fixture
+async def alice(service: Service) -> AsyncGenerator[RingbackClient]:
+    async with client_of(service, await service.key("alice")) as client:
+        yield client
+
+
+@pytest.fixture
+async def bob(service: Service) -> AsyncGenerator[RingbackClient]:
+    async with client_of(service, await service.key("bob")) as client:
+        yield client
+
+
+async def start(client: RingbackClient, **options: Any) -> Started:
+    return await client.start_call("git", "git_log", ARGUMENTS, **options)
+
+
+@pytest.mark.requirement("R22")
+async def test_a_webhook_is_registered_read_changed_and_removed(alice: RingbackClient) -> None:
+    registered = await alice.register_webhook(CALLBACK_URL, upstream="git", retries="minutes", description="mine")
+    changed = await alice.change_webhook(registered.id, state="disabled", events=["call.progress"])
+    listed = [webhook async for webhook in alice.webhooks()]
+    await alice.delete_webhook(registered.id)
+
+    assert registered.secret is not None
+    assert "upstream 'git'" in registered.hears
+    assert (changed.state, changed.events, changed.retries) == ("disabled", ("call.progress",), "minutes")
+    assert listed == [changed]
+    with pytest.raises(NotFound, match="GET /v1/webhooks"):
+        await alice.webhook(registered.id)
+
+
+@pytest.mark.requirement("R22")
+async def test_every_option_of_a_registration_is_understood(alice: RingbackClient) -> None:
+    call = (await start(alice)).call
+    cursor = (await alice.poll_events()).cursor
+
+    webhook = await alice.register_webhook(
+        CALLBACK_URL,
+        secret=generate(b"s" * 32),
+        events=["call.finished"],
+        upstream="git",
+        tool="git_log",
+        call_id=call.id,
+        client_session_id="s1",
+        correlation_id="c1",
+        match_correlation=True,
+        retries="days",
+        include_result=True,
+        description="all of them",
+        cursor=cursor,
+        expires_in_seconds=60.5,
+    )
+
+    assert webhook.secret is None
+    assert (webhook.call_id, webhook.client_session_id, webhook.correlation_id) == (call.id, "s1", "c1")
+    assert webhook.expires_at is not None
+
+
+async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: RingbackClient, service: Service) -> None:
+    started = await start(alice, client_session_id="s1", correlation_id="c1", timeout_seconds=60)
+    await service.finish(started.call.id)
+
+    call = await alice.wait(started.call.id, timeout_seconds=10)
+
+    assert (call.status, call.outcome) == ("completed", "result")
+    assert (call.client_session_id, call.correlation_id) == ("s1", "c1")
+    assert await alice.result(call.id) == {"content": [{"type": "text", "text": "done"}], "isError": False}
+
+
+async def test_nobody_to_ring_comes_with_a_hint(alice: RingbackClient) -> None:
+    unheard = await start(alice)
+    heard = await start(alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True))
+
+    assert unheard.webhooks == ()
+    assert unheard.hint is not None
+    assert [webhook.url for webhook in heard.webhooks] == [CALLBACK_URL]
+    assert heard.callback_secret is not None
+    assert heard.hint is None
+
+
+@pytest.mark.requirement("R13")
+async def test_the_same_key_is_the_same_call_and_another_request_a_conflict(alice: RingbackClient) -> None:
+    first = await start(alice, idempotency_key="today's report")
+    again = await start(alice, idempotency_key="today's report")
+
+    assert again.call.id == first.call.id
+    with pytest.raises(Conflict) as caught:
+        await alice.start_call("git", "git_status", idempotency_key="today's report")
+    assert caught.value.slug == "idempotency-conflict"
+
+
+async def test_a_result_that_is_not_there_yet_is_a_conflict(alice: RingbackClient) -> None:
+    started = await start(alice)
+
+    with pytest.raises(Conflict) as caught:
+        await alice.result(started.call.id)
+
+    assert (caught.value.slug, caught.value.extra["call_status"]) == ("result-not-ready", "working")
+
+
+@pytest.mark.requirement("R33")
+async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: Service) -> None:
+    started = await start(alice)
+    await service.finish(started.call.id, failed(Outcome.UNKNOWN, "The upstream was lost."))
+
+    call = await alice.call(started.call.id)
+
+    assert (call.status, call.outcome) == ("failed", "unknown")
+    assert call.error is not None
+    assert call.error["message"] == "The upstream was lost."
+
+
+async def test_progress_is_seen(alice: RingbackClient, service: Service) -> None:
+    started = await start(alice)
+    await service.dispatch(started.call.id)
+    await service.progress(started.call.id, Progress(progress=3, total=10, message="reading"))
+
+    call = await alice.call(started.call.id)
+
+    assert call.progress is not None
+    assert (call.progress.progress, call.progress.total, call.progress.message) == (3, 10, "reading")
+    assert call.dispatched_at is not None
+
+
+async def test_cancelling_twice_is_as_good_as_once(alice: RingbackClient) -> None:
+    started = await start(alice)
+
+    cancelled = await alice.cancel(started.call.id)
+
+    assert cancelled.status == "cancelled"
+    assert await alice.cancel(started.call.id) == cancelled
+
+
+@pytest.mark.requirement("R24")
+async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: RingbackClient, service: Service) -> None:
+    started = await start(alice)
+    await service.finish(started.call.id)
+
+    resumed = await alice.resume(started.resume_token, wait_seconds=10)
+    later = await alice.resume(resumed.resume_token)
+
+    assert resumed.call.final
+    assert resumed.result is not None
+    assert [event.name for event in resumed.events] == ["call.finished"]
+    assert later.events == ()
+
+
+@pytest.mark.requirement("R25")
+async def test_what_is_somebody_else_s_is_not_found(alice: RingbackClient, bob: RingbackClient) -> None:
+    started = await start(alice)
+    webhook = await alice.register_webhook(CALLBACK_URL)
+
+    for attempt in (
+        bob.call(started.call.id),
+        bob.result(started.call.id),
+        bob.cancel(started.call.id),
+        bob.resume(started.resume_token),
+        bob.webhook(webhook.id),
+        bob.delete_webhook(webhook.id),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+    assert [call async for call in bob.calls()] == []
+
+
+async def test_lists_are_read_over_all_their_pages(alice: RingbackClient, service: Service) -> None:
+    ids = [(await start(alice, client_session_id="s1")).call.id for _ in range(52)]
+    await start(alice, client_session_id="s2")
+    for call_id in ids:
+        await service.finish(call_id)
+
+    found = [call.id async for call in alice.calls(client_session_id="s1", status="completed", upstream="git")]
+    events = [event.data["call_id"] async for event in alice.events(name="call.finished", client_session_id="s1")]
+
+    assert sorted(found) == sorted(ids)
+    assert events == ids
+
+
+async def test_every_filter_of_a_list_is_understood(alice: RingbackClient) -> None:
+    started = await start(alice, client_session_id="s1", correlation_id="c1")
+    labels = {"client_session_id": "s1", "correlation_id": "c1"}
+
+    calls = [call async for call in alice.calls(**labels, status="working", upstream="git", tool="git_log")]
+    page = await alice.poll_events(**labels, limit=1, name="call.finished", call_id=started.call.id, wait_seconds=0)
+
+    assert [call.id for call in calls] == [started.call.id]
+    assert (page.events, page.truncated, page.has_more) == ((), False, False)
+
+
+async def test_deliveries_tell_what_will_be_sent(alice: RingbackClient, service: Service) -> None:
+    webhook = await alice.register_webhook(CALLBACK_URL)
+    started = await start(alice)
+    await service.finish(started.call.id)
+
+    where = {"state": "pending", "webhook_id": webhook.id, "call_id": started.call.id}
+    (listed,) = [delivery async for delivery in alice.deliveries(**where)]
+    delivery = await alice.delivery(listed.id)
+
+    assert (delivery.webhook_id, delivery.call_id) == (webhook.id, started.call.id)
+    assert delivery.attempts == ()
+
+
+async def test_upstreams_and_tools_say_what_can_be_called(alice: RingbackClient) -> None:
+    upstreams = await alice.upstreams()
+    tools = await alice.tools("git")
+
+    assert [(upstream.name, upstream.transport, upstream.state) for upstream in upstreams] == [
+        ("git", "stdio", "ready"),
+        ("time", "stdio", "ready"),
+    ]
+    assert [tool.name for tool in tools] == ["git_log", "git_status"]
+    assert "repo_path" in tools[0].input_schema["properties"]
+
+
+async def test_a_mistake_is_told_with_a_suggestion(alice: RingbackClient) -> None:
+    with pytest.raises(InvalidRequest, match="Did you mean 'git_log'") as caught:
+        await alice.start_call("git", "git_lgo")
+
+    assert caught.value.slug == "unknown-tool"
+
+
+async def test_a_client_without_a_key_is_told_how_to_get_one(service: Service) -> None:
+    async with client_of(service, None) as stranger:
+        assert await stranger.healthy()
+        with pytest.raises(Unauthenticated, match="ringback keys create"):
+            await stranger.upstreams()
+
+
+async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: RingbackClient, service: Service) -> None:
+    service.store.full = True
+
+    with pytest.raises(Unavailable) as caught:
+        await alice.register_webhook(CALLBACK_URL)
+
+    assert caught.value.slug == "store-unavailable"
+    assert caught.value.retry_after_seconds is not None

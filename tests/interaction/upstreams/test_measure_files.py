@@ -1,0 +1,73 @@
+"""The example server, as a real process: its tool works, tells progress, and reads nothing that it should not."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome, Progress
+from tests.support.upstreams import WAIT_SECONDS, drive, opened, python_config
+
+SERVER = Path(__file__).parents[3] / "scripts" / "examples" / "measure_files.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    below = tmp_path / "data"
+    (below / "deep").mkdir(parents=True)
+    (below / "a.txt").write_bytes(b"one\ntwo\n")
+    (below / "deep" / "b.bin").write_bytes(b"x" * 1000)
+    return below
+
+
+def measured(ending: Ending) -> dict[str, Any]:
+    assert ending.result is not None
+    return json.loads(ending.result)["structuredContent"]
+
+
+@pytest.mark.requirement("R28")
+async def test_it_measures_every_file_and_tells_its_progress(folder: Path) -> None:
+    seen: list[Progress] = []
+
+    async def keep(progress: Progress) -> None:
+        seen.append(progress)
+
+    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+        ending = await drive(upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep)
+
+    assert ending.outcome is Outcome.RESULT
+    result = measured(ending)
+    assert (result["files"], result["bytes"], result["lines"]) == (2, 1008, 2)
+    assert result["largest"]["path"] == "data/deep/b.bin"
+    assert [(progress.progress, progress.total) for progress in seen] == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("asked", ["..", "/", "absent", "data/a.txt"])
+async def test_it_refuses_what_is_no_folder_of_its_own(folder: Path, asked: str) -> None:
+    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+        ending = await drive(upstreams, "measure_files", {"folder": asked})
+
+    assert ending.outcome is Outcome.TOOL_ERROR
+
+
+async def test_it_answers_others_while_it_works_and_stops_when_it_is_told_to(folder: Path) -> None:
+    working = asyncio.Event()
+
+    async def began(_: Progress) -> None:
+        working.set()
+
+    (folder / "z.bin").write_bytes(b"x" * 1_000_000)  # at this many rounds it would take the best part of an hour
+    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+        call = asyncio.create_task(
+            drive(upstreams, "measure_files", {"folder": str(folder), "rounds": 20_000}, on_progress=began)
+        )
+        async with asyncio.timeout(WAIT_SECONDS):
+            await working.wait()
+        other = await drive(upstreams, "measure_files", {"folder": str(folder / "deep"), "rounds": 1})
+        call.cancel()
+        await asyncio.wait({call})
+
+    assert other.outcome is Outcome.RESULT
+    assert call.cancelled()

@@ -1,0 +1,70 @@
+"""`--arg name=value`: what becomes JSON, what stays a string, and what is refused."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from ringback.cli.arguments import parse_arguments
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string"},
+        "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "listed": {"type": ["string", "null"]},
+        "count": {"type": "integer"},
+        "either": {"type": ["string", "integer"]},
+        "anything": True,
+    },
+}
+
+
+VALUES: list[tuple[str, Any]] = [
+    ("count=3", 3),
+    ("count=three", "three"),
+    ("anything=[1, {}]", [1, {}]),
+    ("unknown=null", None),
+    ("unknown=NaN", "NaN"),
+    ("unknown=-Infinity", "-Infinity"),
+    ("unknown=" + "[" * 100_000, "[" * 100_000),
+    ("unknown=", ""),
+    ("unknown=a=b", "a=b"),
+    ("message=3", "3"),
+    ("maybe=true", "true"),
+    ("listed=null", "null"),
+    ("either=3", 3),
+]
+
+
+@pytest.mark.parametrize(("pair", "value"), VALUES)
+def test_a_value_is_json_unless_the_tool_wants_a_string(pair: str, value: Any) -> None:
+    name = pair.partition("=")[0]
+
+    assert parse_arguments([pair], json_arguments=None, input_schema=SCHEMA) == {name: value}
+
+
+MUTE: list[dict[str, Any] | None] = [None, {}, {"properties": []}, {"properties": {"x": {"type": [{}], "anyOf": None}}}]
+
+
+@pytest.mark.parametrize("schema", MUTE)
+def test_a_schema_that_says_nothing_leaves_json(schema: dict[str, Any] | None) -> None:
+    assert parse_arguments(["x=3"], json_arguments=None, input_schema=schema) == {"x": 3}
+
+
+def test_single_arguments_go_over_the_whole_object() -> None:
+    arguments = parse_arguments(["b=2"], json_arguments='{"a": 1, "b": 1}', input_schema=None)
+
+    assert arguments == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("pair", ["count", "=3", ""])
+def test_an_argument_without_a_name_is_refused(pair: str) -> None:
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
+        parse_arguments([pair], json_arguments=None, input_schema=None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000])
+def test_arguments_that_are_no_json_object_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="JSON object"):
+        parse_arguments([], json_arguments=text, input_schema=None)

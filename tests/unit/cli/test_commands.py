@@ -1,0 +1,69 @@
+"""Which commands and options there are: scripts are written against them."""
+
+from collections.abc import Callable
+
+import pytest
+from typer.testing import Result
+
+from ringback import __version__
+
+Run = Callable[..., Result]
+
+COMMANDS: dict[tuple[str, ...], set[str]] = {
+    (): {"--version", "serve", "keys", "call", "listen"},
+    ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
+    ("keys",): {"create", "list", "revoke", "ring"},
+    ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
+    ("keys", "list"): {"--json", "--database"},
+    ("keys", "revoke"): {"--database"},
+    ("keys", "ring"): set(),
+    ("call",): {
+        "--arg",
+        "--json-args",
+        "--wait",
+        "--session",
+        "--correlation",
+        "--callback",
+        "--url",
+        "--api-key",
+    },
+    ("listen",): {"--port", "--secret", "--url", "--api-key"},
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "ringback")
+def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...]) -> None:
+    shown = run(*command, "--help")
+
+    names = {word for line in shown.stdout.splitlines() for word in line.strip("│ *").split()[:1]}
+    assert shown.exit_code == 0
+    assert {name for name in names if name.startswith("--")} - {"--help"} == {
+        name for name in COMMANDS[command] if name.startswith("--")
+    }
+    assert COMMANDS[command] <= names
+
+
+def test_version_is_the_package_s(run: Run) -> None:
+    assert run("--version").stdout == f"ringback {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("call", "demo", "count_primes", "--url", "ftp://nowhere"), "http://127.0.0.1:8090"),
+        (("call", "demo", "count_primes", "--api-key", "two words\n"), "API key"),
+        (("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", "--json-args", "["), "--json-args"),
+        (("listen", "--port", "0"), "--secret"),
+        (("listen", "--port", "0", "--secret", "whsec_short"), "--secret"),
+        (("listen", "--port", "70000", "--secret", "whsec_short"), "--port"),
+        (("dial",), "dial"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_anything_is_asked(
+    run: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    refused = run(*arguments)
+
+    assert refused.exit_code == 2
+    assert words in refused.stderr
+    assert refused.stdout == ""

@@ -1,0 +1,83 @@
+"""`ringback keys`, in a real database."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from ringback.signing import sealing
+from ringback.signing.secrets import looks_like_api_key
+
+Run = Callable[..., Result]
+
+
+def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run) -> None:
+    created = run("keys", "create", "alice")
+
+    assert created.exit_code == 0
+    assert looks_like_api_key(created.stdout.removesuffix("\n"))
+    assert "key_" in created.stderr
+    assert "not shown again" in created.stderr
+
+
+def test_a_key_has_the_scopes_and_upstreams_it_was_given(run: Run) -> None:
+    run("keys", "create", "alice", "--name", "ci", "--scope", "read", "--upstream", "git", "--upstream", "time")
+    run("keys", "create", "bob")
+
+    alice, bob = sorted(json.loads(run("keys", "list", "--json").stdout), key=lambda key: key["principal"])
+
+    assert (alice["name"], alice["scopes"], alice["upstreams"]) == ("ci", ["read"], ["git", "time"])
+    assert (bob["name"], bob["scopes"], bob["upstreams"]) == ("", ["calls", "read", "webhooks"], None)
+
+
+def test_a_list_names_keys_and_does_not_show_them(run: Run) -> None:
+    created = json.loads(run("keys", "create", "alice", "--json").stdout)
+
+    listed = run("keys", "list")
+
+    assert created["id"] in listed.stdout
+    assert created["prefix"] in listed.stdout
+    assert created["key"] not in listed.stdout
+
+
+def test_a_revoked_key_says_since_when(run: Run) -> None:
+    created = json.loads(run("keys", "create", "alice", "--json").stdout)
+
+    revoked = run("keys", "revoke", created["id"])
+
+    assert revoked.exit_code == 0
+    assert json.loads(run("keys", "list", "--json").stdout)[0]["revoked_at"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("create", "a\nb"), "printable characters"),
+        (("revoke", "key_nothing"), "ringback keys list"),
+        (("list", "--database", "mysql://x"), "sqlite:///ringback.db"),
+    ],
+)
+def test_a_mistake_is_one_message_that_says_what_to_do(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    refused = run("keys", *arguments)
+
+    assert refused.exit_code == 2
+    assert refused.stdout == ""
+    assert words in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -> None:
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+
+    run("keys", "create", "alice", "--database", elsewhere)
+
+    assert len(json.loads(run("keys", "list", "--json", "--database", elsewhere).stdout)) == 1
+    assert json.loads(run("keys", "list", "--json").stdout) == []
+
+
+def test_a_ring_is_a_key_ring(run: Run) -> None:
+    made = run("keys", "ring").stdout.strip()
+
+    assert sealing.parse_key_ring(made).current

@@ -1,0 +1,33 @@
+"""What reaches a terminal."""
+
+import pytest
+import typer
+
+from ringback.cli.output import printable, reported
+from ringback.client import ConnectionFailed
+from ringback.domain.errors import InvalidRequest
+from ringback.settings import SettingsError
+
+
+def test_text_from_outside_cannot_steer_a_terminal() -> None:
+    assert printable("\x1b[2Jred\x07 \x9b31m\r") == "�[2Jred� �31m�"
+
+
+def test_text_keeps_its_lines_and_its_scripts() -> None:
+    text = "one\n\ttwo · naïve 日本 👩‍🔬\N{NO-BREAK SPACE}!"
+
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize("error", [ConnectionFailed("Do this."), InvalidRequest("Do this."), SettingsError("Do this.")])
+def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, reported():
+        raise error
+
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr() == ("", "Error: Do this.\n")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), reported():
+        raise ZeroDivisionError

@@ -1,0 +1,97 @@
+"""What `ringback serve` would run, up to the moment where it runs."""
+
+import json
+from collections.abc import Callable, Sequence
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from ringback import server
+from ringback.runner.config import UpstreamConfig
+from ringback.settings import Settings
+
+Run = Callable[..., Result]
+
+
+class Served:
+    """Stands in for the server: keeps what it was to serve."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.upstreams: Sequence[UpstreamConfig] = ()
+
+    def __call__(self, settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+        self.settings = settings
+        self.upstreams = upstreams
+
+    @property
+    def names(self) -> list[str]:
+        return [upstream.name for upstream in self.upstreams]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    stand_in = Served()
+    monkeypatch.setattr(server, "serve", stand_in)
+    return stand_in
+
+
+def test_options_go_over_the_environment(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "1234")
+    monkeypatch.setenv("RINGBACK_HOST", "::1")
+
+    assert run("serve", "--port", "4321", "--database", "sqlite:///other.db", "--log-format", "json").exit_code == 0
+
+    assert (served.settings.port, served.settings.host) == (4321, "::1")
+    assert (served.settings.database_url, served.settings.log_format) == ("sqlite:///other.db", "json")
+    assert served.settings.auth == "keys"
+
+
+def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"git": {"command": "mcp-server-git"}}}))
+
+    run("serve", "--config", str(config), "--upstream", "web=http://127.0.0.1:9/mcp")
+
+    assert sorted(served.names) == ["git", "web"]
+
+
+def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: Served) -> None:
+    told = run("serve", "--dev")
+
+    assert (served.settings.auth, served.settings.callback_http) == ("off", True)
+    assert ip_network("127.0.0.0/8") in served.settings.callback_private_cidrs
+    assert served.names == ["demo"]
+    assert "ringback call demo count_primes --wait" in told.stderr
+
+
+def test_development_keeps_what_is_set_otherwise(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_CALLBACK_PRIVATE_CIDRS", "10.0.0.0/8")
+
+    run("serve", "--dev", "--upstream", "web=http://127.0.0.1:9/mcp")
+
+    assert ip_network("10.0.0.0/8") in served.settings.callback_private_cidrs
+    assert served.settings.database_url == Settings().database_url
+    assert served.names == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--dev", "--host", "0.0.0.0"), "Listen on 127.0.0.1"),
+        (("--port", "99999"), "RINGBACK_PORT"),
+        (("--log-level", "loud"), "RINGBACK_LOG_LEVEL"),
+        (("--upstream", "git"), "NAME=COMMAND_OR_URL"),
+        (("--config", "missing.json"), "missing.json"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(
+    run: Run, served: Served, arguments: tuple[str, ...], words: str
+) -> None:
+    refused = run("serve", *arguments)
+
+    assert refused.exit_code == 2
+    assert words in refused.stderr
+    assert served.upstreams == ()

@@ -1,0 +1,151 @@
+"""What is raised when a service says no, says nothing, or is none."""
+
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from ringback.client import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Gone,
+    InvalidRequest,
+    NotFound,
+    Problem,
+    QuotaExceeded,
+    RingbackClient,
+    Unauthenticated,
+    Unavailable,
+    UnexpectedAnswer,
+)
+
+PROBLEM_JSON = {"content-type": "application/problem+json"}
+
+
+def problem(code: int, **members: Any) -> httpx.Response:
+    return httpx.Response(code, json=members, headers=PROBLEM_JSON)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequest),
+        (401, Unauthenticated),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (413, InvalidRequest),
+        (415, InvalidRequest),
+        (418, Problem),
+        (422, InvalidRequest),
+        (429, QuotaExceeded),
+        (500, Problem),
+        (503, Unavailable),
+    ],
+)
+async def test_each_status_has_its_exception(
+    client: RingbackClient, service: respx.MockRouter, status: int, kind: type[Problem]
+) -> None:
+    service.delete("/v1/webhooks/wh_1").mock(
+        return_value=problem(status, type="/problems/some-thing", title="Some thing", status=status, detail="Do this.")
+    )
+
+    with pytest.raises(Problem, match=r"^Do this\.$") as caught:
+        await client.delete_webhook("wh_1")
+
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.slug, caught.value.title) == (status, "some-thing", "Some thing")
+
+
+async def test_further_members_of_a_problem_are_at_hand(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.post("/v1/calls").mock(
+        return_value=problem(422, type="/problems/unknown-tool", title="Unknown tool", detail="No.", tool="git_lgo")
+    )
+
+    with pytest.raises(InvalidRequest) as caught:
+        await client.start_call("git", "git_lgo")
+
+    assert caught.value.extra == {"tool": "git_lgo"}
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("soon", None), ("-1", None), ("9" * 400, None)])
+async def test_a_quota_says_when_to_try_again(
+    client: RingbackClient, service: respx.MockRouter, header: str, seconds: float | None
+) -> None:
+    service.get("/v1/upstreams").mock(
+        return_value=httpx.Response(429, json={}, headers={**PROBLEM_JSON, "retry-after": header})
+    )
+
+    with pytest.raises(QuotaExceeded) as caught:
+        await client.upstreams()
+
+    assert caught.value.retry_after_seconds == seconds
+
+
+async def test_a_problem_document_may_leave_everything_out(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams").mock(return_value=problem(500))
+
+    with pytest.raises(Problem, match="HTTP 500") as caught:
+        await client.upstreams()
+
+    assert (caught.value.type, caught.value.slug) == ("about:blank", "about:blank")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404, html="<h1>Not Found</h1>"),
+        httpx.Response(404, content=b"{", headers=PROBLEM_JSON),
+        httpx.Response(404, json=["no object"], headers=PROBLEM_JSON),
+        httpx.Response(302, headers={"location": "https://elsewhere.example/"}),
+        httpx.Response(200, html="<h1>Welcome</h1>"),
+        httpx.Response(200, json={"upstreams": [{"name": 1}]}),
+    ],
+    ids=["a page", "broken JSON", "another shape", "a redirect", "a welcome", "unknown members"],
+)
+async def test_what_is_no_answer_of_ringback_is_said_to_be_none(
+    client: RingbackClient, service: respx.MockRouter, answer: httpx.Response
+) -> None:
+    service.get("/v1/upstreams").mock(return_value=answer)
+
+    with pytest.raises(UnexpectedAnswer, match=r"http://ringback\.example:8090 answered"):
+        await client.upstreams()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (httpx.ConnectError("refused"), "Nobody answers at http://ringback.example:8090"),
+        (httpx.ReadTimeout("late"), "did not answer in time"),
+        (httpx.RemoteProtocolError("broken"), "broke before its answer"),
+    ],
+    ids=["refused", "late", "broken"],
+)
+async def test_a_failed_connection_says_what_to_do(
+    client: RingbackClient, service: respx.MockRouter, error: httpx.TransportError, words: str
+) -> None:
+    service.get("/v1/upstreams").mock(side_effect=error)
+
+    with pytest.raises(ConnectionFailed, match=words):
+        await client.upstreams()
+
+
+@pytest.mark.parametrize(
+    "base_url", ["", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"]
+)
+def test_a_base_url_that_is_none_is_refused_without_being_repeated(base_url: str) -> None:
+    with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:8090") as caught:
+        RingbackClient(base_url)
+
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("api_key", ["", "rbk_\n", "rbk_é", " rbk_x"])
+def test_an_api_key_that_no_header_can_carry_is_refused_without_being_repeated(api_key: str) -> None:
+    with pytest.raises(ValueError, match="The API key must be") as caught:
+        RingbackClient("http://ringback.example", api_key=api_key)
+
+    assert "rbk_" not in str(caught.value)

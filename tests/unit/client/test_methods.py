@@ -1,0 +1,282 @@
+"""What each method asks, and what it makes of the answer. The answers are the examples of the OpenAPI document."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import respx
+
+from ringback.api.schemas import examples
+from ringback.client import CallbackOptions, RingbackClient
+from tests.support.clock import FakeClock
+from tests.support.requests import body_of, last_of, query_of, requests_of
+
+CALL = examples.WORKING_CALL
+FINISHED = examples.FINISHED_CALL
+STARTED: dict[str, Any] = {"call": CALL, "resume_token": "token", "webhooks": []}
+
+
+# -- webhooks --
+
+
+async def test_registering_sends_what_was_said_and_nothing_else(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
+
+    webhook = await client.register_webhook("https://agent.example/callback", events=["call.finished"], tool="git_log")
+
+    assert body_of(last_of(route)) == {
+        "url": "https://agent.example/callback",
+        "events": ["call.finished"],
+        "tool": "git_log",
+    }
+    assert webhook.secret == examples.REGISTERED_WEBHOOK["secret"]
+    assert webhook.hears == examples.REGISTERED_WEBHOOK["hears"]
+
+
+async def test_lists_go_on_from_page_to_page(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/webhooks")
+    route.side_effect = [
+        httpx.Response(200, json={"webhooks": [examples.WEBHOOK], "next_cursor": "second"}),
+        httpx.Response(200, json={"webhooks": [examples.WEBHOOK], "next_cursor": None}),
+    ]
+
+    webhooks = [webhook async for webhook in client.webhooks()]
+
+    assert [webhook.id for webhook in webhooks] == [examples.WEBHOOK["id"]] * 2
+    assert [query_of(request) for request in requests_of(route)] == [{}, {"cursor": "second"}]
+
+
+async def test_a_webhook_is_read_changed_and_removed(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/v1/webhooks/wh_1").respond(json=examples.WEBHOOK)
+    patch = service.patch("/v1/webhooks/wh_1").respond(json={**examples.WEBHOOK, "state": "disabled"})
+    service.delete("/v1/webhooks/wh_1").respond(204)
+
+    webhook = await client.webhook("wh_1")
+    changed = await client.change_webhook("wh_1", state="disabled")
+    await client.delete_webhook("wh_1")
+
+    assert (webhook.state, changed.state) == ("active", "disabled")
+    assert body_of(last_of(patch)) == {"state": "disabled"}
+
+
+# -- calls --
+
+
+async def test_starting_sends_the_call_and_a_key_of_its_own(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls").respond(202, json=STARTED)
+
+    started = await client.start_call("git", "git_log", {"repo_path": "."}, correlation_id="c1")
+    await client.start_call("git", "git_log", {"repo_path": "."})
+
+    assert started.call.id == CALL["id"]
+    assert not started.call.final
+    first, second = (request.headers["idempotency-key"] for request in requests_of(route))
+    assert len({first, second}) == 2
+    assert body_of(requests_of(route)[0]) == {
+        "upstream": "git",
+        "tool": "git_log",
+        "arguments": {"repo_path": "."},
+        "correlation_id": "c1",
+    }
+
+
+async def test_starting_takes_your_key_and_your_callback(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls").respond(202, json={**STARTED, "callback_secret": "whsec_x", "hint": "do this"})
+
+    started = await client.start_call(
+        "git",
+        "git_log",
+        client_session_id="s1",
+        idempotency_key="the report of today",
+        callback=CallbackOptions(url="https://agent.example/callback", include_result=True),
+        timeout_seconds=60,
+    )
+
+    assert last_of(route).headers["idempotency-key"] == "the report of today"
+    assert body_of(last_of(route))["callback"] == {"url": "https://agent.example/callback", "include_result": True}
+    assert body_of(last_of(route))["timeout_seconds"] == 60
+    assert (started.callback_secret, started.hint) == ("whsec_x", "do this")
+
+
+async def test_a_start_that_waited_brings_the_result(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls").respond(200, json={**STARTED, "call": FINISHED, "result": {"content": []}})
+
+    started = await client.start_call("git", "git_log", wait_seconds=10)
+
+    assert body_of(last_of(route))["wait_seconds"] == 10
+    assert started.call.final
+    assert started.result == {"content": []}
+
+
+async def test_a_call_is_read_with_all_that_is_known_of_it(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get(f"/v1/calls/{FINISHED['id']}").respond(
+        json={**FINISHED, "progress": {"progress": 1, "total": None, "message": "reading"}}
+    )
+
+    call = await client.call(FINISHED["id"])
+
+    assert (call.status, call.outcome, call.final) == ("completed", "result", True)
+    assert call.finished_at is not None
+    assert call.finished_at.tzinfo == UTC
+    assert call.progress is not None
+    assert call.progress.message == "reading"
+
+
+async def test_calls_are_found_by_your_own_ids(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/calls").respond(json={"calls": [CALL, FINISHED], "next_cursor": None})
+
+    found = [call.id async for call in client.calls(client_session_id="s1", status="working")]
+
+    assert found == [CALL["id"], FINISHED["id"]]
+    assert query_of(last_of(route)) == {"client_session_id": "s1", "status": "working"}
+
+
+async def test_the_result_is_what_the_upstream_gave(client: RingbackClient, service: respx.MockRouter) -> None:
+    result = {"content": [{"type": "text", "text": "é"}], "_meta": {"x": [1, 2.5, None]}, "isError": False}
+    service.get("/v1/calls/call_1/result").respond(json=result)
+
+    assert await client.result("call_1") == result
+
+
+async def test_cancelling_gives_the_call_as_it_is_then(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.post("/v1/calls/call_1/cancel").respond(json={**CALL, "cancel_requested": True})
+
+    assert (await client.cancel("call_1")).cancel_requested
+
+
+async def test_a_token_becomes_call_result_events_and_a_fresh_token(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    answer: dict[str, Any] = {"call": FINISHED, "result": {"content": []}, "events": [examples.EVENT], "resume_token": "fresh"}
+    route = service.post("/v1/resume").respond(json=answer)
+
+    resumed = await client.resume("token", wait_seconds=5)
+
+    assert body_of(last_of(route)) == {"resume_token": "token", "wait_seconds": 5}
+    assert (resumed.call.id, resumed.resume_token) == (FINISHED["id"], "fresh")
+    assert resumed.events[0].event_id == examples.EVENT["eventId"]
+
+
+async def test_an_id_stays_one_segment_of_the_path_whatever_is_in_it(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.get(url__regex=r".*/v1/calls/.*").respond(json=CALL)
+
+    await client.call("../webhooks?x=1")
+
+    assert last_of(route).url.raw_path == b"/v1/calls/..%2Fwebhooks%3Fx%3D1"
+
+
+# -- events and deliveries --
+
+
+def page(*names: str, cursor: str, has_more: bool = False) -> httpx.Response:
+    events = [{**examples.EVENT, "eventId": name} for name in names]
+    return httpx.Response(200, json={"events": events, "cursor": cursor, "truncated": False, "has_more": has_more})
+
+
+async def test_a_poll_asks_for_what_was_named(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/events").mock(return_value=page("evt_1", cursor="b"))
+
+    polled = await client.poll_events(cursor="a", limit=5, name="call.finished", call_id="call_1")
+
+    assert query_of(last_of(route)) == {"cursor": "a", "limit": "5", "name": "call.finished", "call_id": "call_1"}
+    assert (polled.cursor, polled.truncated, polled.has_more) == ("b", False, False)
+    assert polled.events[0].timestamp == datetime.fromisoformat(examples.EVENT["timestamp"])
+
+
+async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/events")
+    route.side_effect = [page("evt_1", "evt_2", cursor="b", has_more=True), page("evt_3", cursor="c")]
+
+    assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1", "evt_2", "evt_3"]
+    assert [query_of(request)["cursor"] for request in requests_of(route)] == ["a", "b"]
+
+
+async def test_followed_events_go_on_without_a_hot_loop(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.get("/v1/events")
+    route.side_effect = [page("evt_1", cursor="b"), page(cursor="b"), page("evt_2", cursor="c")]
+    began = clock.monotonic()
+
+    followed = client.events(follow=True)
+    names = [(await anext(followed)).event_id for _ in range(2)]
+
+    assert names == ["evt_1", "evt_2"]
+    assert clock.monotonic() - began >= 1
+    assert [query_of(request)["wait_seconds"] for request in requests_of(route)] == ["60.0"] * 3
+
+
+async def test_deliveries_are_listed_and_read_with_their_attempts(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.get("/v1/deliveries").respond(json={"deliveries": [examples.DELIVERY], "next_cursor": None})
+    service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
+
+    listed = [delivery.id async for delivery in client.deliveries(state="dead", webhook_id="wh_1")]
+    delivery = await client.delivery("dlv_1")
+
+    assert listed == [examples.DELIVERY["id"]]
+    assert query_of(last_of(route)) == {"state": "dead", "webhook_id": "wh_1"}
+    assert delivery.attempt_count == examples.DELIVERY["attempt_count"]
+    assert [attempt.category for attempt in delivery.attempts] == [examples.ATTEMPT["category"]]
+
+
+# -- what can be called, and how the service is doing --
+
+
+async def test_upstreams_and_their_tools_are_listed(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams").respond(json={"upstreams": [examples.UPSTREAM]})
+    service.get("/v1/upstreams/git/tools").respond(json={"tools": [examples.TOOL]})
+
+    (upstream,) = await client.upstreams()
+    (tool,) = await client.tools("git")
+
+    assert upstream.name == examples.UPSTREAM["name"]
+    assert tool.name == examples.TOOL["name"]
+    assert tool.input_schema == examples.TOOL["inputSchema"]
+
+
+async def test_health_is_asked_once(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/healthz")
+    route.side_effect = [httpx.Response(200, json={"status": "ok"}), httpx.Response(503), httpx.ConnectError("refused")]
+
+    assert [await client.healthy() for _ in range(3)] == [True, False, False]
+
+
+# -- what every request carries, and what every answer may --
+
+
+async def test_the_api_key_goes_along(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/upstreams").respond(json={"upstreams": []})
+
+    await client.upstreams()
+
+    assert last_of(route).headers["authorization"] == "Bearer rbk_example"
+
+
+async def test_what_a_newer_service_adds_is_ignored(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.get("/v1/calls/call_1").respond(json={**CALL, "status": "dreaming", "mood": {"good": True}})
+
+    assert (await client.call("call_1")).status == "dreaming"
+
+
+async def test_secrets_do_not_show_when_an_answer_is_printed(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.post("/v1/calls").respond(202, json={**STARTED, "resume_token": "tkn-1", "callback_secret": "whsec_1"})
+    service.post("/v1/webhooks").respond(201, json={**examples.REGISTERED_WEBHOOK, "secret": "whsec_1"})
+
+    shown = repr((await client.start_call("git", "git_log"), await client.register_webhook("https://agent.example")))
+
+    assert "tkn-1" not in shown
+    assert "whsec_1" not in shown
+
+
+async def test_a_client_of_your_own_stays_open(service: respx.MockRouter) -> None:
+    service.get("/healthz").respond(200)
+    async with httpx.AsyncClient() as http:
+        async with RingbackClient("http://ringback.example:8090/", http=http) as client:
+            assert await client.healthy()
+        assert not http.is_closed

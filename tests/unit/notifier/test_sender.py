@@ -1,0 +1,134 @@
+"""What both senders share: headers, answers, failures, and reading no more than is wanted."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier.sender import (
+    ANSWER_BYTES_MAX,
+    EXCERPT_BYTES_MAX,
+    answered,
+    failed,
+    outgoing_headers,
+    read_head,
+)
+from tests.support.clock import START
+
+
+class Broken(Exception):
+    pass
+
+
+class Source:
+    """Gives a chunk of 1,000 bytes as often as it is asked, up to `chunks`, and then breaks or ends."""
+
+    def __init__(self, chunks: int, *, breaks: bool = False) -> None:
+        self._chunks = chunks
+        self._breaks = breaks
+        self.given = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self.given < self._chunks:
+            self.given += 1
+            yield b"s" * 1000
+        if self._breaks:
+            raise Broken
+
+
+async def read(source: Source) -> bytes:
+    until = asyncio.get_running_loop().time() + 5
+    return await read_head(source, until=until, broken=(Broken,))
+
+
+async def test_a_short_body_is_read_to_its_end() -> None:
+    assert await read(Source(1)) == b"s" * 1000
+
+
+async def test_no_more_is_read_than_the_limit_and_no_more_kept_than_the_excerpt() -> None:
+    source = Source(1_000_000)
+
+    assert len(await read(source)) == EXCERPT_BYTES_MAX
+    assert source.given == ANSWER_BYTES_MAX // 1000 + 1
+
+
+async def test_a_body_that_breaks_off_keeps_its_beginning() -> None:
+    assert await read(Source(1, breaks=True)) == b"s" * 1000
+
+
+async def test_a_body_that_hangs_keeps_its_beginning() -> None:
+    async def hangs() -> AsyncIterator[bytes]:
+        yield b"begin"
+        await asyncio.Event().wait()
+
+    until = asyncio.get_running_loop().time() + 0.05
+
+    assert await read_head(hangs(), until=until, broken=()) == b"begin"
+
+
+def test_our_own_headers_are_added_and_win() -> None:
+    sent = outgoing_headers({"webhook-id": "evt_1", "user-agent": "somebody else"})
+
+    assert sent["webhook-id"] == "evt_1"
+    assert sent["user-agent"].startswith("Ringback/")
+
+
+@pytest.mark.parametrize("name", ["a\r\nb", "a\nb", "ä", "a\0"])
+def test_a_header_name_that_could_break_its_line_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="printable ASCII"):
+        outgoing_headers({name: "value"})
+
+
+def test_a_refused_header_does_not_show_its_value() -> None:
+    with pytest.raises(ValueError, match="webhook-signature") as refused:
+        outgoing_headers({"webhook-signature": "v1,secret\n"})
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "excerpt"),
+    [
+        (b"", None),
+        (b"plain\n\ttext", "plain\n\ttext"),
+        ("grüße 🎉".encode(), "grüße 🎉"),
+        (b"\x1b[31mred\x00\r\n", "�[31mred��\n"),
+        (b"\xff\xfe", "��"),
+        ("\u202ebidi\u2028".encode(), "�bidi�"),
+    ],
+)
+def test_an_excerpt_holds_nothing_that_a_terminal_obeys(head: bytes, excerpt: str | None) -> None:
+    assert answered(500, retry_after=None, head=head, now=START).excerpt == excerpt
+
+
+def test_an_answer_is_what_its_status_says() -> None:
+    assert answered(429, retry_after="12", head=b"wait", now=START) == Answer(
+        category=Category.HTTP_4XX, status_code=429, retry_after_seconds=12.0, excerpt="wait"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "category"),
+    [
+        (OSError("no route"), Category.CONNECTION_REFUSED),
+        (ConnectionResetError(), Category.CONNECTION_REFUSED),
+        (TimeoutError(), Category.TIMEOUT),
+        (ssl.SSLCertVerificationError("expired"), Category.TLS_ERROR),
+    ],
+)
+def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, category: Category) -> None:
+    wrapped = Broken()
+    wrapped.__cause__ = Broken()
+    wrapped.__cause__.__context__ = error
+
+    assert failed(error) == failed(wrapped) == Answer(category=category)
+
+
+def test_the_nearest_cause_tells() -> None:
+    """A handshake that hangs is a timeout, although OpenSSL was still wanting to read when it was cancelled."""
+    timeout = TimeoutError()
+    timeout.__context__ = ssl.SSLWantReadError()
+
+    assert failed(timeout).category is Category.TIMEOUT

@@ -1,0 +1,235 @@
+"""Reading callback URLs, and judging their hosts."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from ringback.domain.errors import InvalidCallbackUrl
+from ringback.notifier import target_guard
+from ringback.notifier.addresses import Address
+from ringback.notifier.target_guard import (
+    URL_LENGTH_MAX,
+    BlockedAddress,
+    SystemResolver,
+    TargetGuard,
+    TargetPolicy,
+    UnresolvedHost,
+    parse_target,
+)
+from tests.support.ssrf import BLOCKED_URLS, GOOD_URLS, NAMES
+from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "origin"), [(url, *expected) for url, expected in GOOD_URLS.items()], ids=ascii
+)
+async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) -> None:
+    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check(url)
+
+    assert (target.url, target.host, target.origin) == (url, host, origin)
+
+
+@pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
+@pytest.mark.requirement("R26")
+async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
+    guard = TargetGuard(PUBLIC, resolver=FakeResolver({**NAMES, "no-address.test": ["0.0.0.0"]}))
+    with pytest.raises(InvalidCallbackUrl):
+        await guard.check(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("https://a.example", "/"),
+        ("https://a.example?", "/"),
+        ("https://a.example/?", "/"),
+        ("https://a.example?x=1", "/?x=1"),
+        ("https://a.example/A%2fb/../c;d?e=f?g&h=%zz", "/A%2fb/../c;d?e=f?g&h=%zz"),
+        ("https://a.example//x//", "//x//"),
+        ("https://a.example/@user:pass", "/@user:pass"),
+    ],
+)
+def test_path_and_query_are_kept_byte_for_byte(url: str, path: str) -> None:
+    target = parse_target(url, PUBLIC)
+
+    assert target.path == path
+    assert target.request_url == f"https://a.example{path}"
+
+
+def test_a_url_may_be_as_long_as_the_limit_and_no_longer() -> None:
+    longest = "https://a.example/".ljust(URL_LENGTH_MAX, "x")
+
+    assert parse_target(longest, PUBLIC).url == longest
+    with pytest.raises(InvalidCallbackUrl, match="longer than 2048"):
+        parse_target(longest + "x", PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("http://a.example/", "Use https"),
+        ("ftp://a.example/", "Write https://host/path"),
+        ("https://user:hunter2@a.example/", "user name or password"),
+        ("https://a.example/#part", "fragment"),
+        ("https://a.example/a b", "Percent-encode"),
+        ("https://a.example/ü", "Percent-encode"),
+        ("https://127.1/", "four decimal numbers"),
+        ("https://a.example./", "no dot at the end"),
+        ("https://a.example:70000/", "between 1 and 65535"),
+        ("https://[1::2::3]/", "IPv6"),
+        ("https://[::1%eth0]/", "zone"),
+    ],
+)
+def test_the_error_says_what_to_do_and_repeats_nothing(url: str, advice: str) -> None:
+    with pytest.raises(InvalidCallbackUrl) as refused:
+        parse_target(url, PUBLIC)
+
+    assert advice in refused.value.detail
+    assert "hunter2" not in refused.value.detail
+
+
+# -- plain http -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9:8000", "[::1]:9000", "localhost:9000", "[::ffff:127.0.0.1]"])
+def test_plain_http_is_read_inside_an_opened_network(host: str) -> None:
+    assert parse_target(f"http://{host}/hook", LOOPBACK).scheme == "http"
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.1", "8.8.8.8", "a.example", "sub.localhost", "127.0.0.1.example", "[2002:7f00:1::1]"]
+)
+def test_plain_http_is_refused_everywhere_else(host: str) -> None:
+    with pytest.raises(InvalidCallbackUrl, match="plain http"):
+        parse_target(f"http://{host}/hook", LOOPBACK)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        TargetPolicy(private_cidrs=LOOPBACK.private_cidrs),
+        TargetPolicy(http_allowed_for_private=True),
+        TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),), http_allowed_for_private=True),
+    ],
+    ids=["http not allowed", "nothing opened", "another network opened"],
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_plain_http_needs_both_the_permission_and_the_network(policy: TargetPolicy, host: str) -> None:
+    with pytest.raises(InvalidCallbackUrl, match="plain http"):
+        parse_target(f"http://{host}/hook", policy)
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R26")
+async def test_registration_tells_the_range_and_how_to_open_it() -> None:
+    guard = TargetGuard(PUBLIC, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
+    with pytest.raises(InvalidCallbackUrl) as refused:
+        await guard.check("https://vault.corp.example/hook")
+
+    assert "private use (10.0.0.0/8)" in refused.value.detail
+    assert "RINGBACK_CALLBACK_PRIVATE_CIDRS=10.0.0.0/8" in refused.value.detail
+    assert "10.20.30.40" not in refused.value.detail
+
+
+async def test_registration_offers_no_way_to_a_metadata_service() -> None:
+    with pytest.raises(InvalidCallbackUrl) as refused:
+        await TargetGuard(PUBLIC, resolver=FakeResolver({})).check("https://169.254.169.254/latest/meta-data")
+
+    assert "never called back" in refused.value.detail
+    assert "RINGBACK_" not in refused.value.detail
+
+
+async def test_a_name_that_does_not_resolve_now_is_accepted() -> None:
+    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check("https://not-yet.example/hook")
+
+    assert target.host == "not-yet.example"
+
+
+async def test_an_opened_network_can_be_registered() -> None:
+    policy = TargetPolicy(private_cidrs=(ip_network("10.20.0.0/16"),))
+    guard = TargetGuard(policy, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
+
+    assert (await guard.check("https://vault.corp.example/hook")).host == "vault.corp.example"
+
+
+@pytest.mark.parametrize(
+    "answers", [["8.8.8.8", "10.0.0.1"], ["10.0.0.1", "8.8.8.8"], ["2606:4700::1111", "::1", "8.8.8.8"]]
+)
+@pytest.mark.requirement("R26")
+async def test_one_bad_address_refuses_all(answers: list[str]) -> None:
+    with pytest.raises(BlockedAddress):
+        await TargetGuard(PUBLIC, resolver=FakeResolver({"mixed.test": answers})).resolve("mixed.test")
+
+
+async def test_a_literal_is_judged_without_a_look_up() -> None:
+    resolver = FakeResolver({})
+    guard = TargetGuard(PUBLIC, resolver=resolver)
+
+    assert await guard.resolve("8.8.8.8") == (ip_address("8.8.8.8"),)
+    with pytest.raises(BlockedAddress):
+        await guard.resolve("::1")
+    assert resolver.asked == []
+
+
+async def test_callers_for_one_name_share_one_look_up() -> None:
+    resolver = _Slow()
+    guard = TargetGuard(PUBLIC, resolver=resolver)
+    waiting = [asyncio.create_task(guard.resolve("slow.test")) for _ in range(50)]
+    await asyncio.wait_for(resolver.asked.wait(), 5)
+    resolver.release.set()
+
+    assert await asyncio.gather(*waiting) == [[ip_address("8.8.8.8")]] * 50
+    assert resolver.look_ups == 1
+    await guard.resolve("slow.test")
+    assert resolver.look_ups == 2
+
+
+async def test_a_name_that_hangs_is_given_up_and_holds_one_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_guard, "RESOLVE_SECONDS", 0.05)
+    resolver = _Slow()
+    guard = TargetGuard(PUBLIC, resolver=resolver)
+    for _ in range(3):
+        with pytest.raises(UnresolvedHost):
+            await guard.resolve("hung.test")
+    assert resolver.look_ups == 1
+    resolver.release.set()
+
+    assert await guard.resolve("hung.test") == [ip_address("8.8.8.8")]
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(socket.EAI_AGAIN, "again"), OSError("broken"), UnicodeError("label")]
+)
+async def test_a_failing_look_up_is_a_host_without_an_address(error: Exception) -> None:
+    async def failing(_host: str, /) -> Sequence[Address]:
+        raise error
+
+    with pytest.raises(UnresolvedHost):
+        await TargetGuard(PUBLIC, resolver=failing).resolve("broken.test")
+
+
+async def test_the_machines_resolver_knows_localhost() -> None:
+    addresses = await SystemResolver()("localhost")
+
+    assert addresses
+    assert all(address.is_loopback for address in addresses)
+
+
+class _Slow:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.release = asyncio.Event()
+        self.look_ups = 0
+
+    async def __call__(self, _host: str, /) -> Sequence[Address]:
+        self.look_ups += 1
+        self.asked.set()
+        await self.release.wait()
+        return [ip_address("8.8.8.8")]
