@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "scripts" / "examples"
 SESSION = "inference-session-42"
 PATIENCE_SECONDS = 90.0
+MEASURE_ROUNDS = 1200
+"""Makes the slow tool work for several seconds on the folder that it is given."""
 
 
 class DemoFailed(Exception):
@@ -222,17 +224,29 @@ def play(stage: Stage, timeline: Timeline, report: dict[str, Any]) -> None:
     started = start_and_kill_agent(stage, timeline, url, callback_url, key)
     report["calls"], report["killed"] = len(started), True
 
-    wait_for(lambda: len(callbacks_of(stage)) >= len(started), "the callbacks", log=stage.path("ringback.log"))
-    callbacks = {callback["call_id"]: callback for callback in callbacks_of(stage)}
-    for callback in callbacks.values():
-        seconds = f"{callback['correlation_id']}: {callback['outcome']}, {callback['result_bytes']} bytes"
-        timeline.say("receiver", f"verified {callback['name']} {seconds}")
+    callbacks = watch_callbacks(stage, timeline, count=len(started))
     report["callbacks_verified"] = sum(
         callbacks.get(call_id, {}).get("correlation_id") == correlation_id
         and callbacks[call_id]["client_session_id"] == SESSION
         for call_id, correlation_id in started.items()
     )
     report["rejoined"] = sum(rejoin(stage, timeline, url, callback, key) for callback in callbacks.values())
+
+
+def watch_callbacks(stage: Stage, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
+    """The callbacks of so many calls, each told as soon as the receiver has verified it."""
+    told: dict[str, dict[str, Any]] = {}
+
+    def all_arrived() -> bool:
+        for callback in callbacks_of(stage):
+            if callback["call_id"] not in told:
+                told[callback["call_id"]] = callback
+                what = f"{callback['correlation_id']}: {callback['outcome']}, {callback['result_bytes']} bytes"
+                timeline.say("receiver", f"verified {callback['name']} of {what}")
+        return len(told) >= count
+
+    wait_for(all_arrived, "the callbacks", log=stage.path("ringback.log"))
+    return told
 
 
 def start_and_kill_agent(stage: Stage, timeline: Timeline, url: str, callback_url: str, key: str) -> dict[str, str]:
@@ -302,10 +316,6 @@ def rejoin(stage: Stage, timeline: Timeline, url: str, callback: dict[str, Any],
         and answer["status"] == "completed"
         and not answer["result"].get("isError", False)
     )
-
-
-MEASURE_ROUNDS = 400
-"""Makes the slow tool work for several seconds on the folder above."""
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, Ids
 from ringback.domain.ports import DeliveryFilter, Store, ToolInfo, Transaction, UpstreamInfo
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
+from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
@@ -198,6 +199,11 @@ class Service:
                 lambda tx: tx.deliveries.page(Principal(principal), DeliveryFilter(), before=None, limit=1000)
             )
         )
+
+    async def clean_up(self) -> None:
+        """One round of the janitor, which buries what has expired."""
+        config = JanitorConfig(retention=Retention())
+        await Janitor(store=self.store, recorder=self.recorder, sleep=self.clock.sleep, config=config).run_once()
 
     def rows(self) -> dict[str, int]:
         """How many rows each table has, but for keys: what a refused request must not change."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import anyio
 import typer
@@ -129,12 +129,13 @@ def _why(call: Call) -> str:
 
 def _show_result(result: Mapping[str, Any]) -> None:
     """Text as text; everything else as the JSON that it is."""
-    content = result.get("content")
+    content: Any = result.get("content")
     if not isinstance(content, list) or not content:
         show_json(result)
         return
-    for block in content:  # pyright: ignore[reportUnknownVariableType] - what an upstream answered, judged below
-        if isinstance(block, dict) and isinstance(text := block.get("text"), str):  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType] - as above
-            show(text)
-        else:
-            show_json(block)
+    for block in cast("list[Any]", content):
+        match block:
+            case {"type": "text", "text": str() as text}:
+                show(text)
+            case _:
+                show_json(block)

@@ -21,11 +21,11 @@ from ringback.domain.retry import parse_retry_after
 from ringback.notifier.target_guard import Target
 
 CONNECT_SECONDS: Final = 3.0
-"""TCP and TLS together (design §9). Two lost SYNs are survived (retransmits after 1 s and 3 s); more means it is not there."""
+"""TCP and TLS together. One lost SYN is survived: Linux sends the next after 1 s, and the third only after 3 s."""
 ATTEMPT_SECONDS: Final = 10.0
-"""One attempt from look-up to answer (design §9); GitHub's figure, twice Shopify's, within Standard Webhooks' advice."""
+"""One attempt from look-up to answer: GitHub's figure, and twice Shopify's."""
 ANSWER_BYTES_MAX: Final = 64 * 1024
-"""Read of an answer's body, so that an ordinary error page does not cost the connection (design §9)."""
+"""Read of an answer's body, so that an ordinary error page does not cost the connection."""
 EXCERPT_BYTES_MAX: Final = 1024
 """Kept of it in the attempt log: enough to read an error message by."""
 

@@ -30,7 +30,7 @@ HOST_LENGTH_MAX: Final = 253
 """Characters of a name in text form (RFC 1035 §2.3.4: 255 octets on the wire)."""
 PORT_MAX: Final = 65_535
 RESOLVE_SECONDS: Final = 2.0
-"""A healthy resolver answers in milliseconds; this leaves 1 s of the 3 s for a connection (design §9)."""
+"""A healthy resolver answers in milliseconds, and the first retry of a lost query comes after 5 s: too late to wait for."""
 RESOLVE_THREADS: Final = 64
 """Look-ups that may hang at once. getaddrinfo cannot be cancelled and waits up to 30 s for dead name servers
 (resolv.conf: 3 servers, 5 s, 2 attempts), so names that hang hold threads; a thread costs nothing until it is needed."""
@@ -77,7 +77,7 @@ class Target:
     """Canonical: an IP literal without brackets, or a lower-case ASCII name (A-labels)."""
     port: int
     path: str
-    """What is requested: path and query, byte for byte as registered."""
+    """What is requested: path and query as registered, byte for byte; an empty query is left out."""
     origin: str
     """`scheme://host[:port]`, canonical, without the scheme's own port: what limits and breakers are keyed by."""
 
@@ -177,7 +177,7 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     parts = _URL.fullmatch(url)
     if parts is None:
         raise InvalidCallbackUrl("The callback URL is not an absolute https URL. Write https://host/path.")
-    path = _request_path(parts["path"], parts["query"])
+    path = _request_path(parts["path"] or "/", parts["query"] or "")
     host, port_text = _authority(parts["authority"])
     scheme = parts["scheme"].lower()
     if scheme == "http" and not _plain_http_allowed(host, policy):
@@ -189,8 +189,8 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_origin(scheme, host, port))
 
 
-def _request_path(path: str | None, query: str | None) -> str:
-    target = (path or "/") + ("" if query in (None, "?") else query or "")
+def _request_path(path: str, query: str) -> str:
+    target = path if query == "?" else path + query  # clients disagree on whether to send an empty query
     if not target.isascii():
         raise InvalidCallbackUrl("The callback URL has other than ASCII characters in its path. Percent-encode them.")
     return target

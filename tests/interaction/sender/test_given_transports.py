@@ -120,3 +120,10 @@ async def test_a_transport_that_never_answers_ends_with_the_deadline() -> None:
     sender = HttpxSender(httpx.MockTransport(hang), clock=FakeClock())
 
     assert await sender.post(TARGET, {}, b"{}", deadline_seconds=0.1) == Answer(category=Category.TIMEOUT)
+
+
+async def test_a_transport_whose_answers_cannot_be_awaited_is_told_so() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=iter([b"sync"])))
+
+    with pytest.raises(TypeError, match="asynchronously"):
+        await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")

@@ -173,7 +173,7 @@ async def test_a_fresh_connection_that_is_closed_is_not_tried_again(aiohttp_send
 
 
 async def test_posts_wait_for_no_slot_of_the_clients(aiohttp_sender: AiohttpSender) -> None:
-    """Aiohttp's own limit would stop at 100 connections; this receiver answers when all have come."""
+    """By default aiohttp would stop at 100 connections; this receiver answers when all have come."""
     everybody = asyncio.Barrier(120)
 
     async def together(connection: Connection) -> None:

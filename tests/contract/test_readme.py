@@ -1,0 +1,163 @@
+"""The README's snippets do what they say: each one that is marked `<!-- run: … -->` is run here as it stands."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ringback.bootstrap import application
+from ringback.domain.clock import SystemClock
+from ringback.runner.config import parse_upstream_option
+from ringback.settings import load_settings
+from ringback.signing import standard_webhooks
+from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
+from tests.support.upstreams import serving
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WAIT_SECONDS: Final = 60.0
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+_BLOCK: Final = re.compile(r"<!-- run: (?P<kind>[a-z-]+) -->\n```\w+\n(?P<code>.*?)```", re.DOTALL)
+
+
+def snippets(kind: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = [match["code"] for match in _BLOCK.finditer(text) if match["kind"] == kind]
+    assert found, f"the README has no snippet of kind {kind}"
+    return found
+
+
+async def run(*command: str, folder: Path, stdin: str = "", **environment: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        env=os.environ | environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            out, error = await process.communicate(stdin.encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, error.decode()
+    return out.decode()
+
+
+@pytest.fixture
+async def receiver() -> AsyncGenerator[Receiver]:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+async def service_url(tmp_path: Path) -> AsyncGenerator[str]:
+    """A whole service as `serve --dev` makes it, with its demo upstream."""
+    settings = load_settings(
+        database_url=f"sqlite:///{tmp_path / 'ringback.db'}",
+        auth="off",
+        callback_private_cidrs=("127.0.0.0/8",),
+        callback_http=True,
+        allowed_hosts=("127.0.0.1",),
+    )
+    demo = parse_upstream_option(f"demo={sys.executable} -m ringback.cli.demo_upstream")
+    stop = asyncio.Event()
+    async with application(settings, [demo]) as app, asyncio.TaskGroup() as group:
+        group.create_task(app.run(stop))
+        async with serving(app.api) as server:
+            yield f"http://127.0.0.1:{server.port}"
+            stop.set()
+
+
+@pytest.mark.requirement("R21")
+async def test_the_curl_session_registers_calls_is_rung_and_resumes(
+    service_url: str, receiver: Receiver, tmp_path: Path
+) -> None:
+    register, start, resume, recover = (
+        code.replace("http://127.0.0.1:9000/callbacks", receiver.url()) for code in snippets("curl")
+    )
+
+    registered = json.loads(await run("sh", "-ec", register, folder=tmp_path, RINGBACK_URL=service_url))
+    started = json.loads(await run("sh", "-ec", start, folder=tmp_path, RINGBACK_URL=service_url))
+    resumed = json.loads(await run("sh", "-ec", resume, folder=tmp_path, RINGBACK_URL=service_url))
+    listed = json.loads(await run("sh", "-ec", recover, folder=tmp_path, RINGBACK_URL=service_url))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await receiver.arrived.wait()
+
+    assert registered["secret"].startswith("whsec_")
+    assert (resumed["call"]["status"], resumed["call"]["outcome"]) == ("completed", "result")
+    assert resumed["result"]["structuredContent"] == {"result": 25997}
+    assert [call["id"] for call in listed["calls"]] == [started["call"]["id"]]
+    callback = receiver.requests[0]
+    standard_webhooks.verify(callback.headers, callback.body, [registered["secret"]], now=SystemClock().now())
+    shown = re.search(r"```json\n(\{\"eventId\".*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    assert json.loads(callback.body)["data"].keys() == json.loads(shown[1])["data"].keys()
+
+
+async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
+    (code,) = snippets("python-client")
+
+    printed = await run(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+
+    assert printed.startswith("completed ")
+    assert "17984" in printed
+
+
+@pytest.mark.requirement("R23")
+@pytest.mark.parametrize("language", ["python", "node"])
+async def test_the_verifying_snippets_accept_our_signature_and_refuse_another(language: str, tmp_path: Path) -> None:
+    (code,) = snippets(f"{language}-verify")
+    body = '{"eventId":"evt_1"}'
+    timestamp = int(SystemClock().now().timestamp())
+    good = {
+        "webhook-id": "evt_1",
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": standard_webhooks.sign(
+            [SECRET], message_id="evt_1", timestamp=timestamp, body=body.encode()
+        ),
+    }
+    bad = good | {"webhook-id": "evt_2"}
+    question = json.dumps({"secret": SECRET, "body": body, "good": good, "bad": bad})
+
+    answer = await (_in_python if language == "python" else _in_node)(code, question, tmp_path)
+
+    assert json.loads(answer) == {"accepted": {"eventId": "evt_1"}, "refused": True}
+
+
+async def _in_python(code: str, question: str, folder: Path) -> str:
+    script = f"""{code}
+import json, sys
+from standardwebhooks import WebhookVerificationError
+asked = json.load(sys.stdin)
+accepted = handle(asked["secret"], asked["good"], asked["body"].encode())
+try:
+    handle(asked["secret"], asked["bad"], asked["body"].encode())
+    refused = False
+except WebhookVerificationError:
+    refused = True
+print(json.dumps({{"accepted": accepted, "refused": refused}}))
+"""
+    return await run(sys.executable, "-c", script, folder=folder, stdin=question)
+
+
+async def _in_node(code: str, question: str, folder: Path) -> str:
+    script = f"""{code}
+import {{ readFileSync }} from "node:fs";
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const accepted = handle(asked.secret, asked.good, asked.body);
+let refused = false;
+try {{ handle(asked.secret, asked.bad, asked.body); }} catch {{ refused = true; }}
+console.log(JSON.stringify({{ accepted, refused }}));
+"""
+    await run("npm", "install", "--no-audit", "--no-fund", "--silent", "standardwebhooks@1.1.1", folder=folder)
+    (folder / "verify.mjs").write_text(script, encoding="utf-8")
+    return await run("node", "verify.mjs", folder=folder, stdin=question)

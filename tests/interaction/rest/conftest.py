@@ -1,0 +1,25 @@
+"""A whole service with two principals. What one of them owns, the other must never learn of."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.service import Service, running_service
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+    async with running_service(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def alice(service: Service) -> httpx.AsyncClient:
+    return await service.client("alice")
+
+
+@pytest.fixture
+async def bob(service: Service) -> httpx.AsyncClient:
+    return await service.client("bob")

@@ -1,0 +1,110 @@
+"""Who is asking, and what they may do."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ringback.api.app import describe_app
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, PUBLIC_URL, Service, running_service
+
+pytestmark = pytest.mark.requirement("R25")
+
+OPERATIONS = [
+    ("GET", "/v1/calls", Scope.READ),
+    ("POST", "/v1/calls", Scope.CALLS),
+    ("GET", "/v1/calls/call_1", Scope.READ),
+    ("GET", "/v1/calls/call_1/result", Scope.READ),
+    ("POST", "/v1/calls/call_1/cancel", Scope.CALLS),
+    ("POST", "/v1/resume", Scope.READ),
+    ("GET", "/v1/webhooks", Scope.READ),
+    ("POST", "/v1/webhooks", Scope.WEBHOOKS),
+    ("GET", "/v1/webhooks/wh_1", Scope.READ),
+    ("PATCH", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
+    ("DELETE", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
+    ("GET", "/v1/events", Scope.READ),
+    ("GET", "/v1/deliveries", Scope.READ),
+    ("GET", "/v1/deliveries/dlv_1", Scope.READ),
+    ("GET", "/v1/upstreams", Scope.READ),
+    ("GET", "/v1/upstreams/git/tools", Scope.READ),
+]
+BODIES = {
+    ("POST", "/v1/calls"): CALL_BODY,
+    ("POST", "/v1/webhooks"): {"url": CALLBACK_URL},
+    ("PATCH", "/v1/webhooks/wh_1"): {"description": "mine"},
+    ("POST", "/v1/resume"): {"resume_token": "none"},
+}
+
+
+def test_every_operation_with_an_owner_is_tried_here() -> None:
+    described = {
+        (method.upper(), _shape(path))
+        for path, operations in describe_app().openapi()["paths"].items()
+        for method in operations
+        if path.startswith("/v1/")
+    }
+    assert {(method, _shape(path)) for method, path, _ in OPERATIONS} == described
+
+
+def _shape(path: str) -> str:
+    return re.sub(r"\{\w+\}|(call|wh|dlv)_1|git", "*", path)
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Basic YWxpY2U6", "Bearer rbk_unknown", "Bearer not-a-key", "rbk_x"]
+)
+async def test_without_a_known_key_nothing_is_answered_or_read(
+    service: Service, method: str, path: str, scope: Scope, header: str | None
+) -> None:
+    nobody = await service.anonymous(headers={} if header is None else {"Authorization": header})
+
+    answer = await nobody.request(method, path, content=b"this is not even JSON")
+
+    assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthenticated")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
+async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
+    service: Service, method: str, path: str, scope: Scope
+) -> None:
+    body = BODIES.get((method, path))
+    without = await service.client("alice", scopes=frozenset(Scope) - {scope, Scope.ADMIN})
+    only = await service.client("alice", scopes=frozenset({scope}))
+
+    refused = await without.request(method, path, json=body)
+    allowed = await only.request(method, path, json=body)
+
+    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
+    assert str(scope) in refused.json()["detail"]
+    assert allowed.status_code in {200, 201, 202, 404}
+
+
+async def test_a_revoked_key_is_refused_at_once(service: Service, alice: httpx.AsyncClient) -> None:
+    (key,) = await service.services.keys.all()
+    assert (await alice.get("/v1/calls")).status_code == 200
+
+    await service.services.keys.revoke(key.id)
+
+    assert (await alice.get("/v1/calls")).status_code == 401
+
+
+async def test_two_keys_of_one_principal_see_the_same(service: Service, alice: httpx.AsyncClient) -> None:
+    other = await service.client("alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+
+    assert (await other.get(f"/v1/calls/{call_id}")).status_code == 200
+
+
+async def test_with_authentication_off_everybody_is_one_and_the_same(tmp_path: Path) -> None:
+    async with running_service(tmp_path, auth="off") as service:
+        nobody = await service.anonymous()
+        somebody = await service.anonymous(headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL)
+
+        call_id = (await nobody.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+
+        assert (await somebody.get(f"/v1/calls/{call_id}")).status_code == 200

@@ -1,0 +1,258 @@
+"""Starting calls, looking at them, taking their results, ending them."""
+
+import hashlib
+
+import httpx
+import pytest
+
+from ringback.domain.call import Outcome, Progress, failed, refused
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, Service
+
+
+async def start(client: httpx.AsyncClient, **over: object) -> str:
+    answer = await client.post("/v1/calls", json=CALL_BODY | over)
+    assert answer.status_code == 202, answer.text
+    return answer.json()["call"]["id"]
+
+
+async def test_a_started_call_is_answered_at_once_with_where_to_find_it(alice: httpx.AsyncClient) -> None:
+    answer = await alice.post("/v1/calls", json=CALL_BODY)
+
+    assert answer.status_code == 202
+    started = answer.json()
+    assert started["call"]["status"] == "working"
+    assert answer.headers["location"] == f"/v1/calls/{started['call']['id']}"
+    assert (await alice.get(answer.headers["location"])).json() == started["call"]
+
+
+@pytest.mark.requirement("R19")
+async def test_the_clients_own_ids_come_back_with_the_call(alice: httpx.AsyncClient) -> None:
+    call = (await alice.get(f"/v1/calls/{await start(alice)}")).json()
+
+    assert (call["client_session_id"], call["correlation_id"]) == ("session-1", "report-1")
+
+
+async def test_a_call_that_will_ring_nobody_comes_with_a_hint(alice: httpx.AsyncClient) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+
+    assert started["webhooks"] == []
+    assert "POST /v1/webhooks" in started["hint"]
+
+
+async def test_a_call_tells_which_webhooks_will_be_rung(alice: httpx.AsyncClient) -> None:
+    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "upstream": "time"})
+
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+
+    assert started["webhooks"] == [{"id": webhook["id"], "state": "active", "url": CALLBACK_URL}]
+    assert "hint" not in started
+
+
+async def test_an_inline_callback_shows_its_generated_secret_this_once(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    callback = {"url": CALLBACK_URL, "correlation_id": "inbox-3"}
+    started = (await alice.post("/v1/calls", json=CALL_BODY | {"callback": callback})).json()
+
+    assert started["callback_secret"].startswith("whsec_")
+    (listener,) = started["webhooks"]
+    webhook = (await alice.get(f"/v1/webhooks/{listener['id']}")).json()
+    assert (webhook["origin"], webhook["call_id"]) == ("call", started["call"]["id"])
+    assert "whsec_" not in str(webhook)
+
+    await service.finish(started["call"]["id"])
+    assert len(await service.deliveries("alice")) == 1
+
+
+async def test_a_callback_that_brings_its_secret_is_not_told_it_again(alice: httpx.AsyncClient) -> None:
+    callback = {"url": CALLBACK_URL, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    started = await alice.post("/v1/calls", json=CALL_BODY | {"callback": callback})
+
+    assert started.status_code == 202
+    assert "whsec_" not in started.text
+
+
+async def test_the_result_is_handed_out_byte_for_byte(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.finish(call_id)
+
+    answer = await alice.get(f"/v1/calls/{call_id}/result")
+
+    assert answer.content == RESULT
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["etag"] == f'"{hashlib.sha256(RESULT).hexdigest()}"'
+
+
+@pytest.mark.parametrize("tags", ["{etag}", "W/{etag}", '"other", {etag}', "*"])
+async def test_a_result_that_the_client_has_is_not_sent_again(
+    service: Service, alice: httpx.AsyncClient, tags: str
+) -> None:
+    call_id = await start(alice)
+    await service.finish(call_id)
+    etag = (await alice.get(f"/v1/calls/{call_id}/result")).headers["etag"]
+
+    again = await alice.get(f"/v1/calls/{call_id}/result", headers={"If-None-Match": tags.format(etag=etag)})
+    other = await alice.get(f"/v1/calls/{call_id}/result", headers={"If-None-Match": '"other"'})
+
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    assert (other.status_code, other.content) == (200, RESULT)
+
+
+async def test_a_result_that_is_not_there_yet_says_how_to_wait_for_it(alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+
+    answer = await alice.get(f"/v1/calls/{call_id}/result")
+
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "/problems/result-not-ready"
+    assert f"GET /v1/calls/{call_id}?wait_seconds=60" in answer.json()["detail"]
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_failed_says_why_and_has_no_result(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.finish(call_id, failed(Outcome.UNKNOWN, "The runner was lost."))
+
+    call = (await alice.get(f"/v1/calls/{call_id}")).json()
+    assert (call["status"], call["outcome"]) == ("failed", "unknown")
+    assert call["error"] == {"code": -32603, "message": "The runner was lost.", "data": {"outcome": "unknown"}}
+    assert (await alice.get(f"/v1/calls/{call_id}/result")).status_code == 409
+
+
+@pytest.mark.requirement("R33")
+async def test_the_upstreams_own_error_is_shown_as_it_came(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    error = {"code": -32001, "message": "no such repository", "data": {"path": "/srv/repo"}}
+    await service.finish(call_id, refused(error))
+
+    call = (await alice.get(f"/v1/calls/{call_id}")).json()
+    assert (call["outcome"], call["error"]) == ("upstream_error", error)
+
+
+@pytest.mark.requirement("R33")
+async def test_an_expired_call_is_gone_and_says_so(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.finish(call_id)
+    service.clock.advance(RETENTION_SECONDS + 1)
+    await service.clean_up()
+
+    for path in (f"/v1/calls/{call_id}", f"/v1/calls/{call_id}/result"):
+        answer = await alice.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
+
+
+async def test_the_last_progress_is_part_of_the_call(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.dispatch(call_id)
+    await service.progress(call_id, Progress(progress=3, total=10, message="reading"))
+
+    call = (await alice.get(f"/v1/calls/{call_id}")).json()
+    assert call["progress"] == {"progress": 3.0, "total": 10.0, "message": "reading"}
+
+
+async def test_cancelling_a_queued_call_ends_it_and_may_be_repeated(alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+
+    first = await alice.post(f"/v1/calls/{call_id}/cancel")
+    second = await alice.post(f"/v1/calls/{call_id}/cancel")
+
+    assert (first.status_code, first.json()["status"], first.json()["outcome"]) == (200, "cancelled", "cancelled")
+    assert second.json() == first.json()
+
+
+async def test_cancelling_a_running_call_asks_it_to_stop(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.dispatch(call_id)
+
+    asked = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
+
+    assert (asked["status"], asked["cancel_requested"]) == ("working", True)
+
+
+async def test_cancelling_an_ended_call_changes_nothing(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await start(alice)
+    await service.finish(call_id)
+
+    late = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
+
+    assert (late["status"], late["cancel_requested"]) == ("completed", False)
+
+
+@pytest.mark.requirement("R13")
+async def test_calls_are_found_by_what_only_their_client_knows(service: Service, alice: httpx.AsyncClient) -> None:
+    first = await start(alice, client_session_id="session-1", correlation_id="a")
+    second = await start(alice, client_session_id="session-1", correlation_id="b")
+    third = await start(alice, client_session_id="session-2", correlation_id="b")
+    await service.finish(second)
+
+    async def found(**question: str) -> list[str]:
+        answer = await alice.get("/v1/calls", params=question)
+        return sorted(call["id"] for call in answer.json()["calls"])
+
+    assert await found(client_session_id="session-1") == sorted([first, second])
+    assert await found(correlation_id="b") == sorted([second, third])
+    assert await found(client_session_id="session-1", correlation_id="b") == [second]
+    assert await found(status="completed") == [second]
+    assert await found(upstream="git", tool="git_log") == sorted([first, second, third])
+    assert await found(upstream="time") == []
+
+
+async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient) -> None:
+    started = {await start(alice) for _ in range(5)}
+    pages: list[list[str]] = []
+    question: dict[str, str] = {"limit": "2"}
+    while True:
+        answer = (await alice.get("/v1/calls", params=question)).json()
+        pages.append([call["id"] for call in answer["calls"]])
+        if answer["next_cursor"] is None:
+            break
+        question["cursor"] = answer["next_cursor"]
+
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert {call_id for page in pages for call_id in page} == started
+
+
+async def test_a_rerun_policy_that_is_not_there_yet_is_refused(service: Service, alice: httpx.AsyncClient) -> None:
+    answer = await alice.post("/v1/calls", json=CALL_BODY | {"rerun_policy": "always"})
+
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
+    assert service.rows()["calls"] == 0
+
+
+async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_read(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await start(alice)
+    service.services.lifecycle.stop()
+
+    refused_call = await alice.post("/v1/calls", json=CALL_BODY)
+
+    assert (refused_call.status_code, refused_call.json()["type"]) == (503, "/problems/shutting-down")
+    assert int(refused_call.headers["retry-after"]) > 0
+    assert (await alice.get(f"/v1/calls/{call_id}")).status_code == 200
+
+
+async def test_a_full_disk_is_an_answer_and_nothing_is_started(service: Service, alice: httpx.AsyncClient) -> None:
+    service.store.full = True
+
+    answer = await alice.post("/v1/calls", json=CALL_BODY)
+
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert service.rows()["calls"] == 0
+
+
+async def test_whoever_may_only_start_calls_still_gets_the_result_of_its_own_wait(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    starter = await service.client("alice", scopes=frozenset({Scope.CALLS}))
+    headers = {"Idempotency-Key": "once"}
+    call_id = (await starter.post("/v1/calls", json=CALL_BODY, headers=headers)).json()["call"]["id"]
+    await service.finish(call_id)
+
+    answer = await starter.post("/v1/calls", json=CALL_BODY | {"wait_seconds": 1}, headers=headers)
+
+    assert answer.status_code == 200
+    assert answer.json()["result"] == {"content": [{"type": "text", "text": "done"}], "isError": False}

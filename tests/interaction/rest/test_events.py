@@ -1,0 +1,87 @@
+"""The event log, polled."""
+
+import httpx
+import pytest
+
+from ringback.domain.call import Progress
+from tests.support.service import CALL_BODY, Service
+
+pytestmark = pytest.mark.requirement("R20")
+
+
+async def ended(service: Service, client: httpx.AsyncClient, **over: str) -> str:
+    call_id = (await client.post("/v1/calls", json=CALL_BODY | over)).json()["call"]["id"]
+    await service.finish(call_id)
+    return call_id
+
+
+async def test_an_event_tells_what_a_callback_would_but_for_the_token(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await ended(service, alice)
+
+    (event,) = (await alice.get("/v1/events")).json()["events"]
+
+    assert event["eventId"].startswith("evt_")
+    assert event["name"] == "call.finished"
+    assert event["timestamp"].endswith("Z")
+    assert event["data"]["call_id"] == call_id
+    assert (event["data"]["client_session_id"], event["data"]["correlation_id"]) == ("session-1", "report-1")
+    assert (event["data"]["status"], event["data"]["outcome"]) == ("completed", "result")
+    assert "resume_token" not in event["data"]
+
+
+async def test_the_log_is_read_in_order_page_by_page(service: Service, alice: httpx.AsyncClient) -> None:
+    calls = [await ended(service, alice) for _ in range(5)]
+
+    first = (await alice.get("/v1/events", params={"limit": 3})).json()
+    second = (await alice.get("/v1/events", params={"limit": 3, "cursor": first["cursor"]})).json()
+    third = (await alice.get("/v1/events", params={"cursor": second["cursor"]})).json()
+
+    assert [event["data"]["call_id"] for event in first["events"] + second["events"]] == calls
+    assert (first["has_more"], second["has_more"], third["events"]) == (True, False, [])
+
+
+async def test_an_events_own_cursor_is_the_place_after_it(service: Service, alice: httpx.AsyncClient) -> None:
+    calls = [await ended(service, alice) for _ in range(3)]
+    events = (await alice.get("/v1/events")).json()["events"]
+
+    rest = (await alice.get("/v1/events", params={"cursor": events[0]["cursor"]})).json()["events"]
+
+    assert [event["data"]["call_id"] for event in rest] == calls[1:]
+
+
+async def test_events_are_filtered_by_each_of_their_names(service: Service, alice: httpx.AsyncClient) -> None:
+    first = await ended(service, alice, client_session_id="session-1", correlation_id="a")
+    second = await ended(service, alice, client_session_id="session-2", correlation_id="b")
+    third = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "c"})).json()["call"]["id"]
+    await service.dispatch(third)
+    await service.progress(third, Progress(progress=1))
+
+    async def found(**question: str) -> list[str]:
+        events = (await alice.get("/v1/events", params=question)).json()["events"]
+        return [event["data"]["call_id"] for event in events]
+
+    assert await found(name="call.finished") == [first, second]
+    assert await found(name="call.progress") == [third]
+    assert await found(call_id=second) == [second]
+    assert await found(client_session_id="session-2") == [second]
+    assert await found(correlation_id="a") == [first]
+    assert await found(correlation_id="nothing of mine") == []
+
+
+async def test_a_cursor_whose_events_are_gone_says_truncated_and_goes_on(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    await ended(service, alice)
+    cursor = (await alice.get("/v1/events")).json()["events"][0]["cursor"]
+    await ended(service, alice)
+    service.clock.advance(15 * 86400)
+    await service.clean_up()
+    last = await ended(service, alice)
+
+    page = (await alice.get("/v1/events", params={"cursor": cursor})).json()
+
+    assert page["truncated"] is True
+    assert [event["data"]["call_id"] for event in page["events"]] == [last]
+    assert (await alice.get("/v1/events", params={"cursor": page["cursor"]})).json()["truncated"] is False

@@ -1,0 +1,86 @@
+"""Before anything is asked: the host, the origin, and what happens when we fail ourselves."""
+
+import logging
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.service import PUBLIC_URL, Service, running_service
+
+PAGE = "https://console.example"
+
+
+async def status(service: Service, *, host: str, server: str = PUBLIC_URL) -> int:
+    client = await service.anonymous(base_url=server)
+    return (await client.get("/openapi.json", headers={"Host": host})).status_code
+
+
+@pytest.mark.parametrize("host", ["ringback.example", "ringback.example:8443", "RINGBACK.example", "other.example"])
+async def test_the_public_and_the_allowed_hosts_are_answered(tmp_path: Path, host: str) -> None:
+    async with running_service(tmp_path, allowed_hosts=["other.example"]) as service:
+        assert await status(service, host=host) == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "ringback.example.evil.example", "", "ringback.example@evil.example", "a b", "127.0.0.1"]
+)
+async def test_other_hosts_are_refused(service: Service, host: str) -> None:
+    client = await service.anonymous()
+
+    answer = await client.get("/v1/calls", headers={"Host": host})
+
+    assert (answer.status_code, answer.json()["type"]) == (421, "/problems/foreign-host")
+    assert "RINGBACK_ALLOWED_HOSTS" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "[::1]:8090", "127.0.0.2"])
+async def test_on_loopback_every_name_of_loopback_is_answered_and_a_rebound_one_is_not(
+    service: Service, host: str
+) -> None:
+    assert await status(service, host=host, server="http://127.0.0.1:8090") == 200
+    assert await status(service, host="evil.example", server="http://127.0.0.1:8090") == 421
+
+
+async def test_without_allowed_origins_no_page_may_call(service: Service, alice: httpx.AsyncClient) -> None:
+    for origin in (PAGE, "null", PUBLIC_URL):
+        answer = await alice.get("/v1/calls", headers={"Origin": origin})
+
+        assert (answer.status_code, answer.json()["type"]) == (403, "/problems/foreign-origin")
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> None:
+    async with running_service(tmp_path, allowed_origins=[PAGE]) as service:
+        alice = await service.client("alice")
+        preflight = {
+            "Origin": PAGE,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, idempotency-key",
+        }
+
+        asked = await alice.options("/v1/calls", headers=preflight)
+        called = await alice.get("/v1/calls", headers={"Origin": PAGE})
+        failed = await alice.get("/v1/calls/none", headers={"Origin": PAGE})
+        other = await alice.options("/v1/calls", headers=preflight | {"Origin": "https://evil.example"})
+
+        assert asked.status_code == 200
+        assert "POST" in asked.headers["access-control-allow-methods"]
+        for answer in (asked, called, failed):
+            assert answer.headers["access-control-allow-origin"] == PAGE
+            assert "access-control-allow-credentials" not in answer.headers
+        assert other.status_code == 403
+
+
+async def test_a_bug_of_ours_is_logged_and_tells_nothing(
+    service: Service, alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.app.state.services = "no services at all"
+    with caplog.at_level(logging.ERROR, logger="ringback"):
+        answer = await alice.get("/v1/calls")
+
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
+    assert "attribute" not in answer.text
+    (record,) = caplog.records
+    assert record.getMessage() == "request.failed"
+    assert record.exc_info is not None

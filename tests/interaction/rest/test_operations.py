@@ -1,0 +1,70 @@
+"""What whoever runs the service asks it."""
+
+import httpx
+import pytest
+
+from ringback.api.problems import every_kind
+from tests.support.service import Service
+
+
+@pytest.fixture
+async def probe(service: Service) -> httpx.AsyncClient:
+    """Without a key, and under a name that is not the service's public one."""
+    return await service.anonymous(base_url="http://10.1.2.3:8090")
+
+
+async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
+    service: Service, probe: httpx.AsyncClient
+) -> None:
+    service.store.full = True
+    service.services.lifecycle.stop()
+
+    answer = await probe.get("/healthz")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> None:
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+
+
+async def test_a_service_that_stops_is_not_ready(service: Service, probe: httpx.AsyncClient) -> None:
+    service.services.lifecycle.stop()
+
+    assert (await probe.get("/readyz")).status_code == 503
+
+
+async def test_a_service_that_cannot_write_is_not_ready(service: Service, probe: httpx.AsyncClient) -> None:
+    service.store.full = True
+
+    assert (await probe.get("/readyz")).json()["type"] == "/problems/store-unavailable"
+
+
+async def test_a_service_whose_workers_fail_is_not_ready_and_names_them(
+    service: Service, probe: httpx.AsyncClient
+) -> None:
+    service.failing |= {"runner", "dispatcher"}
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["failing"]) == (503, ["dispatcher", "runner"])
+    service.failing.clear()
+    assert (await probe.get("/readyz")).status_code == 200
+
+
+async def test_every_problem_type_can_be_looked_up(service: Service) -> None:
+    nobody = await service.anonymous()
+    for kind in every_kind():
+        described = (await nobody.get(f"/problems/{kind.slug}")).json()
+        assert (described["type"], described["title"]) == (f"/problems/{kind.slug}", kind.title())
+
+    assert (await nobody.get("/problems/none-of-ours")).status_code == 404
+
+
+async def test_no_page_that_loads_foreign_scripts_is_served(service: Service) -> None:
+    nobody = await service.anonymous()
+
+    assert (await nobody.get("/openapi.json")).status_code == 200
+    assert [(await nobody.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]

@@ -1,0 +1,141 @@
+"""What belongs to another looks exactly like what does not exist: the same bytes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+
+pytestmark = pytest.mark.requirement("R25")
+
+UNKNOWN = {
+    "call": "call_01KAGZ8A00QW7T3M5N9R1S2V4X",
+    "webhook": "wh_01KAGZ8A00QW7T3M5N9R1S2V4X",
+    "delivery": "dlv_01KAGZ8A00QW7T3M5N9R1S2V4X",
+}
+MISSHAPEN = [
+    "call_",
+    "x",
+    "wh_01KAGZ8A00QW7T3M5N9R1S2V4X ",
+    "%00",
+    "%F0%9F%94%94",
+    "a" * 3000,
+    "'; DROP TABLE calls; --",
+]
+
+OPERATIONS: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("GET", "/v1/calls/{call}", None),
+    ("GET", "/v1/calls/{call}?wait_seconds=1", None),
+    ("GET", "/v1/calls/{call}/result", None),
+    ("POST", "/v1/calls/{call}/cancel", None),
+    ("GET", "/v1/webhooks/{webhook}", None),
+    ("PATCH", "/v1/webhooks/{webhook}", {"state": "disabled"}),
+    ("DELETE", "/v1/webhooks/{webhook}", None),
+    ("GET", "/v1/deliveries/{delivery}", None),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    call: str
+    webhook: str
+    delivery: str
+
+
+@pytest.fixture
+async def hers(service: Service, alice: httpx.AsyncClient) -> Owned:
+    """One of everything, and all of it Alice's."""
+    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.finish(call)
+    (delivery,) = (await alice.get("/v1/deliveries")).json()["deliveries"]
+    return Owned(call, webhook, delivery["id"])
+
+
+def named(path: str, ids: Owned) -> str:
+    return path.format(call=ids.call, webhook=ids.webhook, delivery=ids.delivery)
+
+
+def told(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
+    return answer.status_code, answer.content, dict(answer.headers)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
+async def test_a_foreign_id_looks_like_an_unknown_one(
+    service: Service, bob: httpx.AsyncClient, hers: Owned, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    before = service.rows()
+
+    foreign = await bob.request(method, named(path, hers), json=body)
+    unknown = await bob.request(method, named(path, Owned(**UNKNOWN)), json=body)
+
+    assert told(foreign) == told(unknown)
+    assert foreign.status_code == 404
+    assert service.rows() == before
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
+@pytest.mark.parametrize("text", MISSHAPEN)
+async def test_what_is_no_id_looks_like_an_unknown_one(
+    bob: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None, text: str
+) -> None:
+    misshapen = await bob.request(method, named(path, Owned(text, text, text)), json=body)
+    unknown = await bob.request(method, named(path, Owned(**UNKNOWN)), json=body)
+
+    assert told(misshapen) == told(unknown)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
+async def test_its_owner_does_see_it(
+    alice: httpx.AsyncClient, hers: Owned, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    assert (await alice.request(method, named(path, hers), json=body)).is_success
+
+
+async def test_lists_show_only_ones_own(bob: httpx.AsyncClient, hers: Owned) -> None:
+    for path, name in [
+        ("/v1/calls", "calls"),
+        ("/v1/webhooks", "webhooks"),
+        ("/v1/deliveries", "deliveries"),
+        ("/v1/events", "events"),
+        (f"/v1/events?call_id={hers.call}", "events"),
+        (f"/v1/deliveries?call_id={hers.call}", "deliveries"),
+        (f"/v1/deliveries?webhook_id={hers.webhook}", "deliveries"),
+    ]:
+        assert (await bob.get(path)).json()[name] == [], path
+
+
+async def test_a_webhook_for_a_foreign_call_is_refused_like_one_for_none(
+    service: Service, bob: httpx.AsyncClient, hers: Owned
+) -> None:
+    before = service.rows()
+
+    foreign = await bob.post("/v1/webhooks", json={"url": CALLBACK_URL, "call_id": hers.call})
+    unknown = await bob.post("/v1/webhooks", json={"url": CALLBACK_URL, "call_id": UNKNOWN["call"]})
+
+    assert told(foreign) == told(unknown)
+    assert foreign.status_code == 422
+    assert service.rows() == before
+
+
+async def test_a_foreign_webhook_does_not_ring_for_ones_own_calls(
+    service: Service, bob: httpx.AsyncClient, hers: Owned
+) -> None:
+    started = (await bob.post("/v1/calls", json=CALL_BODY)).json()
+    await service.finish(started["call"]["id"])
+
+    assert started["webhooks"] == []
+    assert await service.deliveries("bob") == []
+    assert len(await service.deliveries("alice")) == 1
+
+
+async def test_a_cursor_of_anothers_log_shows_nothing_of_it(
+    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient, hers: Owned
+) -> None:
+    cursor = (await alice.get("/v1/events")).json()["cursor"]
+
+    page = (await bob.get("/v1/events", params={"cursor": cursor})).json()
+
+    assert page["events"] == []

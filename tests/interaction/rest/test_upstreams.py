@@ -1,0 +1,45 @@
+"""What can be called, for whom."""
+
+import httpx
+import pytest
+
+from tests.support.service import CALL_BODY, Service
+
+
+async def test_upstreams_are_listed_with_how_they_are_doing(alice: httpx.AsyncClient) -> None:
+    upstreams = (await alice.get("/v1/upstreams")).json()["upstreams"]
+
+    assert [upstream["name"] for upstream in upstreams] == ["git", "time"]
+    assert upstreams[0]["state"] == "ready"
+
+
+async def test_tools_are_listed_as_their_upstream_lists_them(alice: httpx.AsyncClient) -> None:
+    tools = (await alice.get("/v1/upstreams/git/tools")).json()["tools"]
+
+    assert tools[0]["inputSchema"]["required"] == ["repo_path"]
+    assert tools[1] == {
+        "name": "git_status",
+        "inputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }
+
+
+async def test_an_upstream_that_is_not_there_is_not_found(alice: httpx.AsyncClient) -> None:
+    answer = await alice.get("/v1/upstreams/svn/tools")
+
+    assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+
+
+@pytest.mark.requirement("R25")
+async def test_an_upstream_that_a_key_may_not_use_looks_like_none(service: Service) -> None:
+    limited = await service.client("alice", upstreams=frozenset({"time"}))
+
+    listed = (await limited.get("/v1/upstreams")).json()["upstreams"]
+    forbidden = await limited.get("/v1/upstreams/git/tools")
+    started = await limited.post("/v1/calls", json=CALL_BODY)
+    unknown = await limited.post("/v1/calls", json=CALL_BODY | {"upstream": "svn"})
+
+    assert [upstream["name"] for upstream in listed] == ["time"]
+    assert forbidden.status_code == 404
+    assert (started.status_code, started.json()["type"]) == (422, "/problems/unknown-upstream")
+    assert started.text.replace("git", "svn") == unknown.text

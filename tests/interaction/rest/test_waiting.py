@@ -1,0 +1,74 @@
+"""Waiting in a request: the answer comes when there is something to say, not when the time is over."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from ringback.domain.ports import QUEUED
+from tests.support.service import CALL_BODY, RESULT, Service
+
+PROMPT_SECONDS = 3.0
+"""Less than the five seconds after which a wait looks again by itself: what is faster was rung."""
+LONG = 30
+
+
+@pytest.mark.requirement("R12")
+async def test_reading_a_call_wakes_when_it_ends(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": LONG}))
+        await service.finish(call_id)
+
+    assert waiting.result().json()["status"] == "completed"
+
+
+async def test_starting_a_call_may_wait_for_its_result(service: Service, alice: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
+        with service.store.signals.listen(QUEUED) as bell:
+            waiting = group.create_task(alice.post("/v1/calls", json=CALL_BODY | {"wait_seconds": LONG}))
+            assert await bell.wait(PROMPT_SECONDS)
+        (call,) = (await alice.get("/v1/calls")).json()["calls"]
+        await service.finish(call["id"])
+
+    answer = waiting.result()
+    assert answer.status_code == 200
+    assert answer.content.endswith(b'"result":' + RESULT + b"}")
+    assert "hint" not in answer.json()
+
+
+async def test_resuming_wakes_when_the_call_ends(service: Service, alice: httpx.AsyncClient) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+    body = {"resume_token": started["resume_token"], "wait_seconds": LONG}
+    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(alice.post("/v1/resume", json=body))
+        await service.finish(started["call"]["id"])
+
+    assert waiting.result().content.endswith(b'"result":' + RESULT + b"}")
+
+
+async def test_polling_events_wakes_at_the_first_one(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(alice.get("/v1/events", params={"wait_seconds": LONG}))
+        await service.finish(call_id)
+
+    assert [event["data"]["call_id"] for event in waiting.result().json()["events"]] == [call_id]
+
+
+async def test_a_wait_that_is_over_answers_with_what_there_is(alice: httpx.AsyncClient) -> None:
+    started = await alice.post("/v1/calls", json=CALL_BODY | {"wait_seconds": 0.05})
+    call_id = started.json()["call"]["id"]
+    read = await alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": 0.05})
+    polled = await alice.get("/v1/events", params={"wait_seconds": 0.05})
+
+    assert (started.status_code, read.json()["status"], polled.json()["events"]) == (202, "working", [])
+
+
+async def test_a_service_that_stops_lets_those_go_who_wait(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": LONG}))
+        service.services.lifecycle.stop()
+
+    assert waiting.result().json()["status"] == "working"

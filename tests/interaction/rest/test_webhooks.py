@@ -1,0 +1,153 @@
+"""Webhooks: register, list, read, change, remove."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+
+pytestmark = pytest.mark.requirement("R22")
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+async def register(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/webhooks", json={"url": CALLBACK_URL} | body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+@pytest.mark.requirement("R23")
+async def test_a_generated_secret_is_shown_once_and_never_again(alice: httpx.AsyncClient) -> None:
+    registered = await register(alice)
+
+    assert registered["secret"].startswith("whsec_")
+    for answer in (
+        await alice.get(f"/v1/webhooks/{registered['id']}"),
+        await alice.get("/v1/webhooks"),
+        await alice.patch(f"/v1/webhooks/{registered['id']}", json={"description": "mine"}),
+    ):
+        assert answer.status_code == 200
+        assert "whsec_" not in answer.text
+        assert "secret" not in answer.text
+
+
+async def test_a_secret_that_was_brought_along_never_comes_back(alice: httpx.AsyncClient) -> None:
+    answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "secret": SECRET})
+
+    assert answer.status_code == 201
+    assert "whsec_" not in answer.text
+
+
+async def test_a_registration_says_in_a_sentence_what_will_ring(alice: httpx.AsyncClient) -> None:
+    registered = await register(alice, upstream="git", client_session_id="session-1")
+
+    assert registered["hears"] == (
+        "Rings for call.finished, call.input_required of your calls with upstream 'git' and client_session_id "
+        "'session-1', from now on."
+    )
+
+
+async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClient) -> None:
+    asked = {
+        "events": ["call.finished", "call.progress"],
+        "upstream": "git",
+        "tool": "git_log",
+        "client_session_id": "session-1",
+        "correlation_id": "report-1",
+        "match_correlation": True,
+        "retries": "minutes",
+        "include_result": True,
+        "description": "the weekly report",
+    }
+    registered = await register(alice, **asked, expires_in_seconds=60)
+    read = (await alice.get(f"/v1/webhooks/{registered['id']}")).json()
+
+    assert read == {name: value for name, value in registered.items() if name not in {"secret", "hears"}}
+    assert {name: read[name] for name in asked} == asked
+    assert (read["state"], read["origin"]) == ("active", "rest")
+    assert read["expires_at"] > read["created_at"]
+
+
+async def test_a_new_webhook_says_where_it_lives(alice: httpx.AsyncClient) -> None:
+    answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+
+    assert (await alice.get(answer.headers["location"])).json()["id"] == answer.json()["id"]
+
+
+async def test_webhooks_are_listed_newest_first_and_in_pages(alice: httpx.AsyncClient) -> None:
+    registered = {(await register(alice))["id"] for _ in range(3)}
+
+    first = (await alice.get("/v1/webhooks", params={"limit": 2})).json()
+    second = (await alice.get("/v1/webhooks", params={"limit": 2, "cursor": first["next_cursor"]})).json()
+
+    listed = [webhook["id"] for webhook in first["webhooks"] + second["webhooks"]]
+    assert (len(first["webhooks"]), len(second["webhooks"]), second["next_cursor"]) == (2, 1, None)
+    assert set(listed) == registered
+
+
+async def test_a_change_leaves_alone_what_it_does_not_name(alice: httpx.AsyncClient) -> None:
+    registered = await register(alice, description="before", retries="minutes")
+    change = {"url": "https://agent.example/other", "events": ["call.progress"], "include_result": True}
+
+    changed = (await alice.patch(f"/v1/webhooks/{registered['id']}", json=change)).json()
+
+    assert {name: changed[name] for name in change} == change
+    assert (changed["description"], changed["retries"]) == ("before", "minutes")
+    assert (await alice.get(f"/v1/webhooks/{registered['id']}")).json() == changed
+
+
+async def test_a_disabled_webhook_hears_nothing_until_it_is_active_again(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = (await register(alice))["id"]
+
+    async def rung_with(state: str) -> int:
+        await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": state})
+        before = len(await service.deliveries("alice"))
+        await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+        return len(await service.deliveries("alice")) - before
+
+    assert [await rung_with(state) for state in ("disabled", "active")] == [0, 1]
+
+
+async def test_a_removed_webhook_is_gone_and_its_deliveries_are_cancelled(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = (await register(alice))["id"]
+    await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+
+    removed = await alice.delete(f"/v1/webhooks/{webhook_id}")
+
+    assert (removed.status_code, removed.content) == (204, b"")
+    assert (await alice.get(f"/v1/webhooks/{webhook_id}")).status_code == 404
+    assert (await alice.delete(f"/v1/webhooks/{webhook_id}")).status_code == 404
+    assert [delivery.state for delivery in await service.deliveries("alice")] == ["cancelled"]
+
+
+@pytest.mark.parametrize("member", ["url", "events", "description", "include_result", "retries", "state"])
+async def test_null_is_no_change(alice: httpx.AsyncClient, member: str) -> None:
+    webhook_id = (await register(alice))["id"]
+
+    answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={member: None})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == f"#/{member}"
+
+
+async def test_the_url_of_a_change_is_judged_like_that_of_a_registration(alice: httpx.AsyncClient) -> None:
+    webhook_id = (await register(alice))["id"]
+
+    answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"url": "https://inside.example/"})
+
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-callback-url")
+    assert (await alice.get(f"/v1/webhooks/{webhook_id}")).json()["url"] == CALLBACK_URL
+
+
+async def test_a_state_that_only_the_service_gives_cannot_be_asked_for(alice: httpx.AsyncClient) -> None:
+    webhook_id = (await register(alice))["id"]
+
+    answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "suspended"})
+
+    assert answer.status_code == 422

@@ -1,0 +1,167 @@
+"""`ringback call` before a mocked service: what it asks, what it prints, and how it ends."""
+
+import json
+from collections.abc import Callable, Generator
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.api.schemas import examples
+from ringback.cli import call as command
+from tests.support.requests import body_of, last_of, requests_of
+
+Run = Callable[..., Result]
+
+WORKING = examples.WORKING_CALL
+FINISHED = examples.FINISHED_CALL
+PROBLEM_JSON = {"content-type": "application/problem+json"}
+
+
+def started(call: dict[str, Any] = WORKING, **more: Any) -> dict[str, Any]:
+    return {"call": call, "resume_token": "the.token", "webhooks": [], **more}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
+    monkeypatch.setattr(command, "POLL_SECONDS", 0)
+    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
+        yield router
+
+
+def test_a_started_call_is_told_with_its_token_and_whom_it_rings(run: Run, service: respx.MockRouter) -> None:
+    webhooks = [{"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}]
+    answer = started(webhooks=webhooks, callback_secret="whsec_1")
+    route = service.post("/v1/calls").respond(202, json=answer)
+
+    ran = run(
+        *("call", "git", "git_log", "--json-args", '{"repo_path": "."}', "--session", "s1", "--correlation", "c1"),
+        *("--callback", "https://agent.example/callback", "--api-key", "rbk_x"),
+    )
+
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines() == [
+        f"call_id: {WORKING['id']}",
+        "status: working",
+        "resume_token: the.token",
+        "rings: https://agent.example/callback (wh_1, active)",
+        "callback_secret: whsec_1",
+    ]
+    assert last_of(route).headers["authorization"] == "Bearer rbk_x"
+    assert body_of(last_of(route)) == {
+        "upstream": "git",
+        "tool": "git_log",
+        "arguments": {"repo_path": "."},
+        "client_session_id": "s1",
+        "correlation_id": "c1",
+        "callback": {"url": "https://agent.example/callback"},
+    }
+
+
+def test_a_hint_goes_beside_the_answer(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/calls").respond(202, json=started(hint="Nobody will be rung."))
+
+    ran = run("call", "git", "git_log")
+
+    assert ran.stderr == "Nobody will be rung.\n"
+
+
+def test_arguments_are_read_as_the_tool_wants_them(run: Run, service: respx.MockRouter) -> None:
+    schema = {"type": "object", "properties": {"message": {"type": "string"}, "count": {"type": "integer"}}}
+    service.get("/v1/upstreams/git/tools").respond(json={"tools": [{"name": "commit", "inputSchema": schema}]})
+    route = service.post("/v1/calls").respond(202, json=started())
+
+    run("call", "git", "commit", "--arg", "message=3", "--arg", "count=3")
+
+    assert body_of(last_of(route))["arguments"] == {"message": "3", "count": 3}
+
+
+def test_arguments_are_json_where_nothing_is_known_of_the_tool(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/upstreams/git/tools").respond(404, json={}, headers=PROBLEM_JSON)
+    route = service.post("/v1/calls").respond(202, json=started())
+
+    run("call", "git", "commit", "--arg", "message=3")
+
+    assert body_of(last_of(route))["arguments"] == {"message": 3}
+
+
+def test_waiting_looks_until_the_end_and_prints_the_result(run: Run, service: respx.MockRouter) -> None:
+    progress = {"progress": 1, "total": 2, "message": "half \x1b[2J"}
+    service.post("/v1/calls").respond(202, json=started())
+    looks = service.get(f"/v1/calls/{WORKING['id']}")
+    looks.side_effect = [
+        httpx.Response(200, json=WORKING),
+        httpx.Response(200, json={**WORKING, "progress": progress}),
+        httpx.Response(200, json={**FINISHED, "id": WORKING["id"]}),
+    ]
+    service.get(f"/v1/calls/{WORKING['id']}/result").respond(json={"content": [{"type": "text", "text": "a\nb"}]})
+
+    ran = run("call", "git", "git_log", "--wait")
+
+    assert (ran.exit_code, ran.stdout) == (0, "a\nb\n")
+    assert WORKING["id"] in ran.stderr
+    assert "\x1b" not in ran.stderr
+    assert len(requests_of(looks)) == 3
+
+
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+RESULTS: list[tuple[dict[str, Any], str]] = [
+    ({"content": [{"type": "text", "text": "\x1b[31mred"}]}, "�[31mred\n"),
+    ({"content": [{"type": "text", "text": "one"}, IMAGE]}, f"one\n{json.dumps(IMAGE, indent=2)}\n"),
+    (
+        {"content": [], "structuredContent": {"é": 1}},
+        '{\n  "content": [],\n  "structuredContent": {\n    "é": 1\n  }\n}\n',
+    ),
+    ({"content": "odd"}, '{\n  "content": "odd"\n}\n'),
+    ({"content": ["odd"]}, '"odd"\n'),
+]
+
+
+@pytest.mark.parametrize(("result", "shown"), RESULTS, ids=["control", "mixed", "structured", "no list", "no block"])
+def test_text_is_printed_as_text_and_the_rest_as_json(
+    run: Run, service: respx.MockRouter, result: dict[str, Any], shown: str
+) -> None:
+    service.post("/v1/calls").respond(200, json=started(FINISHED, result=result))
+
+    ran = run("call", "git", "git_log", "--wait")
+
+    assert (ran.exit_code, ran.stdout) == (0, shown)
+
+
+def test_a_tool_s_own_error_is_printed_and_exits_with_1(run: Run, service: respx.MockRouter) -> None:
+    call = {**FINISHED, "outcome": "tool_error"}
+    result = {"content": [{"type": "text", "text": "no such path"}], "isError": True}
+    service.post("/v1/calls").respond(200, json=started(call, result=result))
+
+    ran = run("call", "git", "git_log", "--wait")
+
+    assert (ran.exit_code, ran.stdout) == (1, "no such path\n")
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        ({"status": "failed", "outcome": "unknown", "error": {"message": "lost"}}, "failed (unknown): lost"),
+        ({"status": "cancelled", "outcome": "cancelled"}, "cancelled (cancelled)."),
+    ],
+)
+def test_a_call_without_a_result_says_why_and_exits_with_1(
+    run: Run, service: respx.MockRouter, ending: dict[str, Any], words: str
+) -> None:
+    service.post("/v1/calls").respond(200, json=started({**FINISHED, **ending}))
+
+    ran = run("call", "git", "git_log", "--wait")
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert words in ran.stderr
+
+
+def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.MockRouter) -> None:
+    detail = "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'?"
+    service.post("/v1/calls").respond(422, json={"title": "Unknown tool", "detail": detail}, headers=PROBLEM_JSON)
+
+    ran = run("call", "git", "git_lgo")
+
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"Error: {detail}\n")
