@@ -56,7 +56,7 @@ BLOCKED_URLS: Final = (
     "https://mapped.test/", "https://nat64.test/", "https://mixed-a.test/", "https://mixed-aaaa.test/", "https://last-of-many.test/",
     "https://127.0.0.1.nip.test/", "https://bücher.test/", "https://zero.test/", "https://no-address.test/",
     # other schemes and forms
-    "http://good.example/", "http://127.0.0.1/", "http://localhost/", "HTTP://good.example/", "ftp://good.example/",
+    "http://good.example/", "http://127.0.0.1/", "http://localhost/", "HTTP://good.example/", "httpſ://good.example/", "ftp://good.example/",
     "file:///etc/passwd", "gopher://127.0.0.1:25/", "ws://good.example/", "javascript:alert(1)", "data:text/plain,x",
     "//127.0.0.1/", "/hook", "127.0.0.1", "https:127.0.0.1", "https:/127.0.0.1/", "https:///127.0.0.1/", "https://", "https:///",
     "",

@@ -260,8 +260,11 @@ def answering_result(result: Any) -> Spoiling:
 
 async def respond(message: dict[str, Any], result: Any, send: Send) -> None:
     """A JSON-RPC response with this result, past everything that the SDK's server would check or leave out."""
-    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
-    await answer(send, 200, "application/json", body)
+    await answer_json(send, {"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+async def answer_json(send: Send, message: dict[str, Any]) -> None:
+    await answer(send, 200, "application/json", json.dumps(message).encode())
 
 
 # -- calling ----------------------------------------------------------------------------------------------------------------

@@ -48,8 +48,9 @@ class HttpxSender:
         await self._transport.aclose()
 
     async def _read(self, response: httpx.Response, until: float) -> Answer:
+        wire = _wire(response)
         try:
-            head = await read_head(_wire(response), until=until, broken=_BROKEN)
+            head = await read_head(wire, until=until, broken=_BROKEN)
         finally:
             await response.aclose()
         retry_after = response.headers.get("retry-after")

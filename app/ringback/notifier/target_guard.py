@@ -36,7 +36,9 @@ RESOLVE_THREADS: Final = 64
 (resolv.conf: 3 servers, 5 s, 2 attempts), so names that hang hold threads; a thread costs nothing until it is needed."""
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
-_URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?]*)(?P<path>/[^?]*)?(?P<query>\?.*)?", re.IGNORECASE)
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<authority>[^/?]*)(?P<path>/[^?]*)?(?P<query>\?.*)?", re.IGNORECASE | re.ASCII
+)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\#]")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")

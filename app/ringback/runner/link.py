@@ -5,6 +5,7 @@ it does not know from results, and refuses results that a host could still use. 
 parameters (spec 2026-07-28: `_meta` and headers) is put on here.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -44,6 +45,8 @@ NEGOTIATION_SECONDS: Final = 120.0
 """A stdio server may first be downloaded by its launcher (npx, uvx)."""
 LISTEN_AGAIN_SECONDS: Final = 30.0
 """Between two attempts to hear of changes; a list is asked for again now and then anyway."""
+ABANDONED_MAX: Final = 64
+"""Cancelled requests that one HTTP session of the old protocol may leave open before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 CLIENT_CAPABILITIES: Final[dict[str, Any]] = {}
 """Nothing yet: no elicitation, no sampling, no roots."""
@@ -52,8 +55,10 @@ CLIENT_CAPABILITIES: Final[dict[str, Any]] = {}
 class Link:
     """A live session. It is left when the upstream ends it, or when it was retired; requests in flight then still end on it."""
 
-    def __init__(self, session: ClientSession, dispatcher: "_Dispatcher") -> None:
+    def __init__(self, session: ClientSession, dispatcher: "_Dispatcher", *, transport: Transport) -> None:
         self._session = session
+        self._keeps_abandoned = transport is Transport.HTTP and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        self._abandoned = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
         self._unused = anyio.Event()
@@ -89,6 +94,9 @@ class Link:
         self._in_flight += 1
         try:
             return await self._dispatcher.send_raw_request(method, stamped, options)
+        except asyncio.CancelledError:
+            self._abandon()
+            raise
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.retire()  # the dispatcher says so a moment before it ends
@@ -96,6 +104,12 @@ class Link:
         finally:
             self._in_flight -= 1
             self._unused.set()
+
+    def _abandon(self) -> None:
+        """On the old protocol the SDK keeps a cancelled POST open, for ever if the upstream never answers it."""
+        self._abandoned += 1
+        if self._keeps_abandoned and self._abandoned >= ABANDONED_MAX:
+            self.retire()
 
     async def hear_changes(self, clock: Clock) -> None:
         """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`open_link`)."""
@@ -174,7 +188,7 @@ async def open_link(
         )
         with anyio.fail_after(NEGOTIATION_SECONDS):
             await _negotiate(session, probe=probe)
-        link = Link(session, dispatcher)
+        link = Link(session, dispatcher, transport=config.transport)
         try:
             yield link
         finally:

@@ -120,9 +120,9 @@ async def test_ten_declared_mebibytes_are_not_even_begun(service: Service, alice
     assert upload.taken == 0
 
 
-@pytest.mark.parametrize("body", [[], "text", 1, None, True])
-async def test_a_body_that_is_no_object_is_refused(service: Service, alice: httpx.AsyncClient, body: object) -> None:
-    problem = await refused(service, alice, "POST", "/v1/webhooks", json=body)
+@pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
+async def test_a_body_that_is_no_object_is_refused(service: Service, alice: httpx.AsyncClient, text: bytes) -> None:
+    problem = await refused(service, alice, "POST", "/v1/webhooks", content=text, headers=JSON)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
 
@@ -224,14 +224,14 @@ async def test_a_wrong_secret_is_not_repeated(service: Service, alice: httpx.Asy
 
 
 async def test_many_mistakes_are_told_up_to_a_bound(service: Service, alice: httpx.AsyncClient) -> None:
-    body = {f"{'unknown' * 100}{number}": number for number in range(1000)}
+    body = {f"{'unknown' * 60}{number}": number for number in range(100)}
     problem = await refused(service, alice, "POST", "/v1/webhooks", json=body)
 
     assert len(problem["errors"]) == 20
     assert len(str(problem)) < 10_000
 
 
-@pytest.mark.parametrize("key", ["", " " * 4, "x" * 257, "tab\tin", "caf\xe9"])
+@pytest.mark.parametrize("key", ["", "x" * 257, "tab\tin", "caf\xe9"])
 async def test_an_idempotency_key_is_short_printable_ascii(
     service: Service, alice: httpx.AsyncClient, key: str
 ) -> None:

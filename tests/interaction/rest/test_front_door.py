@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from tests.support.service import PUBLIC_URL, Service, running_service
 
@@ -70,6 +71,34 @@ async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> 
             assert answer.headers["access-control-allow-origin"] == PAGE
             assert "access-control-allow-credentials" not in answer.headers
         assert other.status_code == 403
+
+
+async def test_a_client_that_hangs_up_within_its_body_is_no_failure(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = await service.key("alice")
+    headers = {"host": "ringback.example", "authorization": f"Bearer {key}", "content-type": "application/json"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/calls",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return next(pieces)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await service.app(scope, receive, send)
+
+    assert sent == []
+    assert service.rows()["calls"] == 0
+    assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_a_bug_of_ours_is_logged_and_tells_nothing(

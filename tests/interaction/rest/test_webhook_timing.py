@@ -51,10 +51,8 @@ async def test_a_webhook_from_a_cursor_on_is_rung_once_whenever_it_comes(
     service: Service, alice: httpx.AsyncClient, registering: int, ending: int
 ) -> None:
     call_id = await started(alice)
-    question: dict[str, Any] = {}
-    while (page := (await alice.get("/v1/events", params=question)).json())["has_more"]:
-        question["cursor"] = page["cursor"]
-    body = {"url": CALLBACK_URL, "cursor": page["cursor"]}
+    nothing = (await alice.get("/v1/events", params={"name": "call.progress"})).json()
+    body = {"url": CALLBACK_URL, "cursor": nothing["cursor"]}
 
     answer, _ = await asyncio.gather(
         after(registering, alice.post("/v1/webhooks", json=body)), after(ending, service.finish(call_id))

@@ -17,6 +17,7 @@ from tests.support.upstreams import (
     Send,
     Spoiled,
     Stage,
+    answer_json,
     answering,
     drive,
     http_config,
@@ -177,6 +178,32 @@ async def test_an_upstream_that_went_away_is_judged_by_its_last_list() -> None:
         await check(upstreams.catalog, "echo")
         with pytest.raises(UnknownTool):
             await check(upstreams.catalog, "ecko")
+
+
+@pytest.mark.parametrize(
+    ("answer", "listed"),
+    [
+        ({"error": {"code": -32601, "message": "Method not found"}}, []),
+        ({"error": {"code": -32603, "message": "oops"}}, None),
+        ({"result": {"tools": "none"}}, None),
+    ],
+    ids=["no tools", "an error", "no list"],
+)
+async def test_a_server_without_tools_is_told_from_one_that_cannot_list_them(
+    answer: Any, listed: list[str] | None
+) -> None:
+    async def spoil(message: dict[str, Any], send: Send) -> None:
+        await answer_json(send, {"jsonrpc": "2.0", "id": message["id"], **answer})
+
+    async with (
+        serving(Spoiled(Stage().app(), {"tools/list": spoil})) as server,
+        opened(http_config(server.url)) as upstreams,
+    ):
+        if listed is None:
+            with pytest.raises(Unavailable):
+                await names(upstreams.catalog)
+        else:
+            assert await names(upstreams.catalog) == listed
 
 
 @pytest.mark.parametrize("status", [200, 500])

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call import Ending, Outcome
-from ringback.runner import transport
+from ringback.runner import link, transport
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.transport import RESULT_BYTES_MAX
@@ -77,10 +77,12 @@ async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
         assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
         async with upstreams.session("stage") as session:
             await server.kill()
-            ending = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
+            first = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
+            second = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
 
-    assert ending.outcome is Outcome.REJECTED
-    assert "could not be connected to" in message_of(ending)
+    assert (first.outcome, second.outcome) == (Outcome.REJECTED, Outcome.REJECTED)
+    assert "could not be connected to" in message_of(first)
+    assert "before the request was sent" in message_of(second)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -268,6 +270,43 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
 
     assert call.cancelled()
     assert after.outcome is Outcome.RESULT
+
+
+async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "ABANDONED_MAX", 2)
+    sessions: set[bytes] = set()
+    stage = Stage()
+    app = legacy_only(stage.app())
+
+    async def watching(scope: Any, receive: Any, send: Any) -> None:
+        sessions.update(value for name, value in scope.get("headers", []) if name == b"mcp-session-id")
+        await app(scope, receive, send)
+
+    async with serving(watching) as server, opened(http_config(server.url)) as upstreams:
+        calls = {asyncio.create_task(drive(upstreams, "hold")) for _ in range(2)}
+        await stage.until_inside(2)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+
+    assert len(sessions) == 2
+
+
+async def test_a_redirect_within_the_origin_is_followed_with_the_whole_message() -> None:
+    app = Stage().app()
+
+    async def moved(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/old":
+            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", b"/mcp")]})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await app(scope, receive, send)
+
+    async with serving(moved) as server, opened(http_config(server.url.replace("/mcp", "/old"))) as upstreams:
+        ending = await drive(upstreams, "echo", {"n": 1})
+
+    assert ending.outcome is Outcome.RESULT
 
 
 def _same(app: Any) -> Any:

@@ -19,17 +19,24 @@ from tests.support.upstreams import (
     WAIT_SECONDS,
     App,
     HttpServer,
+    Send,
+    Spoiled,
     Stage,
+    answer,
+    answer_json,
+    answering_result,
     drive,
     http_config,
     legacy_only,
     opened,
     python_config,
+    respond,
     serving,
 )
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
+COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 REFUSES_TO_BE_PROBED = r"""
 import json, sys
@@ -160,6 +167,45 @@ async def test_configured_headers_go_out_and_nothing_is_compressed() -> None:
 
     assert {headers[b"x-key"] for headers in seen[1:]} == {b"k1"}  # the first is the server's own start
     assert {headers[b"accept-encoding"] for headers in seen[1:]} == {b"identity"}
+
+
+@pytest.mark.parametrize(
+    "discovered",
+    [{"supportedVersions": [LEGACY], "capabilities": {}}, {"hello": "world"}],
+    ids=["old only", "nonsense"],
+)
+async def test_a_server_that_answers_the_probe_without_a_new_version_is_asked_in_the_old_way(
+    discovered: dict[str, Any],
+) -> None:
+    stage = Stage()
+    app = Spoiled(stage.app(), {"server/discover": answering_result(discovered)})
+    async with serving(app) as server, opened(http_config(server.url)) as upstreams:
+        await drive(upstreams, "echo")
+
+    assert stage.versions == [LEGACY]
+
+
+async def test_a_server_that_was_too_slow_for_the_probe_is_probed_again_when_it_refuses_the_old_way() -> None:
+    probes = 0
+
+    async def discover(message: dict[str, Any], send: Send) -> None:
+        nonlocal probes
+        probes += 1
+        if probes == 1:
+            await answer(send, 503, "text/plain", b"starting")
+        else:
+            await respond(message, {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, **COMPLETE}, send)
+
+    async def initialize(message: dict[str, Any], send: Send) -> None:
+        error = {"code": -32022, "message": "Unsupported", "data": {"supported": [MODERN], "requested": LEGACY}}
+        await answer_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    stage = Stage()
+    app = Spoiled(stage.app(), {"server/discover": discover, "initialize": initialize})
+    async with serving(app) as server, opened(http_config(server.url)) as upstreams:
+        await drive(upstreams, "echo")
+
+    assert (stage.versions, probes) == ([MODERN], 2)
 
 
 # -- stdio ------------------------------------------------------------------------------------------------------------------

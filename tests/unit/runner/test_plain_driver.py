@@ -136,8 +136,11 @@ async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
     assert (ending.outcome, ending.error) == (Outcome.UPSTREAM_ERROR, error)
 
 
-async def test_an_error_that_is_too_large_is_not_kept() -> None:
-    ending, _ = await run(Answering(Refused({"code": 1, "message": "x" * ERROR_BYTES_MAX})))
+@pytest.mark.parametrize(
+    "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
+)
+async def test_an_error_that_is_too_large_is_not_kept(error: dict[str, Any]) -> None:
+    ending, _ = await run(Answering(Refused({"code": 1, **error})))
 
     assert ending.error is not None
     assert "too large" in ending.error["message"]

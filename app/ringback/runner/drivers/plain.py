@@ -42,12 +42,19 @@ def ending_of(failure: RequestFailed) -> Ending:
             return failed(Outcome.REJECTED, str(failure))
         case Lost():
             return failed(Outcome.UNKNOWN, str(failure))
-        case Refused(error=error):
-            if len(jsontext.dumps(error)) > ERROR_BYTES_MAX:
-                return failed(Outcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep.")
+        case Refused(error=error) if _can_be_kept(error):
             return refused(error)
+        case Refused():
+            return failed(Outcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep.")
         case _:
             return failed(Outcome.UPSTREAM_ERROR, str(failure))
+
+
+def _can_be_kept(error: dict[str, Any]) -> bool:
+    try:
+        return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
+    except TypeError:
+        return False
 
 
 def _ending_of_result(result: dict[str, Any]) -> Ending:
@@ -59,7 +66,7 @@ def _ending_of_result(result: dict[str, Any]) -> Ending:
         body = jsontext.dumps(_without_reserved_meta(result))
     except TypeError:
         return failed(
-            Outcome.UPSTREAM_ERROR, "The result holds an integer beyond 64 bits, which cannot be kept exactly."
+            Outcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
         )
     if len(body) > RESULT_BYTES_MAX:
         return failed(Outcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")

@@ -1,0 +1,201 @@
+"""The OpenAPI document: it is what the code says, it is complete, and what it shows is true."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from ringback.api.openapi_document import document
+from ringback.api.schemas.examples import EXAMPLES_OF
+from ringback.domain.call import Progress
+from ringback.notifier.headers import callback_headers
+from tests.support.clock import START
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT: dict[str, Any] = json.loads(document())
+
+Operation = tuple[str, str, dict[str, Any]]
+
+
+def operations(section: str) -> Iterator[Operation]:
+    for path, methods in DOCUMENT[section].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+SERVED = list(operations("paths"))
+SENT = list(operations("webhooks"))
+
+
+def name_of(operation: Any) -> str:
+    return operation["operationId"] if isinstance(operation, dict) and "operationId" in operation else ""
+
+
+def schema_of(content: dict[str, Any]) -> str | None:
+    """The name of the schema of a JSON body."""
+    reference = content.get("application/json", {}).get("schema", {}).get("$ref")
+    return reference.rpartition("/")[2] if reference else None
+
+
+def complaints(schema: str, value: Any) -> list[str]:
+    validator = Draft202012Validator(
+        {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]},
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+
+
+# -- the document ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_committed_document_is_what_the_code_says() -> None:
+    committed = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
+    assert committed == document(), "Run scripts/openapi and commit the change."
+
+
+def test_every_process_writes_the_same_bytes() -> None:
+    written = {
+        subprocess.run(
+            [sys.executable, "-m", "ringback.api.openapi_document"],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert written == {document().encode()}
+
+
+def test_the_document_is_valid_openapi_3_1() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1.")
+    validate(DOCUMENT)
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [operation["operationId"] for _, _, operation in [*SERVED, *SENT]]
+    assert len(names) == len(set(names))
+    assert all(name.isidentifier() for name in names)
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), SERVED, ids=name_of)
+def test_an_operation_says_what_it_does_and_what_can_go_wrong(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    assert operation["summary"]
+    assert operation["description"]
+    problems = {
+        status: answer for status, answer in operation["responses"].items() if not status.startswith(("2", "3"))
+    }
+    assert "default" in problems
+    for answer in problems.values():
+        assert answer["content"] == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    if path.startswith("/v1/"):
+        assert operation["security"] == [{"apiKey": []}]
+        assert {"401", "403"} <= set(problems)
+    if "requestBody" in operation:
+        assert {"400", "413", "415", "422"} <= set(problems)
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), SERVED, ids=name_of)
+def test_an_operation_shows_an_example_of_all_that_goes_in_and_out(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    bodies = [operation.get("requestBody", {})]
+    bodies += [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+    for body in bodies:
+        for media in body.get("content", {}).values():
+            reference = media["schema"].get("$ref", "").rpartition("/")[2]
+            assert "example" in media or reference in EXAMPLES_OF
+    for parameter in operation.get("parameters", []):
+        assert parameter["in"] != "path" or parameter["schema"]["examples"]
+
+
+@pytest.mark.parametrize("schema", [*EXAMPLES_OF, "Problem"])
+def test_an_example_fits_its_schema(schema: str) -> None:
+    for example in DOCUMENT["components"]["schemas"][schema]["examples"]:
+        assert complaints(schema, example) == []
+
+
+# -- the truth -------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_the_service_answers_is_what_the_document_says(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        alice = await service.client("alice")
+        ids = await _one_of_everything(service, alice)
+        for method, path, operation in SERVED:
+            if method != "GET":
+                continue
+            answer = await alice.get(path.format(**ids))
+            described = operation["responses"][str(answer.status_code)]
+            if schema := schema_of(described["content"]):
+                assert complaints(schema, answer.json()) == [], path
+
+
+async def test_what_is_created_is_what_the_document_says(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        alice = await service.client("alice")
+        body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
+        started = await alice.post("/v1/calls", json=body)
+        await service.finish(started.json()["call"]["id"])
+        registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+        changed = await alice.patch(registered.headers["location"], json={"state": "disabled"})
+        resumed = await alice.post("/v1/resume", json={"resume_token": started.json()["resume_token"]})
+        refused = await alice.post("/v1/webhooks", json={"url": 7})
+
+        assert complaints("StartedCallView", started.json()) == []
+        assert complaints("RegisteredWebhookView", registered.json()) == []
+        assert complaints("WebhookView", changed.json()) == []
+        assert complaints("ResumedView", resumed.json()) == []
+        assert complaints("Problem", refused.json()) == []
+
+
+@pytest.mark.requirement("R23")
+async def test_what_receivers_are_sent_is_what_the_document_says(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        alice = await service.client("alice")
+        wanted = {"url": CALLBACK_URL, "correlation_id": "inbox-3", "include_result": True}
+        events = ["call.finished", "call.progress"]
+        await alice.post("/v1/webhooks", json=wanted | {"events": events})
+        await _one_of_everything(service, alice)
+        bodies = [orjson.loads(delivery.body) for delivery in await service.deliveries("alice")]
+
+    described = {path: schema_of(operation["requestBody"]["content"]) for _, path, operation in SENT}
+    assert {body["name"] for body in bodies} == set(events)
+    for body in bodies:
+        assert complaints(described[body["name"]] or "", body) == []
+
+
+def test_the_headers_of_a_callback_are_described() -> None:
+    made = callback_headers(
+        webhook_id="wh_1",
+        message_id="evt_1",
+        body=b"{}",
+        secrets=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+        now=START,
+    )
+    for _, _, operation in SENT:
+        described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"}
+        assert described == set(made) - {"content-type", "user-agent"}
+
+
+async def _one_of_everything(service: Service, alice: httpx.AsyncClient) -> dict[str, str]:
+    """An id for every name that a path of the document has."""
+    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.dispatch(call)
+    await service.progress(call, Progress(progress=1, total=2, message="half"))
+    await service.finish(call)
+    delivery = (await service.deliveries("alice"))[0].id
+    return {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "name": "git", "slug": "unknown-tool"}
