@@ -14,10 +14,10 @@ Three rules carry everything:
 2. One transaction joins result, events and deliveries. No second queue can fall out of step with the database.
 3. Never hold a transaction over the network. Lease (tx), network, record (tx); the record checks the lease's token.
 
-Imports point down only; names joined by | are strangers to each other (pyproject.toml holds the contract):
+Imports point down only; names on one line joined by | are strangers to each other (pyproject.toml holds the contract):
 
-    main | __main__  >  cli  >  bootstrap | client | receiver  >  settings
-      >  api | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  domain  >  signing
+    __main__  >  main  >  cli  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
+      >  api | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
 """
 
 __version__ = "0.1.0"

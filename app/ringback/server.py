@@ -19,7 +19,7 @@ import uvloop
 from ringback import __version__
 from ringback.bootstrap import Application, World, application
 from ringback.runner.upstreams import UpstreamConfig
-from ringback.settings import Settings
+from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the order in which things stop is ours."""
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the order in which things stop is the caller's."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -44,10 +44,7 @@ def serve(settings: Settings, upstreams: Sequence[UpstreamConfig], *, world: Wor
 
 
 async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig], world: World | None) -> None:
-    listener = socket.create_server(
-        (settings.host, settings.port), family=_family(settings.host), backlog=BACKLOG, reuse_port=False
-    )
-    with listener:
+    with _listen(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with application(settings, upstreams, world=world) as app:
@@ -57,7 +54,7 @@ async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig], world:
 async def _run(
     app: Application, settings: Settings, listener: socket.socket, upstreams: Sequence[UpstreamConfig]
 ) -> None:
-    server = _Server(
+    server = Server(
         uvicorn.Config(
             app.api,
             http="httptools",
@@ -96,5 +93,12 @@ def _stop_or_die(stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as problem:
+        raise SettingsError(
+            f"RINGBACK_HOST, RINGBACK_PORT: cannot listen on {settings.host}:{settings.port} ({problem.strerror}). "
+            "Choose another host or port."
+        ) from None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import orjson
@@ -37,8 +37,8 @@ SERVED = list(operations("paths"))
 SENT = list(operations("webhooks"))
 
 
-def name_of(operation: Any) -> str:
-    return operation["operationId"] if isinstance(operation, dict) and "operationId" in operation else ""
+def name_of(parameter: object) -> str:
+    return str(cast("dict[str, Any]", parameter)["operationId"]) if isinstance(parameter, dict) else ""
 
 
 def schema_of(content: dict[str, Any]) -> str | None:
@@ -48,10 +48,8 @@ def schema_of(content: dict[str, Any]) -> str | None:
 
 
 def complaints(schema: str, value: Any) -> list[str]:
-    validator = Draft202012Validator(
-        {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]},
-        format_checker=Draft202012Validator.FORMAT_CHECKER,
-    )
+    root = {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]}
+    validator = cast("Any", Draft202012Validator(root, format_checker=Draft202012Validator.FORMAT_CHECKER))
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 

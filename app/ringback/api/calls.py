@@ -26,11 +26,7 @@ IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Room for several UUIDs, or for the client's own name of the work."""
 PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
 
-router = APIRouter(
-    prefix="/v1/calls",
-    tags=["calls"],
-    route_class=GuardedRoute,
-)
+router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=GuardedRoute)
 
 CallIdPath = Annotated[str, Path(description="A call's id.", examples=[examples.CALL_ID])]
 IdempotencyKey = Annotated[

@@ -14,11 +14,7 @@ from ringback.api.schemas.deliveries import DeliveriesQuestion, DeliveryPageView
 from ringback.domain import errors
 from ringback.domain.cursor import List
 
-router = APIRouter(
-    prefix="/v1/deliveries",
-    tags=["deliveries"],
-    route_class=GuardedRoute,
-)
+router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=GuardedRoute)
 
 DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=[examples.DELIVERY_ID])]
 

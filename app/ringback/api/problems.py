@@ -207,13 +207,18 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
             "type": "array",
             "maxItems": VIOLATIONS_MAX,
             "items": {
-                "type": "object",
-                "properties": {
-                    "pointer": {"type": "string"},
-                    "parameter": {"type": "string"},
-                    "detail": {"type": "string"},
-                },
-                "required": ["detail"],
+                "anyOf": [
+                    {
+                        "type": "object",
+                        "properties": {
+                            "pointer": {"type": "string"},
+                            "parameter": {"type": "string"},
+                            "detail": {"type": "string"},
+                        },
+                        "required": ["detail"],
+                    },
+                    {"type": "string", "description": "A sentence about a tool's arguments."},
+                ]
             },
         },
     },
@@ -228,7 +233,6 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         }
     ],
 }
-
 
 GUARDED: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable)
 """What every operation that has an owner can end in."""

@@ -12,11 +12,7 @@ from ringback.api.schemas.fields import Label
 from ringback.api.schemas.upstreams import ToolsView, UpstreamsView
 from ringback.domain import errors
 
-router = APIRouter(
-    prefix="/v1/upstreams",
-    tags=["upstreams"],
-    route_class=GuardedRoute,
-)
+router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=GuardedRoute)
 
 
 @router.get("", responses=documented(*GUARDED))

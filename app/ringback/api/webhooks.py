@@ -21,11 +21,7 @@ from ringback.api.schemas.webhooks import (
 from ringback.domain import errors
 from ringback.domain.cursor import List
 
-router = APIRouter(
-    prefix="/v1/webhooks",
-    tags=["webhooks"],
-    route_class=GuardedRoute,
-)
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=GuardedRoute)
 
 WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[examples.WEBHOOK_ID])]
 

@@ -16,6 +16,7 @@ from ringback.cli.output import fail, reported, show, tell
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from ringback.receiver.app import Message, Receive, Scope, Send
+from ringback.server import Server
 from ringback.signing import secrets
 
 HOST: Final = "127.0.0.1"
@@ -80,17 +81,9 @@ def _bound(port: int) -> Generator[socket.socket]:
         yield listener
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: at the end there is a webhook to remove first."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
 @asynccontextmanager
 async def _serving(app: "_Telling", listener: socket.socket) -> AsyncGenerator[None]:
-    server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False))
+    server = Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield

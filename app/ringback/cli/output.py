@@ -64,6 +64,10 @@ def reported() -> Generator[None]:
         yield
     except (ClientError, ConfigError, RingbackError, SettingsError) as error:
         fail(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror}.")
 
 
 def _plain(value: Any) -> str:

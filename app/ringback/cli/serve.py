@@ -1,6 +1,5 @@
 """`ringback serve`: run the service."""
 
-import errno
 import os
 import shlex
 import sys
@@ -12,13 +11,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback import server
-from ringback.cli.output import fail, reported, tell
+from ringback.cli.output import reported, tell
 from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
 from ringback.settings import Settings, load_settings
 
 LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-CANNOT_LISTEN: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
-"""How binding to an address fails: it is taken, not of this machine, or a port below 1024. Files are named in their errors."""
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
 
@@ -64,12 +61,7 @@ def serve(
     }
     settings = _for_development(said) if dev else load_settings(**said)
     upstreams = configured_upstreams(settings, upstream or [], dev=dev)
-    try:
-        server.serve(settings, upstreams)
-    except OSError as error:
-        if error.errno not in CANNOT_LISTEN or error.filename is not None:
-            raise
-        fail(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Choose another --host or --port.")
+    server.serve(settings, upstreams)
 
 
 def _for_development(said: dict[str, Any]) -> Settings:

@@ -7,13 +7,14 @@
 
     client    the methods, in the order of a call's life
     wire      requests and answers: what is repeated, how long is waited, which error is raised
+    options   what may be said beside the URL of a webhook
     models    the values that come back
     problems  the errors, one tree
 
 Imports nothing of Ringback but its version, and works in a process that has nothing to do with the service.
 """
 
-from ringback.client.client import CallbackOptions, RingbackClient, WebhookChange, WebhookOptions
+from ringback.client.client import RingbackClient
 from ringback.client.models import (
     Attempt,
     Call,
@@ -30,6 +31,7 @@ from ringback.client.models import (
     Upstream,
     Webhook,
 )
+from ringback.client.options import CallbackOptions, WebhookChange, WebhookOptions
 from ringback.client.problems import (
     ClientError,
     Conflict,

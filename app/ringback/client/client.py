@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Required, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -27,6 +27,7 @@ from ringback.client.models import (
     Webhook,
     WebhookPage,
 )
+from ringback.client.options import CallbackOptions, WebhookChange, WebhookOptions
 from ringback.client.problems import ClientError
 from ringback.client.wire import Clock, SystemClock, Wire, header_value, object_of
 
@@ -39,49 +40,6 @@ WAIT_SECONDS_MAX: Final = 60.0
 SPACING_SECONDS: Final = 1.0
 """At least so long between two long polls: a service that is stopping cuts its waits short."""
 KEY_BYTES: Final = 16
-
-
-class WebhookOptions(TypedDict, total=False):
-    """What a registration may say beside its URL. What is left out has the service's default."""
-
-    secret: str
-    """A `whsec_…` signing secret of your own; without one the service makes one and shows it once."""
-    events: Sequence[str]
-    upstream: str
-    tool: str
-    call_id: str
-    client_session_id: str
-    correlation_id: str
-    match_correlation: bool
-    retries: Literal["days", "minutes"]
-    include_result: bool
-    description: str
-    cursor: str
-    """Hear from this place in the event log on, instead of from now."""
-    expires_in_seconds: float
-
-
-class CallbackOptions(TypedDict, total=False):
-    """A callback given along with one call: it hears that call and nothing else, so there is nothing to filter."""
-
-    url: Required[str]
-    secret: str
-    events: Sequence[str]
-    correlation_id: str
-    retries: Literal["days", "minutes"]
-    include_result: bool
-    description: str
-
-
-class WebhookChange(TypedDict, total=False):
-    """What may be changed of a webhook."""
-
-    url: str
-    events: Sequence[str]
-    description: str
-    include_result: bool
-    retries: Literal["days", "minutes"]
-    state: Literal["active", "disabled"]
 
 
 class RingbackClient:

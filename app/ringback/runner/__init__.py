@@ -6,7 +6,8 @@
       connection   one for each upstream: keeps a link up, backs off, retires it
         link         one live session, in one task: negotiation, raw requests, its end
           listing      all pages of tools
-          transport    HTTP that raises nothing and never stops at a hundred connections
+          transport    HTTP that raises nothing: what goes wrong is told, as what it is (failures)
+          pools        connections, as many as there are calls
           stdio        a child's standard error, read and bounded
     drivers     carry one call over a session to its end; `plain` is the first
     runner      leases queued calls ──▶ drive: one leased call to its end ──▶ progress, coalesced

@@ -6,12 +6,11 @@ then the call is queued, and the truth is told when it runs.
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.ports import ToolInfo, UpstreamInfo
 from ringback.runner.arguments import ArgumentChecker
-from ringback.runner.connection import Connection
 
 AGE_SECONDS_MAX: Final = 300.0
 """For upstreams that do not tell of changes."""
@@ -24,10 +23,24 @@ TOOLS_SECONDS: Final = 5.0
 _NAME_LENGTH_MAX: Final = 64
 
 
+class Listed(Protocol):
+    """What the catalog needs of a connection."""
+
+    def info(self) -> UpstreamInfo: ...
+
+    async def settled(self, patience_seconds: float) -> None:
+        """Wait until it is known whether the upstream can be reached, but no longer than that."""
+        ...
+
+    async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
+        ...
+
+
 class UpstreamCatalog:
     """Implements `domain.ports.Catalog`."""
 
-    def __init__(self, connections: Mapping[str, Connection]) -> None:
+    def __init__(self, connections: Mapping[str, Listed]) -> None:
         self._connections = connections
         self._checkers: dict[tuple[str, str], tuple[ToolInfo, ArgumentChecker]] = {}
 
@@ -60,7 +73,7 @@ class UpstreamCatalog:
                 errors=errors,
             )
 
-    def _connection(self, upstream: str, *, visible: frozenset[str] | None) -> Connection:
+    def _connection(self, upstream: str, *, visible: frozenset[str] | None) -> Listed:
         connection = self._connections.get(upstream)
         if connection is None or (visible is not None and upstream not in visible):
             names = [name for name in self._connections if visible is None or name in visible]
@@ -70,7 +83,7 @@ class UpstreamCatalog:
             )
         return connection
 
-    async def _listed(self, connection: Connection, *, patience_seconds: float) -> Mapping[str, ToolInfo] | None:
+    async def _listed(self, connection: Listed, *, patience_seconds: float) -> Mapping[str, ToolInfo] | None:
         tools = await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
         if tools is None:
             await connection.settled(patience_seconds)

@@ -154,17 +154,21 @@ class Connection:
         try:
             link = cast("Link", await links.start(self._hold))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: whatever they do is a reason to try again
-            self._problem = problem_of(error)
-            self._become(ConnectionState.FAILING)
-            # Some older servers exit when the first message is not `initialize`: then the next attempt begins with it.
-            self._probe = not self._probe if self._problem is Problem.LOST else True
-            log.warning("upstream.failing", extra={"upstream": self.config.name, "problem": str(self._problem)})
+            self._fail(problem_of(error))
             return None
         self._problem = None
         self._link = link
         self._become(ConnectionState.READY)
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": link.protocol_version})
         return link
+
+    def _fail(self, problem: Problem) -> None:
+        level = logging.DEBUG if problem is self._problem else logging.WARNING  # once, not with each attempt
+        log.log(level, "upstream.failing", extra={"upstream": self.config.name, "problem": str(problem)})
+        self._problem = problem
+        # Some older servers exit when the first message is not `initialize`: then the next attempt begins with it.
+        self._probe = not self._probe if problem is Problem.LOST else True
+        self._become(ConnectionState.FAILING)
 
     async def _hold(self, *, task_status: anyio.abc.TaskStatus[Link]) -> None:
         """One link from beginning to end, all in this task, because the SDK's contexts must be left where they were entered."""

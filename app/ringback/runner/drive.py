@@ -160,7 +160,7 @@ class Drive:
         return None
 
     def _ending_of(self, attempt: "asyncio.Task[Ending | None]") -> Ending | None:
-        problem = attempt.exception()
+        problem = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if problem is None:
             return attempt.result()
         if isinstance(problem, UpstreamUnreachable):
@@ -210,9 +210,12 @@ class Drive:
         _report(ended or call, ending, held=ended is not None)
 
     async def _hand_back(self, tx: Transaction) -> None:
+        """Queue it again. Not a byte of it went out, even if its dispatch was committed in the moment of stopping."""
         call = await tx.calls.get(self._call.id)
-        if call is not None and call.status is Status.WORKING and call.dispatched_at is None:
-            queued = replace(call, lease_owner=None, lease_token=None, lease_until=None)
+        if call is not None and call.status is Status.WORKING:
+            queued = replace(
+                call, dispatched_at=None, runs=self._call.runs, lease_owner=None, lease_token=None, lease_until=None
+            )
             await tx.calls.update(queued, expected=call.status, lease_token=self._lease_token)
 
     async def _write_progress(self, progress: Progress) -> None:

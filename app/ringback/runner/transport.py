@@ -10,9 +10,7 @@ that breaks off would be raised too, and one that answers another request would 
 pass through, because the SDK itself copes with those that break.
 """
 
-import socket
-import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -24,6 +22,7 @@ from ringback import __version__
 from ringback.domain import jsontext
 from ringback.runner.config import UpstreamConfig
 from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from ringback.runner.pools import Pools, ssl_context
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
@@ -36,13 +35,6 @@ WRITE_SECONDS: Final = 60.0
 COURTESY_SECONDS: Final = 5.0
 """For the answer to a notification or a DELETE. The SDK sends notifications one after the other, in line with requests, so
 a silent upstream would otherwise stop every later call."""
-POOL_CALLS_MAX: Final = 64
-"""Requests in one pool. httpcore looks through all connections of a pool at each request's start and end; 3,000 at once in one
-pool cost 9.4 s of CPU, in pools of this size 4 s (measured)."""
-IDLE_CONNECTIONS_MAX: Final = 8
-IDLE_SECONDS: Final = 1.0
-"""Shorter than servers keep an idle connection (gunicorn 2 s, uvicorn and Node 5 s). One that the server closes just as it is
-used again looks like a call that may have run."""
 
 MARK: Final = "ringback/transport"
 """`data` of the errors made here."""
@@ -86,88 +78,12 @@ def failure_of(error: ErrorData) -> RequestFailed:
 def http_client(config: UpstreamConfig) -> httpx2.AsyncClient:
     """A client for one upstream. Nothing that reaches Ringback is forwarded; only the configured headers go out."""
     return httpx2.AsyncClient(
-        transport=GuardedTransport(Pools(_ssl_context(config.url))),
+        transport=GuardedTransport(Pools(ssl_context(config.url))),
         headers={"user-agent": f"ringback/{__version__}", **config.headers, "accept-encoding": "identity"},
         # No read timeout: closing the stream would cancel the tool. The call's own deadline decides.
         timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=None),
         trust_env=False,
     )
-
-
-def _ssl_context(url: str) -> ssl.SSLContext:
-    """For https the usual certificates. Loading them takes 20 ms, so for http there is a context that trusts nobody."""
-    return httpx2.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-class Pools(httpx2.AsyncBaseTransport):
-    """As many small pools as the requests in flight need; the first one with room takes the next request."""
-
-    def __init__(self, ssl_context: ssl.SSLContext) -> None:
-        self._ssl_context = ssl_context
-        self._pools: list[_Pool] = []
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return await self._with_room().send(request)
-
-    def _with_room(self) -> "_Pool":
-        for pool in self._pools:
-            if pool.in_flight < POOL_CALLS_MAX:
-                return pool
-        limits = httpx2.Limits(max_keepalive_connections=IDLE_CONNECTIONS_MAX, keepalive_expiry=IDLE_SECONDS)
-        pool = _Pool(
-            httpx2.AsyncHTTPTransport(
-                verify=self._ssl_context, limits=limits, socket_options=list(_keep_alive_options())
-            )
-        )
-        self._pools.append(pool)
-        return pool
-
-    async def aclose(self) -> None:
-        for pool in self._pools:
-            await pool.transport.aclose()
-
-
-class _Pool:
-    def __init__(self, transport: httpx2.AsyncHTTPTransport) -> None:
-        self.transport = transport
-        self.in_flight = 0
-
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
-        self.in_flight += 1
-        try:
-            response = await self.transport.handle_async_request(request)
-        except BaseException:
-            self.in_flight -= 1
-            raise
-        stream = cast("httpx2.AsyncByteStream", response.stream)
-        response.stream = _Counted(stream, self)
-        return response
-
-
-class _Counted(httpx2.AsyncByteStream):
-    """A response's body that tells its pool when it is closed."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, pool: _Pool) -> None:
-        self._stream = stream
-        self._pool: _Pool | None = pool
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            yield chunk
-
-    async def aclose(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.in_flight -= 1
-        await self._stream.aclose()
-
-
-def _keep_alive_options() -> Iterable[tuple[int, int, int]]:
-    """TCP probes after a minute of silence: with no read timeout, nothing else notices a host that vanished."""
-    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            yield socket.IPPROTO_TCP, getattr(socket, name), value
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

@@ -1,6 +1,7 @@
 """All upstreams as one object: opened and closed together, asked what can be called, and for a session to call it in."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -9,19 +10,14 @@ from typing import Self
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Catalog
 from ringback.runner.catalog import UpstreamCatalog
-from ringback.runner.config import ConfigError, UpstreamConfig, load_upstreams, parse_upstream_option, parse_upstreams
+from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.connection import PATIENCE_SECONDS, Connection
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.drivers import CallSession, DrivenSession, PlainDriver
 
-__all__ = [
-    "ConfigError",
-    "UpstreamConfig",
-    "Upstreams",
-    "load_upstreams",
-    "parse_upstream_option",
-    "parse_upstreams",
-]
+__all__ = ["UpstreamConfig", "Upstreams"]
+
+log = logging.getLogger(__name__)
 
 
 class Upstreams:
@@ -52,6 +48,8 @@ class Upstreams:
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(connection.run()) for connection in self._connections.values()]
+        for task in self._tasks:
+            task.add_done_callback(_report_bug)
         return self
 
     async def __aexit__(
@@ -72,3 +70,9 @@ class Upstreams:
             raise UpstreamUnreachable("it is not configured any more. Configure it again, or cancel the call.")
         async with connection.session() as session:
             yield DrivenSession(session=session, driver=self._driver)
+
+
+def _report_bug(task: asyncio.Task[None]) -> None:
+    """A connection runs until it is cancelled; anything else is a bug of ours, and its upstream is away from then on."""
+    if not task.cancelled():
+        log.error("upstream.connection_failed", exc_info=task.exception())

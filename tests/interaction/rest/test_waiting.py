@@ -23,6 +23,7 @@ async def test_reading_a_call_wakes_when_it_ends(service: Service, alice: httpx.
     assert waiting.result().json()["status"] == "completed"
 
 
+@pytest.mark.requirement("R14")
 async def test_starting_a_call_may_wait_for_its_result(service: Service, alice: httpx.AsyncClient) -> None:
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
         with service.store.signals.listen(QUEUED) as bell:
@@ -56,6 +57,7 @@ async def test_polling_events_wakes_at_the_first_one(service: Service, alice: ht
     assert [event["data"]["call_id"] for event in waiting.result().json()["events"]] == [call_id]
 
 
+@pytest.mark.requirement("R14")
 async def test_a_wait_that_is_over_answers_with_what_there_is(alice: httpx.AsyncClient) -> None:
     started = await alice.post("/v1/calls", json=CALL_BODY | {"wait_seconds": 0.05})
     call_id = started.json()["call"]["id"]

@@ -14,7 +14,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, Service
 pytestmark = [pytest.mark.requirement("R16"), pytest.mark.requirement("R27")]
 
 turns = st.integers(min_value=0, max_value=60)
-"""Turns of the event loop. A registration and an end take about thirty each, so this covers before, during and after."""
+"""Turns of the event loop before each sets out: either may be first, and often both meet in one group commit."""
 
 
 async def after(turns_before: int, step: Awaitable[Any]) -> Any:

@@ -1,5 +1,7 @@
 """What reaches a terminal."""
 
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -26,6 +28,13 @@ def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys
 
     assert ended.value.exit_code == 2
     assert capsys.readouterr() == ("", "Error: Do this.\n")
+
+
+def test_a_file_that_cannot_be_had_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported():
+        (tmp_path / "missing" / "file").read_bytes()
+
+    assert capsys.readouterr().err == f"Error: {tmp_path / 'missing' / 'file'}: No such file or directory.\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
