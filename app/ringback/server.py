@@ -99,6 +99,5 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as problem:
         raise SettingsError(
-            f"RINGBACK_HOST, RINGBACK_PORT: cannot listen on {settings.host}:{settings.port} ({problem.strerror}). "
-            "Choose another host or port."
+            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}. Choose another --host or --port."
         ) from None

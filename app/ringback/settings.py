@@ -108,6 +108,15 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _is_reachable_by_a_name(self) -> Self:
+        if self.public_url is None and is_wildcard(self.host):
+            raise ValueError(
+                f"RINGBACK_PUBLIC_URL is needed while listening on {self.host}: it goes into callbacks, and requests for any "
+                "other host are refused. Say how clients reach this service, for example https://ringback.example.com"
+            )
+        return self
+
     @property
     def base_url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -127,6 +136,13 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
 

@@ -12,6 +12,9 @@ import orjson
 
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
+_TALKATIVE: Final = ("mcp", "client")
+"""The SDK logs excerpts of what upstreams send, at ERROR. What matters of it is in the outcome of the call."""
+
 LogFormat = Literal["text", "json"]
 
 
@@ -48,6 +51,8 @@ def configure_logging(*, level: str, style: LogFormat) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("ringback").setLevel(level.upper())
 
 

@@ -81,15 +81,17 @@ async def test_turns_go_on_from_one_lease_to_the_next(store: Store) -> None:
     assert served == [ALICE, BOB, ALICE, BOB, ALICE, ALICE]
 
 
-async def test_an_owner_prolongs_all_its_leases_and_nobody_elses(store: Store) -> None:
-    mine, too, other = a_call(**LEASED), a_call(**LEASED), a_call(**(LEASED | {"lease_owner": "runner-2"}))
-    await insert(store, mine, too, other)
-    later = UNTIL + timedelta(seconds=30)
+async def test_an_owner_prolongs_the_leases_that_it_names_and_nobody_elses(store: Store) -> None:
+    mine, too, let_go = a_call(**LEASED), a_call(**LEASED), a_call(**LEASED)
+    other = a_call(**(LEASED | {"lease_owner": "runner-2"}))
+    await insert(store, mine, too, let_go, other)
+    named, later = [mine.id, too.id, other.id], UNTIL + timedelta(seconds=30)
 
-    held = await store.write(lambda tx: tx.call_queue.extend("runner-1", until=later))
+    held = await store.write(lambda tx: tx.call_queue.extend("runner-1", named, until=later))
 
     assert set(held) == {mine.id, too.id}
     assert await store.read(lambda tx: tx.calls.get(mine.id)) == replace(mine, lease_until=later)
+    assert await store.read(lambda tx: tx.calls.get(let_go.id)) == let_go
     assert await store.read(lambda tx: tx.calls.get(other.id)) == other
 
 

@@ -1,9 +1,10 @@
-"""The parts behind the API over a real store, and the two edges in a test's hands: tools that do as they are told, and
-callbacks that are answered as they are told.
+"""The parts behind the API over a real store, and their two edges in a test's hands.
+
+Tools do as they are told, and callbacks are answered as a test says:
 
     engine = Engine(store, clock)
-    call = await engine.queue(a_call())
     tool = Holding()
+    await engine.queue(a_call())
     async with engine.running(ScriptedUpstreams(tool)):
         await tool.until_inside(1)
 """
@@ -49,6 +50,13 @@ PUBLIC_URL: Final = "https://ringback.example"
 DONE: Final = answered(RESULT, is_error=False)
 
 
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Look again and again, for what nobody rings a bell for."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await reached():
+            await asyncio.sleep(0)  # noqa: ASYNC110 - the store's rows ring no bell
+
+
 # -- upstreams --------------------------------------------------------------------------------------------------------------
 
 Tool = Callable[[Call, OnProgress], Awaitable[Ending]]
@@ -69,7 +77,7 @@ class Holding:
         self.release = asyncio.Event()
         self._moved = asyncio.Event()
 
-    async def __call__(self, call: Call, on_progress: OnProgress) -> Ending:
+    async def __call__(self, call: Call, on_progress: OnProgress) -> Ending:  # noqa: ARG002 - what a tool is given
         self.inside.append(call)
         self.inside_max = max(self.inside_max, len(self.inside))
         self._moved.set()
@@ -184,7 +192,7 @@ class Engine:
             ids=self.ids,
             recorder=recorder or self.recorder,
             sessions=sessions,
-            config=RunnerConfig(**({"owner": OWNER} | config)),
+            config=RunnerConfig(owner=OWNER, **config),
         )
 
     @asynccontextmanager

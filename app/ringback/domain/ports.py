@@ -106,8 +106,8 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def extend(self, owner: str, *, until: datetime) -> Sequence[CallId]:
-        """Prolong every lease of this owner; the ids that it still holds."""
+    async def extend(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+        """Prolong this owner's leases of these calls; the ids of those that it still holds."""
         ...
 
     async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:

@@ -132,17 +132,18 @@ class Runner:
                 await self._heartbeat()
 
     async def _heartbeat(self) -> None:
-        """Prolong the leases; a drive whose lease is gone stops its own work."""
-        before = set(self._drives)
+        """Prolong the leases of what is driven here; a drive whose lease is gone stops its own work."""
+        driven = set(self._drives)
+
+        async def extend(tx: Transaction) -> set[CallId]:
+            until = tx.now() + seconds(self._config.lease_seconds)
+            return set(await tx.call_queue.extend(self._config.owner, driven, until=until))
+
         try:
-            held = set(await self._store.write(self._extend))
+            held = await self._store.write(extend)
         except StoreUnavailable:
             log.warning("leases.not_extended")
             return
-        for call_id in before - held:
+        for call_id in driven - held:
             if drive := self._drives.get(call_id):
                 drive.lose()
-
-    async def _extend(self, tx: Transaction) -> list[CallId]:
-        until = tx.now() + seconds(self._config.lease_seconds)
-        return list(await tx.call_queue.extend(self._config.owner, until=until))

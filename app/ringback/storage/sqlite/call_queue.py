@@ -1,7 +1,7 @@
 """Calls as the runner and the janitor see them: leases, turns, and who has been left behind."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -32,8 +32,9 @@ class SqliteCallQueue:
         self._sql.change("take_turns", upstream=upstream, principals=from_json(served))
         return [to_call(row) for row in self._sql.all("by_ids", ids=ids)]
 
-    async def extend(self, owner: str, *, until: datetime) -> Sequence[CallId]:
-        return [row["id"] for row in self._sql.all("extend", owner=owner, until=from_instant(until))]
+    async def extend(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+        ids = from_json(list(call_ids))
+        return [row["id"] for row in self._sql.all("extend", owner=owner, ids=ids, until=from_instant(until))]
 
     async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [to_call(row) for row in self._sql.all("lapsed", now=from_instant(now), limit=limit)]

@@ -34,7 +34,9 @@ FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted
 ORDER BY wanted.key;
 
 -- name: extend
-UPDATE calls SET lease_until = :until WHERE lease_owner = :owner RETURNING id;
+UPDATE calls SET lease_until = :until
+WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
+RETURNING id;
 
 -- name: lapsed
 SELECT * FROM whole_calls

@@ -1,0 +1,17 @@
+"""Benchmarks: ratios, medians and their spread, from one run in which everything that is compared takes turns.
+
+    scripts/bench ─▶ __main__ ─┬─▶ delivery ─┬─▶ throughput   bare loop | engine, sustained | engine, drain | procrastinate
+                               │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
+                               │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
+                               └─▶ clients                    aiohttp | httpx | httpx2
+
+    engine        the real parts (SQLite store, Recorder, Dispatcher, AiohttpSender), as bootstrap puts them together
+    callback      the bytes that all variants send, and the bare loop
+    task_queue    procrastinate on a PostgreSQL of its own
+    upstream      an MCP server whose tool says when it ended
+    receivers     processes that answer, or never do; receivers_process is what runs in them
+    measure       stopwatch, percentiles, ratios of paired rounds, facts about the machine
+
+Absolute rates drift by half between two minutes of a shared machine. So nothing here is asserted, a ratio is always taken
+between runs of the same round, and what a round shows is the median of them all.
+"""

@@ -1,0 +1,62 @@
+"""The command line of scripts/bench."""
+
+import argparse
+import json
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from ringback.telemetry import configure_logging
+from scripts.benchmarks.clients import clients
+from scripts.benchmarks.delivery import delivery
+from scripts.benchmarks.measure import Json
+
+
+def main() -> None:
+    options = _options()
+    rounds, seconds = (1, 0.2) if options.quick else (options.rounds, options.seconds)
+    with _logging_as_in_production():
+        if options.what == "delivery":
+            told = uvloop.run(delivery(rounds=rounds, seconds=seconds, quick=options.quick))
+        else:
+            told = uvloop.run(clients(rounds=rounds, seconds=seconds))
+    print(json.dumps(told) if options.json else _readable(told))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench")
+    parser.add_argument("what", choices=["delivery", "clients"])
+    parser.add_argument("--rounds", type=int, default=7, help="in each of which every variant runs (7)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each variant in each round, about (2)")
+    parser.add_argument("--quick", action="store_true", help="one short round and small numbers: does it run at all?")
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    return parser.parse_args()
+
+
+@contextmanager
+def _logging_as_in_production() -> Generator[None]:
+    """Every line is made and written, so that it is paid for; nobody reads it."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nobody:
+        with redirect_stderr(nobody):
+            configure_logging(level="info", style="text")
+        yield
+
+
+def _readable(told: Json, indent: str = "") -> str:
+    return "\n".join(_line(name, value, indent) for name, value in told.items())
+
+
+def _line(name: str, value: Any, indent: str) -> str:
+    if not isinstance(value, dict):
+        return f"{indent}{name:<32} {value}"
+    if value.keys() == {"median", "min", "max"}:
+        return f"{indent}{name:<32} {value['median']}  ({value['min']} to {value['max']})"
+    return f"{indent}{name}\n{_readable(value, indent + '  ')}"  # pyright: ignore[reportUnknownArgumentType] - JSON
+
+
+if __name__ == "__main__":
+    main()

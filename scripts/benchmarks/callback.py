@@ -1,0 +1,125 @@
+"""The callback that every variant sends, and the least that sends it: a loop of aiohttp that forgets everything."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from ringback.domain.call import Call, answered
+from ringback.domain.call import finish as finished
+from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.event import EventName, event_of
+from ringback.domain.ids import CallId, Ids
+from ringback.domain.principal import Principal
+from ringback.domain.webhook import Webhook, WebhookSecret
+from ringback.notifier.body import Bodies
+from ringback.notifier.headers import callback_headers
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.notifier.sender import ADDED_HEADERS
+from ringback.signing.resume_token import ResumeTokens
+from scripts.benchmarks.measure import Measured, measuring
+
+PRINCIPAL: Final = Principal("benchmark")
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="  # noqa: S105 - signs nothing but benchmarks
+RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
+LEASE: Final = "lease_of_the_benchmark"
+RETENTION_SECONDS: Final = 7 * 86400.0
+IN_FLIGHT: Final = 64
+
+
+def tokens() -> CallTokens:
+    return CallTokens(ResumeTokens([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
+
+
+def bodies() -> Bodies:
+    return Bodies(tokens=tokens(), public_url="https://ringback.example")
+
+
+def running_call(ids: Ids, clock: Clock, *, session: str) -> Call:
+    """A call that was dispatched and is about to end."""
+    now = clock.now()
+    return Call(
+        id=ids.call(),
+        principal=PRINCIPAL,
+        upstream="benchmark",
+        tool="measure_something",
+        arguments={"path": "/srv/data", "depth": 3},
+        client_session_id=session,
+        correlation_id="report-2026-11",
+        request_hash="0" * 64,
+        lease_token=LEASE,
+        lease_until=now + timedelta(hours=1),
+        dispatched_at=now,
+        runs=1,
+        created_at=now,
+        updated_at=now,
+        deadline_at=now + timedelta(hours=1),
+    )
+
+
+def new_webhook(ids: Ids, clock: Clock, *, url: str, session: str, include_result: bool = False) -> Webhook:
+    now = clock.now()
+    return Webhook(
+        id=ids.webhook(),
+        principal=PRINCIPAL,
+        url=url,
+        client_session_id=session,
+        secrets=(WebhookSecret(value=SECRET),),
+        include_result=include_result,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def sample_body() -> bytes:
+    """As the engine makes it, about half a kilobyte."""
+    clock = SystemClock()
+    ids = Ids(clock)
+    running = running_call(ids, clock, session="session-7")
+    ended = finished(
+        running, answered(RESULT, is_error=False), now=clock.now(), result_retention_seconds=RETENTION_SECONDS
+    )
+    event = event_of(EventName.CALL_FINISHED, ended, event_id=ids.event(), seq=1, now=clock.now())
+    webhook = new_webhook(ids, clock, url="https://receiver.example/", session="session-7")
+    return bodies().make(event, webhook, call=ended, safe_seq=0)
+
+
+def call_ids() -> Iterator[CallId]:
+    ids = Ids(SystemClock())
+    return (ids.call() for _ in count())
+
+
+async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:
+    """One signed callback, by nothing but aiohttp; raises for any answer but 2xx."""
+    headers = callback_headers(
+        webhook_id="wh_benchmark", message_id=message_id, body=body, secrets=[SECRET], now=clock.now()
+    )
+    async with session.post(URL(url, encoded=True), headers=headers | ADDED_HEADERS, data=body) as response:
+        await response.read()
+        response.raise_for_status()
+
+
+def bare_session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout()
+    )
+
+
+async def bare_loop(urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
+    """Sign and POST, `IN_FLIGHT` at a time: the limit that aiohttp sets, and the measure of everything above it."""
+    clock = SystemClock()
+    ids = Ids(clock)
+    left = iter(range(deliveries))
+
+    async def send() -> None:
+        for number in left:
+            await post_signed(session, clock, urls[number % len(urls)], ids.event(), body)
+
+    async with bare_session() as session, asyncio.TaskGroup() as senders:
+        with measuring(deliveries) as measured:
+            await asyncio.gather(*(senders.create_task(send()) for _ in range(IN_FLIGHT)))
+    return measured

@@ -1,0 +1,116 @@
+"""The HTTP clients that could carry callbacks: POSTs per second at 64 in flight, and CPU of each POST.
+
+Each is used as its documentation tells, with pool limits above what is in flight, so that none waits for a slot.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import httpx2
+from yarl import URL
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.ids import Ids
+from ringback.notifier.headers import callback_headers
+from ringback.notifier.sender import ADDED_HEADERS
+from scripts.benchmarks.callback import IN_FLIGHT, SECRET, bare_session, sample_body
+from scripts.benchmarks.measure import Json, Measured, machine_facts, measuring, paired_ratios, say, summary
+from scripts.benchmarks.receivers import ceiling, receivers
+from scripts.benchmarks.throughput import Rounds, Run, interleaved
+
+Headers = dict[str, str]
+Post = Callable[[str, Headers, bytes], Awaitable[int]]
+"""One POST; its status code."""
+NO_CONTENT: Final = 204
+
+
+@asynccontextmanager
+async def with_aiohttp() -> AsyncGenerator[Post]:
+    async with bare_session() as session:
+
+        async def post(url: str, headers: Headers, body: bytes) -> int:
+            async with session.post(URL(url, encoded=True), headers=headers, data=body) as response:
+                await response.read()
+                return response.status
+
+        yield post
+
+
+@asynccontextmanager
+async def with_httpx() -> AsyncGenerator[Post]:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(limits=limits, timeout=None, trust_env=False) as client:  # noqa: S113 - as the others
+        yield lambda url, headers, body: _status(client, url, headers, body)
+
+
+@asynccontextmanager
+async def with_httpx2() -> AsyncGenerator[Post]:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx2.AsyncClient(limits=limits, timeout=None, trust_env=False) as client:
+        yield lambda url, headers, body: _status(client, url, headers, body)
+
+
+async def _status(client: Any, url: str, headers: Headers, body: bytes) -> int:
+    return (await client.post(url, headers=headers, content=body)).status_code
+
+
+CLIENTS: Final[dict[str, Callable[[], AbstractAsyncContextManager[Post]]]] = {
+    "aiohttp": with_aiohttp,
+    "httpx": with_httpx,
+    "httpx2": with_httpx2,
+}
+
+
+async def clients(*, rounds: int, seconds: float) -> Json:
+    async with receivers() as found:
+        body = sample_body()
+        reached = await ceiling(found, body=body, seconds=seconds)
+        say(f"the receivers' own ceiling: {reached:,.0f}/s")
+        runs = {name: _run(client, found.urls("/fast"), body) for name, client in CLIENTS.items()}
+        done = await interleaved(runs, rounds=rounds, seconds=seconds)
+    return {
+        "machine": machine_facts(),
+        "rounds": rounds,
+        "in_flight": IN_FLIGHT,
+        "body_bytes": len(body),
+        "receivers_ceiling_per_second": round(reached),
+        **_report(done),
+    }
+
+
+def _run(client: Callable[[], AbstractAsyncContextManager[Post]], urls: Sequence[str], body: bytes) -> Run:
+    return lambda posts: _loop(client, urls, body, posts)
+
+
+async def _loop(
+    client: Callable[[], AbstractAsyncContextManager[Post]], urls: Sequence[str], body: bytes, posts: int
+) -> Measured:
+    clock = SystemClock()
+    message_id = Ids(clock).event()
+    headers = ADDED_HEADERS | callback_headers(
+        webhook_id="wh_benchmark", message_id=message_id, body=body, secrets=[SECRET], now=clock.now()
+    )
+    left = iter(range(posts))
+
+    async def send(post: Post) -> None:
+        for number in left:
+            status = await post(urls[number % len(urls)], headers, body)
+            if status != NO_CONTENT:
+                raise RuntimeError(f"a receiver answered {status}")
+
+    async with client() as post:
+        with measuring(posts) as measured:
+            await asyncio.gather(*(send(post) for _ in range(IN_FLIGHT)))
+    return measured
+
+
+def _report(rounds: Rounds) -> Json:
+    others = [name for name in CLIENTS if name != "aiohttp"]
+    return {
+        **{f"{name}_to_aiohttp_ratio": summary(paired_ratios(rounds, name, "aiohttp"), 4) for name in others},
+        "per_second": {name: summary([done[name].rate for done in rounds], 0) for name in CLIENTS},
+        "cpu_us_per_post": {name: summary([done[name].cpu_us for done in rounds], 1) for name in CLIENTS},
+    }

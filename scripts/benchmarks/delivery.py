@@ -1,0 +1,44 @@
+"""`scripts/bench delivery`: throughput, latency and isolation, in one run."""
+
+from scripts.benchmarks import latency, throughput
+from scripts.benchmarks.callback import IN_FLIGHT, sample_body
+from scripts.benchmarks.isolation import QUICK, Size, isolation
+from scripts.benchmarks.measure import Json, machine_facts, say
+from scripts.benchmarks.receivers import ORIGINS, Receivers, ceiling, receivers
+from scripts.benchmarks.task_queue import task_queue
+
+
+async def delivery(*, rounds: int, seconds: float, quick: bool) -> Json:
+    async with receivers() as found:
+        body = sample_body()
+        reached = await ceiling(found, body=body, seconds=seconds)
+        say(f"the receivers' own ceiling: {reached:,.0f}/s")
+        measured = await _throughput(found, body, rounds=rounds, seconds=seconds)
+        timed = await _latency(found, seconds=seconds)
+        isolated = await isolation(found, QUICK if quick else Size(), seconds=seconds)
+    return {
+        "machine": machine_facts(),
+        "rounds": rounds,
+        "origins": ORIGINS,
+        "in_flight_of_the_bare_loop": IN_FLIGHT,
+        "body_bytes": len(body),
+        "receivers_ceiling_per_second": round(reached),
+        **measured,
+        "latency": timed,
+        "isolation": isolated,
+    }
+
+
+async def _throughput(found: Receivers, body: bytes, *, rounds: int, seconds: float) -> Json:
+    async with task_queue() as queue:
+        runs = throughput.variants(found, queue, body)
+        return throughput.report(await throughput.interleaved(runs, rounds=rounds, seconds=seconds))
+
+
+async def _latency(found: Receivers, *, seconds: float) -> Json:
+    commit = await latency.commit_to_receiver(found, seconds=seconds)
+    tool = await latency.tool_end_to_receiver(found, seconds=seconds)
+    told = latency.report(commit, tool)
+    for name, measured in told.items():
+        say(f"latency, {name}: p50 {measured['p50_ms']} ms, p99 {measured['p99_ms']} ms")
+    return told

@@ -1,0 +1,190 @@
+"""The engine as it ships, without the doors and the upstreams around it: store, recorder, dispatcher and sender are real."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from ringback.domain.call import Call, answered
+from ringback.domain.clock import SystemClock
+from ringback.domain.delivery import Answer
+from ringback.domain.ids import Ids
+from ringback.domain.ports import Store, Transaction
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.record import Recorder
+from ringback.notifier.sender import ATTEMPT_SECONDS
+from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy
+from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage.open import open_store
+from scripts.benchmarks.callback import LEASE, RESULT, RETENTION_SECONDS, bodies, new_webhook, running_call
+from scripts.benchmarks.measure import Measured, measuring
+
+LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), http_allowed_for_private=True)
+OPEN_MAX: Final = 256
+"""Calls that have ended and whose callbacks are still out, in the sustained run: what it takes to keep 64 in flight busy
+while others are recorded or settled. A run that let them pile up would measure a drain."""
+ENDING_AT_ONCE: Final = 64
+INSERTED_AT_ONCE: Final = 500
+
+
+class CountingSender:
+    """The production sender; tells of every answer, so that a run knows when it is over."""
+
+    def __init__(self, sender: AiohttpSender) -> None:
+        self._sender = sender
+        self.answered: Callable[[], None] = lambda: None
+
+    async def post(
+        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+    ) -> Answer:
+        answer = await self._sender.post(target, headers, body, deadline_seconds=deadline_seconds)
+        self.answered()
+        return answer
+
+    async def aclose(self) -> None:
+        await self._sender.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    store: Store
+    ids: Ids
+    clock: SystemClock
+    recorder: Recorder
+    dispatcher: Dispatcher
+    sender: CountingSender
+
+    async def listen(self, urls: Sequence[str]) -> None:
+        """A webhook for each URL, which hears the session of the same name."""
+        webhooks = [new_webhook(self.ids, self.clock, url=url, session=url) for url in urls]
+
+        async def insert(tx: Transaction) -> None:
+            for webhook in webhooks:
+                await tx.webhooks.insert(webhook)
+
+        await self.store.write(insert)
+
+    async def running_calls(self, urls: Sequence[str], count: int) -> list[Call]:
+        """Stored calls that are about to end, one URL after the other."""
+        calls = [running_call(self.ids, self.clock, session=urls[number % len(urls)]) for number in range(count)]
+        for start in range(0, count, INSERTED_AT_ONCE):
+            await self.store.write(lambda tx, chunk=calls[start : start + INSERTED_AT_ONCE]: _insert(tx, chunk))
+        return calls
+
+    async def end(self, call: Call) -> None:
+        """What the runner does when a tool has answered: one transaction of the call, its result, event and deliveries."""
+        ending = answered(RESULT, is_error=False)
+        await self.store.write(lambda tx: self.recorder.finish(tx, call, ending, lease_token=LEASE))
+
+    async def end_all(self, calls: Sequence[Call]) -> None:
+        """A backlog: as many at a time as one commit takes."""
+        left = iter(calls)
+
+        async def end_some() -> None:
+            for call in left:
+                await self.end(call)
+
+        await asyncio.gather(*(end_some() for _ in range(ENDING_AT_ONCE * 2)))
+
+    @asynccontextmanager
+    async def dispatching(self) -> AsyncGenerator[asyncio.Event]:
+        """The dispatcher runs. Set the event for an orderly end; without it, attempts in flight are cut off."""
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.dispatcher.run(stop))
+        try:
+            yield stop
+            if stop.is_set():
+                await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> AsyncGenerator[Engine]:
+    """An engine over an empty store in a folder of its own, with a webhook for each URL."""
+    clock = SystemClock()
+    ids = Ids(clock)
+    sender = CountingSender(AiohttpSender(TargetGuard(LOOPBACK, resolver=resolver), clock=clock))
+    sealer = AesGcmSealer({"benchmark": ids.random(KEY_BYTES)}, current="benchmark", random=ids.random)
+    with TemporaryDirectory(prefix="ringback-bench-") as folder:
+        url = f"sqlite:///{Path(folder) / 'ringback.db'}"
+        async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
+            made = Engine(
+                store=store,
+                ids=ids,
+                clock=clock,
+                recorder=Recorder(ids=ids, bodies=bodies(), result_retention_seconds=RETENTION_SECONDS),
+                dispatcher=Dispatcher(
+                    store=store,
+                    clock=clock,
+                    ids=ids,
+                    sender=sender,
+                    policy=LOOPBACK,
+                    chance=random.SystemRandom().random,
+                ),
+                sender=sender,
+            )
+            await made.listen(urls)
+            yield made
+            await sender.aclose()
+
+
+async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
+    """Calls end, are recorded, and ring, all at the same time; measured until the last attempt is settled."""
+    async with engine(urls) as made:
+        left = iter(await made.running_calls(urls, deliveries))
+        room = asyncio.Semaphore(OPEN_MAX)
+        all_answered = _after(made.sender, deliveries, room.release)
+
+        async def end_calls() -> None:
+            for call in left:
+                await room.acquire()
+                await made.end(call)
+
+        with measuring(deliveries) as measured:
+            async with made.dispatching() as stop:
+                await asyncio.gather(*(end_calls() for _ in range(ENDING_AT_ONCE)))
+                await all_answered.wait()
+                stop.set()
+    return measured
+
+
+async def drain(urls: Sequence[str], deliveries: int) -> Measured:
+    """A backlog is stored; measured from the dispatcher's start until the last attempt is settled."""
+    async with engine(urls) as made:
+        await made.end_all(await made.running_calls(urls, deliveries))
+        all_answered = _after(made.sender, deliveries)
+        with measuring(deliveries) as measured:
+            async with made.dispatching() as stop:
+                await all_answered.wait()
+                stop.set()
+    return measured
+
+
+async def _insert(tx: Transaction, calls: Sequence[Call]) -> None:
+    for call in calls:
+        await tx.calls.insert(call)
+
+
+def _after(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
+    """Set when `count` answers have come."""
+    done = asyncio.Event()
+    left = count
+
+    def answered_one() -> None:
+        nonlocal left
+        left -= 1
+        each()
+        if left == 0:
+            done.set()
+
+    sender.answered = answered_one
+    return done

@@ -1,0 +1,155 @@
+"""From a commit to its receiver, and from a tool's end to the receiver; what an fsync costs beside it."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from ringback.bootstrap import Application, application
+from ringback.domain.call import Call
+from ringback.domain.ids import CallId
+from ringback.domain.ports import DeliveryFilter, Store, Transaction, changed
+from ringback.domain.principal import ALL_SCOPES, Caller
+from ringback.runner.config import Transport, UpstreamConfig
+from ringback.services.calls import StartCall
+from ringback.services.webhooks import Registration
+from ringback.settings import Settings
+from scripts.benchmarks.callback import PRINCIPAL
+from scripts.benchmarks.engine import LOOPBACK, Engine, engine
+from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms
+from scripts.benchmarks.receivers import Receivers
+from scripts.benchmarks.receivers_process import Arrivals
+
+PER_SECOND: Final = 200
+"""The load of design §12: far below what the engine can do, so that what is measured is not a queue."""
+TOOLS_PER_SECOND: Final = 50
+"""The same for whole calls, whose upstream and SDK take most of a core at ten times that."""
+PATIENCE_SECONDS: Final = 20.0
+"""For the last callback. Longer than an attempt, so a slot that a hung receiver holds becomes free meanwhile."""
+LOOK_SECONDS: Final = 0.1
+UPSTREAM: Final = "benchmark"
+CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
+
+
+async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
+    """Seconds from the commit, as its caller learns of it, to the request's arrival in the receiver's process."""
+    urls = receivers.urls("/timed")
+    async with engine(urls) as made, made.dispatching():
+        return await paced(made, receivers, urls, seconds=seconds)
+
+
+async def paced(made: Engine, receivers: Receivers, urls: Sequence[str], *, seconds: float) -> list[float]:
+    """End calls at an even pace on an engine that is already dispatching, and see when each arrives.
+
+    A callback that has not come when patience ends counts with the time it was waited for.
+    """
+    calls = await made.running_calls(urls, max(1, round(PER_SECOND * seconds)))
+    await receivers.arrivals()
+    committed: dict[CallId, float] = {}
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as ending:
+        for number, call in enumerate(calls):
+            await asyncio.sleep(began + number / PER_SECOND - time.monotonic())
+            ending.create_task(_end(made, call, committed))
+    messages = {call.id: await _message_id(made.store, call.id) for call in calls}
+    arrivals = await _await_arrivals(receivers, set(messages.values()))
+    given_up = time.monotonic()
+    return [arrivals.get(messages[call], given_up) - at for call, at in committed.items()]
+
+
+async def _end(made: Engine, call: Call, committed: dict[CallId, float]) -> None:
+    await made.end(call)
+    committed[call.id] = time.monotonic()
+
+
+async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
+    """The whole service with an upstream on stdio: seconds from the tool's own end to the receiver, commit included."""
+    command = [sys.executable, "-m", "scripts.benchmarks.upstream"]
+    upstream = UpstreamConfig(
+        name=UPSTREAM, transport=Transport.STDIO, command=command[0], args=tuple(command[1:]), max_concurrent=16
+    )
+    with TemporaryDirectory(prefix="ringback-bench-") as folder:
+        settings = Settings(
+            database_url=f"sqlite:///{Path(folder) / 'ringback.db'}",
+            callback_private_cidrs=LOOPBACK.private_cidrs,
+            callback_http=True,
+            auth="off",
+        )
+        stop = asyncio.Event()
+        async with application(settings, [upstream]) as app, asyncio.TaskGroup() as group:
+            group.create_task(app.run(stop))
+            try:
+                return await _call_tools(app, receivers, count=max(1, round(TOOLS_PER_SECOND * seconds)))
+            finally:
+                stop.set()
+
+
+async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> list[float]:
+    urls = receivers.urls("/timed")
+    for url in urls:
+        await app.services.webhooks.register(CALLER, Registration(url=url, client_session_id=url))
+    await _ends(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
+    await receivers.arrivals()
+    calls: list[CallId] = []
+    began = time.monotonic()
+    for number in range(count):
+        await asyncio.sleep(began + number / TOOLS_PER_SECOND - time.monotonic())
+        calls.append(await _call_tool(app, urls[number % len(urls)]))
+    ended = await _ends(app.store, calls)
+    messages = {call: await _message_id(app.store, call) for call in calls}
+    arrivals = await _await_arrivals(receivers, set(messages.values()))
+    given_up = time.monotonic()
+    return [arrivals.get(messages[call], given_up) - at for call, at in ended.items()]
+
+
+async def _call_tool(app: Application, session: str) -> CallId:
+    request = StartCall(upstream=UPSTREAM, tool="stamp", client_session_id=session)
+    return (await app.services.calls.start(CALLER, request)).call.id
+
+
+async def _ends(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
+    """When each tool ended, by its own result."""
+    ended: dict[CallId, float] = {}
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for call in calls:
+            result = await _result(store, call)
+            ended[call] = float(json.loads(result)["content"][0]["text"])
+    return ended
+
+
+async def _result(store: Store, call: CallId) -> bytes:
+    with store.signals.listen(changed(call)) as bell:
+        while (result := await store.read(lambda tx: tx.calls.result(call))) is None:
+            await bell.wait(LOOK_SECONDS)
+    return result
+
+
+async def _message_id(store: Store, call: CallId) -> str:
+    async def read(tx: Transaction) -> str:
+        (delivery,) = await tx.deliveries.page(PRINCIPAL, DeliveryFilter(call_id=call), before=None, limit=2)
+        return delivery.message_id
+
+    return await store.read(read)
+
+
+async def _await_arrivals(receivers: Receivers, messages: set[str]) -> Arrivals:
+    found = await receivers.arrivals()
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not messages <= found.keys() and time.monotonic() < give_up_at:
+        await asyncio.sleep(LOOK_SECONDS)
+        found |= await receivers.arrivals()
+    return found
+
+
+def report(commit: Sequence[float], tool: Sequence[float]) -> Json:
+    with TemporaryDirectory(prefix="ringback-bench-") as folder:
+        fsync = fsync_seconds(Path(folder))
+    return {
+        "commit_to_receiver": {"per_second": PER_SECOND, **latency_ms(commit)},
+        "tool_end_to_receiver": {"per_second": TOOLS_PER_SECOND, **latency_ms(tool)},
+        "fsync": latency_ms(fsync),
+    }

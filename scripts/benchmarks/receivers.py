@@ -1,0 +1,111 @@
+"""Receivers in processes of their own, so that they take no CPU time of what is measured."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+import aiohttp
+
+from scripts.benchmarks.receivers_process import NO_CONTENT, Arrivals
+
+ORIGINS: Final = 16
+"""What design §12 asks for at least: a sender must not profit from one receiver that happens to be quick."""
+PROCESSES: Final = 2
+CEILING_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    origins: Sequence[str]
+    """`http://127.0.0.1:port`, each a receiver of its own to limits and pools."""
+    processes: Sequence[str]
+    """One origin of each process."""
+
+    def urls(self, path: str) -> list[str]:
+        return [f"{origin}{path}" for origin in self.origins]
+
+    async def arrivals(self) -> Arrivals:
+        """When each webhook-id came to a path under /timed, since the last time this was asked."""
+        found: Arrivals = {}
+        async with aiohttp.ClientSession() as session:
+            for origin in self.processes:
+                async with session.get(f"{origin}/arrivals") as response:
+                    found |= json.loads(await response.read())
+        return found
+
+
+@asynccontextmanager
+async def receivers(origins: int = ORIGINS, processes: int = PROCESSES) -> AsyncGenerator[Receivers]:
+    """Receivers that answer 204 at once."""
+    async with AsyncExitStack() as stack:
+        shares = [
+            await stack.enter_async_context(_process(origins // processes, "answering")) for _ in range(processes)
+        ]
+        yield Receivers([origin for share in shares for origin in share], [share[0] for share in shares])
+
+
+@asynccontextmanager
+async def hung_receivers(origins: int) -> AsyncGenerator[list[str]]:
+    """Origins that accept every connection and never answer."""
+    async with _process(origins, "hung") as found:
+        yield found
+
+
+async def ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float:
+    """Requests per second that the receivers answer to a sender that does nothing but write the same bytes again."""
+    request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    asking: list[_Asking] = []
+    for number in range(CEILING_CONNECTIONS):
+        port = int(receivers.origins[number % len(receivers.origins)].rpartition(":")[2])
+        _, protocol = await loop.create_connection(lambda: _Asking(request), "127.0.0.1", port)
+        asking.append(protocol)
+    began = time.perf_counter()
+    await asyncio.sleep(until - loop.time())
+    taken = time.perf_counter() - began
+    for protocol in asking:
+        protocol.close()
+    return sum(protocol.answered for protocol in asking) / taken
+
+
+class _Asking(asyncio.Protocol):
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self.answered = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None and data == NO_CONTENT:
+            self.answered += 1
+            self._transport.write(self._request)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+@asynccontextmanager
+async def _process(origins: int, behaviour: Literal["answering", "hung"]) -> AsyncGenerator[list[str]]:
+    module = "scripts.benchmarks.receivers_process"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, str(origins), behaviour,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        ports = json.loads(await process.stdout.readline())
+        yield [f"http://127.0.0.1:{port}" for port in ports]
+    finally:
+        process.stdin.close()
+        await process.wait()

