@@ -1,9 +1,8 @@
 """The callback that every variant sends, and the least that sends it: a loop of aiohttp that forgets everything."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from itertools import count
 from typing import Final
 
 import aiohttp
@@ -13,7 +12,7 @@ from ringback.domain.call import Call, answered
 from ringback.domain.call import finish as finished
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.event import EventName, event_of
-from ringback.domain.ids import CallId, Ids
+from ringback.domain.ids import Ids
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookSecret
 from ringback.notifier.body import Bodies
@@ -31,12 +30,9 @@ RETENTION_SECONDS: Final = 7 * 86400.0
 IN_FLIGHT: Final = 64
 
 
-def tokens() -> CallTokens:
-    return CallTokens(ResumeTokens([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
-
-
 def bodies() -> Bodies:
-    return Bodies(tokens=tokens(), public_url="https://ringback.example")
+    tokens = CallTokens(ResumeTokens([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
+    return Bodies(tokens=tokens, public_url="https://ringback.example")
 
 
 def running_call(ids: Ids, clock: Clock, *, session: str) -> Call:
@@ -86,11 +82,6 @@ def sample_body() -> bytes:
     event = event_of(EventName.CALL_FINISHED, ended, event_id=ids.event(), seq=1, now=clock.now())
     webhook = new_webhook(ids, clock, url="https://receiver.example/", session="session-7")
     return bodies().make(event, webhook, call=ended, safe_seq=0)
-
-
-def call_ids() -> Iterator[CallId]:
-    ids = Ids(SystemClock())
-    return (ids.call() for _ in count())
 
 
 async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:

@@ -1,8 +1,9 @@
 """`scripts/bench delivery`: throughput, latency and isolation, in one run."""
 
-from scripts.benchmarks import latency, throughput
+from scripts.benchmarks import throughput
 from scripts.benchmarks.callback import IN_FLIGHT, sample_body
 from scripts.benchmarks.isolation import QUICK, Size, isolation
+from scripts.benchmarks.latency import latency
 from scripts.benchmarks.measure import Json, machine_facts, say
 from scripts.benchmarks.receivers import ORIGINS, Receivers, ceiling, receivers
 from scripts.benchmarks.task_queue import task_queue
@@ -14,8 +15,8 @@ async def delivery(*, rounds: int, seconds: float, quick: bool) -> Json:
         reached = await ceiling(found, body=body, seconds=seconds)
         say(f"the receivers' own ceiling: {reached:,.0f}/s")
         measured = await _throughput(found, body, rounds=rounds, seconds=seconds)
-        timed = await _latency(found, seconds=seconds)
-        isolated = await isolation(found, QUICK if quick else Size(), seconds=seconds)
+        timed = await _latency(found, rounds=rounds, seconds=seconds)
+        isolated = await isolation(found, QUICK if quick else Size(), rounds=rounds, seconds=seconds)
     return {
         "machine": machine_facts(),
         "rounds": rounds,
@@ -35,10 +36,8 @@ async def _throughput(found: Receivers, body: bytes, *, rounds: int, seconds: fl
         return throughput.report(await throughput.interleaved(runs, rounds=rounds, seconds=seconds))
 
 
-async def _latency(found: Receivers, *, seconds: float) -> Json:
-    commit = await latency.commit_to_receiver(found, seconds=seconds)
-    tool = await latency.tool_end_to_receiver(found, seconds=seconds)
-    told = latency.report(commit, tool)
+async def _latency(found: Receivers, *, rounds: int, seconds: float) -> Json:
+    told = await latency(found, rounds=rounds, seconds=seconds)
     for name, measured in told.items():
-        say(f"latency, {name}: p50 {measured['p50_ms']} ms, p99 {measured['p99_ms']} ms")
+        say(f"latency, {name}: p50 {measured['p50_ms']['median']} ms, p99 {measured['p99_ms']['median']} ms")
     return told

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from socket import create_server
 from threading import Event
 from typing import Final
@@ -17,9 +17,11 @@ from ringback.notifier.addresses import Address
 from ringback.notifier.target_guard import RESOLVE_THREADS, Resolver
 from scripts.benchmarks.engine import engine
 from scripts.benchmarks.latency import paced
-from scripts.benchmarks.measure import Json, percentile, say
+from scripts.benchmarks.measure import Json, percentile, say, summary
 from scripts.benchmarks.receivers import Receivers, hung_receivers
 
+ROUNDS_MAX: Final = 3
+"""A starved good receiver waits for the whole patience of a round, and starving is no matter of a median of seven."""
 SETTLE_SECONDS: Final = 0.5
 """After the dispatcher's start, so that the bad ones hold all that they can get."""
 LOOK_UP_SECONDS: Final = 30.0
@@ -61,7 +63,7 @@ class HangingResolver:
 
 
 @asynccontextmanager
-async def a_thousand_hung(size: Size) -> AsyncGenerator[Bad]:
+async def silent_receivers(size: Size) -> AsyncGenerator[Bad]:
     """Receivers that accept and never answer, with one callback each."""
     async with hung_receivers(size.hung_receivers) as origins:
         yield Bad(urls=[f"{origin}/hung" for origin in origins], pending=size.hung_receivers)
@@ -90,28 +92,35 @@ async def hung_names(size: Size) -> AsyncGenerator[Bad]:
 
 
 SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[Bad]]]] = {
-    "hung_receivers": a_thousand_hung,
+    "hung_receivers": silent_receivers,
     "one_dead_origin": one_dead,
     "hung_names": hung_names,
 }
 
 
-async def isolation(receivers: Receivers, size: Size, *, seconds: float) -> Json:
+async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: float) -> Json:
     """Each scenario's p99 of the good callbacks, in ms and as a ratio to the quiet run just before it."""
     told: Json = {}
     for name, scenario in SCENARIOS.items():
-        quiet = await _good_latency(receivers, Bad(), seconds=seconds)
-        async with scenario(size) as bad:
-            beside = await _good_latency(receivers, bad, seconds=seconds)
-        quiet_p99, p99 = percentile(quiet, 0.99), percentile(beside, 0.99)
+        pairs = [await _pair(receivers, scenario(size), seconds=seconds) for _ in range(min(rounds, ROUNDS_MAX))]
         told[name] = {
-            "pending": bad.pending,
-            "p99_ratio": round(p99 / quiet_p99, 2),
-            "p99_ms": round(p99 * 1000, 2),
-            "quiet_p99_ms": round(quiet_p99 * 1000, 2),
+            "p99_ratio": summary([beside / quiet for quiet, beside in pairs], 2),
+            "p99_ms": summary([beside * 1000 for _, beside in pairs], 2),
+            "quiet_p99_ms": summary([quiet * 1000 for quiet, _ in pairs], 2),
         }
-        say(f"isolation, {name} ({bad.pending} pending): p99 {p99 * 1000:.1f} ms, quiet {quiet_p99 * 1000:.1f} ms")
-    return told
+        beside, quiet = told[name]["p99_ms"]["median"], told[name]["quiet_p99_ms"]["median"]
+        say(f"isolation, {name}: p99 {beside} ms, quiet {quiet} ms")
+    return {"size": asdict(size), **told}
+
+
+async def _pair(
+    receivers: Receivers, scenario: AbstractAsyncContextManager[Bad], *, seconds: float
+) -> tuple[float, float]:
+    """The good ones' p99 in seconds: when all is quiet, and beside the bad ones."""
+    quiet = await _good_latency(receivers, Bad(), seconds=seconds)
+    async with scenario as bad:
+        beside = await _good_latency(receivers, bad, seconds=seconds)
+    return percentile(quiet, 0.99), percentile(beside, 0.99)
 
 
 async def _good_latency(receivers: Receivers, bad: Bad, *, seconds: float) -> list[float]:

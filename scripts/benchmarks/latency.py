@@ -35,6 +35,22 @@ UPSTREAM: Final = "benchmark"
 CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
 
 
+async def latency(receivers: Receivers, *, rounds: int, seconds: float) -> Json:
+    commit: list[list[float]] = []
+    tool: list[list[float]] = []
+    fsync: list[list[float]] = []
+    for _ in range(rounds):
+        commit.append(await commit_to_receiver(receivers, seconds=seconds))
+        tool.append(await tool_end_to_receiver(receivers, seconds=seconds))
+        with TemporaryDirectory(prefix="ringback-bench-") as folder:
+            fsync.append(fsync_seconds(Path(folder)))
+    return {
+        "commit_to_receiver": {"per_second": PER_SECOND, **latency_ms(commit)},
+        "tool_end_to_receiver": {"per_second": TOOLS_PER_SECOND, **latency_ms(tool)},
+        "fsync": latency_ms(fsync),
+    }
+
+
 async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
     """Seconds from the commit, as its caller learns of it, to the request's arrival in the receiver's process."""
     urls = receivers.urls("/timed")
@@ -143,13 +159,3 @@ async def _await_arrivals(receivers: Receivers, messages: set[str]) -> Arrivals:
         await asyncio.sleep(LOOK_SECONDS)
         found |= await receivers.arrivals()
     return found
-
-
-def report(commit: Sequence[float], tool: Sequence[float]) -> Json:
-    with TemporaryDirectory(prefix="ringback-bench-") as folder:
-        fsync = fsync_seconds(Path(folder))
-    return {
-        "commit_to_receiver": {"per_second": PER_SECOND, **latency_ms(commit)},
-        "tool_end_to_receiver": {"per_second": TOOLS_PER_SECOND, **latency_ms(tool)},
-        "fsync": latency_ms(fsync),
-    }

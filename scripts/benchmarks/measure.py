@@ -57,21 +57,21 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def latency_ms(seconds: Sequence[float]) -> Json:
-    return {
-        "count": len(seconds),
-        "p50_ms": round(percentile(seconds, 0.50) * 1000, 2),
-        "p99_ms": round(percentile(seconds, 0.99) * 1000, 2),
-        "max_ms": round(max(seconds) * 1000, 2),
-    }
-
-
 def summary(values: Sequence[float], digits: int = 3) -> Json:
     """Median and spread."""
     return {
         "median": round(statistics.median(values), digits),
         "min": round(min(values), digits),
         "max": round(max(values), digits),
+    }
+
+
+def latency_ms(rounds: Sequence[Sequence[float]]) -> Json:
+    """Of each round's latencies in seconds, the percentiles in ms; of these, median and spread."""
+    return {
+        "of_each_round": min(map(len, rounds)),
+        "p50_ms": summary([percentile(seconds, 0.50) * 1000 for seconds in rounds], 2),
+        "p99_ms": summary([percentile(seconds, 0.99) * 1000 for seconds in rounds], 2),
     }
 
 

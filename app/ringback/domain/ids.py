@@ -18,6 +18,8 @@ AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+"""Ten bits a step: half the time, and every delivery makes three ids."""
 _RANDOM_BYTES = 10
 _ULID_LENGTH = 26
 
@@ -63,7 +65,7 @@ class Ids:
 def ulid(milliseconds: int, randomness: bytes) -> str:
     """Crockford base32 of 48 bits of time and 80 bits of randomness, 26 characters."""
     value = (milliseconds & (1 << 48) - 1) << 80 | int.from_bytes(randomness)
-    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def looks_like(prefix: str, text: str) -> bool:
