@@ -10,27 +10,33 @@ from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction
+from ringback.domain.retry import LADDERS
 from ringback.notifier.record import Recorder
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
 
+GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
 LAPSE_GRACE_SECONDS: Final = 15.0
 """How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long what is kept, in seconds after its end. Each must outlive the one before: checked when it is made."""
+    """How long what is kept, in seconds after its end. Each must outlive the one before: checked when it is made.
+
+    A resume token expires with its result, so results outlive the last attempt to deliver one: a token that arrives works.
+    """
 
     result_seconds: float = 7 * 24 * 3600.0
     event_seconds: float = 14 * 24 * 3600.0
     tombstone_seconds: float = 30 * 24 * 3600.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
+        if not GIVE_UP_SECONDS < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
             raise ValueError(
-                "Retention must be in order: results at most as long as events, events at most as long as tombstones."
+                f"Retention must be in order: results longer than deliveries are tried ({GIVE_UP_SECONDS:.0f} s), "
+                "and at most as long as events; events at most as long as tombstones."
             )
 
 
@@ -139,9 +145,7 @@ class Janitor:
             await tx.deliveries.remove(older_than=old, limit=limit),
             await tx.events.remove(older_than=old, limit=limit),
             await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
-            await tx.tombstones.remove(
-                older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit
-            ),
+            await tx.tombstones.remove(older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit),
         )
 
 

@@ -16,6 +16,8 @@ from ringback.signing.sealing import InvalidKeyRing, KeyRing
 from ringback.storage.open import sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
+DRAFT_NAME_BYTES: Final = 8
+"""A draft's own name, so that one which a killed process left behind is in nobody's way: in a container all have one id."""
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
 
 
@@ -45,7 +47,7 @@ def _read_or_make(path: Path, random_bytes: Callable[[int], bytes]) -> str:
     """The key file's text. It is linked into place whole, so that two processes that make it agree on one."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft = path.with_name(f"{path.name}.{random_bytes(DRAFT_NAME_BYTES).hex()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -55,7 +57,7 @@ def _read_or_make(path: Path, random_bytes: Callable[[int], bytes]) -> str:
             _link_unless_there(draft, path)
         finally:
             draft.unlink()
-    return path.read_text(encoding="ascii")
+    return path.read_text(encoding="ascii", errors="replace")
 
 
 def _link_unless_there(draft: Path, path: Path) -> None:

@@ -6,6 +6,7 @@ Each field's description is what `.env.example` says of it; a test keeps the two
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -18,7 +19,9 @@ class SettingsError(Exception):
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="RINGBACK_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="RINGBACK_", env_file=".env", extra="ignore", frozen=True, allow_inf_nan=False
+    )
 
     database_url: str = Field(
         default="sqlite:///ringback.db",
@@ -67,7 +70,10 @@ class Settings(BaseSettings):
         description="How long running calls may go on after SIGTERM before they are cut off.",
     )
     result_retention_seconds: float = Field(
-        default=7 * 86400, gt=0, description="How long a result and its resume tokens live after the end of the call."
+        default=7 * 86400,
+        gt=0,
+        description="How long a result and its resume tokens live after the end of the call; longer than 4 days, for which "
+        "callbacks are tried.",
     )
     event_retention_seconds: float = Field(
         default=14 * 86400,
@@ -87,17 +93,29 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
 
-    @field_validator("allowed_hosts", "allowed_origins", "callback_private_cidrs", mode="before")
+    @field_validator("allowed_hosts", "allowed_origins", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
+        return _parts(value) if isinstance(value, str) else value
+
+    @field_validator("callback_private_cidrs", mode="before")
+    @classmethod
+    def _parse_networks(cls, value: Any) -> Any:
+        return [ipaddress.ip_network(part) for part in _parts(value)] if isinstance(value, str) else value
 
     @field_validator("public_url", "secret_keys", "config", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return None if value == "" else value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_a_base(cls, value: str | None) -> str | None:
+        """Clients get it with a path appended, so it is a scheme, a host, and perhaps a port and a path; nothing after that."""
+        parts = urlsplit(value or "https://unset")
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("write it as https://HOST, with a port and a path if there are any.")
+        return value
 
     @model_validator(mode="after")
     def _auth_is_on_unless_local(self) -> Self:
@@ -129,6 +147,10 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as problem:
         raise SettingsError("\n".join(_explain(error["loc"], error["msg"]) for error in problem.errors())) from None
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def is_loopback(host: str) -> bool:

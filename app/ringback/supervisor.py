@@ -49,7 +49,7 @@ class Supervisor:
                 await tasks[worker.name]
 
     async def _keep(self, worker: Worker, stop: asyncio.Event) -> None:
-        pause = PAUSE_SECONDS_MIN
+        pause = 0.0
         while not stop.is_set():
             began = self._clock.monotonic()
             try:
@@ -58,7 +58,8 @@ class Supervisor:
                 log.exception("worker.failed", extra={"worker": worker.name})
                 self._failing.add(worker.name)
                 lasted = self._clock.monotonic() - began
-                pause = PAUSE_SECONDS_MIN if lasted > PAUSE_SECONDS_MAX else min(2 * pause, PAUSE_SECONDS_MAX)
+                longer = min(2 * pause, PAUSE_SECONDS_MAX) if lasted <= PAUSE_SECONDS_MAX else 0.0
+                pause = max(longer, PAUSE_SECONDS_MIN)
                 await first_of(stop.wait(), self._clock.sleep(pause))
 
     async def _watch(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:

@@ -23,7 +23,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         instant = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        facts = "".join(f" {name}={value}" for name, value in _facts(record).items() if value is not None)
+        facts = "".join(f" {name}={_shown(value)}" for name, value in _facts(record).items() if value is not None)
         line = f"{instant} {record.levelname:<7} {record.getMessage()}{facts}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
@@ -54,6 +54,12 @@ def configure_logging(*, level: str, style: LogFormat) -> None:
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("ringback").setLevel(level.upper())
+
+
+def _shown(value: Any) -> str:
+    """The value within its line: names that clients and upstreams chose could hold anything."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

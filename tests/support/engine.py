@@ -10,13 +10,13 @@ Tools do as they are told, and callbacks are answered as a test says:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import httpx
 
-from ringback.domain.call import CANCELLED, Call, Ending, answered
+from ringback.domain.call import CANCELLED, Call, Ending, Progress, answered
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.errors import StoreUnavailable
@@ -32,7 +32,7 @@ from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.runner.drive import Drive, Halt, Sessions
-from ringback.runner.drivers import CallSession, OnProgress
+from ringback.runner.drivers import CallSession
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.examples import ALICE
@@ -53,12 +53,13 @@ DONE: Final = answered(RESULT, is_error=False)
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again, for what nobody rings a bell for."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await reached():
-            await asyncio.sleep(0)  # noqa: ASYNC110 - the store's rows ring no bell
+        while not await reached():  # noqa: ASYNC110 - the store's rows ring no bell
+            await asyncio.sleep(0)
 
 
 # -- upstreams --------------------------------------------------------------------------------------------------------------
 
+OnProgress = Callable[[Progress], Awaitable[None]]
 Tool = Callable[[Call, OnProgress], Awaitable[Ending]]
 
 
@@ -207,14 +208,17 @@ class Engine:
             await asyncio.wait_for(work, WAIT_SECONDS)
 
     def dispatcher(
-        self, answer: Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]], **config: Any
+        self,
+        answer: Callable[[httpx.Request], httpx.Response]
+        | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]],
+        **config: Any,
     ) -> Dispatcher:
         """A dispatcher whose POSTs are answered by a function of a test's. There is no jitter."""
         return Dispatcher(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
-            sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),  # pyright: ignore[reportArgumentType] - httpx asks for a Coroutine where any Awaitable does
+            sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),
             policy=PUBLIC,
             chance=lambda: 0.5,
             config=DispatcherConfig(**config),

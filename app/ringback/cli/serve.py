@@ -66,7 +66,7 @@ def serve(
 
 def _for_development(said: dict[str, Any]) -> Settings:
     """The same settings, without keys and with callbacks to this machine."""
-    ranges = load_settings(**said).callback_private_cidrs
+    ranges = load_settings(**said, auth="off").callback_private_cidrs
     return load_settings(**said, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK))
 
 

@@ -96,7 +96,10 @@ class Dispatcher:
         free = self._config.in_flight_max - self._in_flight.total()
         if free <= 0:
             return []
-        busy = {webhook for webhook, count in self._in_flight.items() if count >= self._config.per_webhook_max}
+        # A lease does not know what is in flight already: it takes up to half a share, from those who have that much left.
+        share = self._config.per_webhook_max
+        half = max(1, share // 2)
+        busy = {webhook for webhook, count in self._in_flight.items() if count + half > share}
         token = self._ids.lease()
 
         async def lease(tx: Transaction) -> list[Delivery]:
@@ -107,7 +110,7 @@ class Dispatcher:
                     token=token,
                     until=now + seconds(self._config.lease_seconds),
                     limit=free,
-                    per_webhook=self._config.per_webhook_max,
+                    per_webhook=half,
                     busy=busy,
                 )
             )
@@ -138,6 +141,8 @@ class Dispatcher:
         except StoreUnavailable:
             # The lease runs out, and the same body goes again under the same webhook-id.
             log.warning("delivery.not_settled", extra={"delivery_id": delivery.id})
+        except Exception:  # the boundary between one delivery and the others: this one's lease runs out, too
+            log.exception("delivery.failed", extra={"delivery_id": delivery.id})
         finally:
             self._in_flight[delivery.webhook_id] -= 1
             if not self._in_flight[delivery.webhook_id]:

@@ -141,6 +141,7 @@ class Calls:
             call = await own_call(tx, caller.principal, call_id)
             if call.final:
                 return call
+            tx.ring(cancelling(call.id))
             if call.dispatched_at is None:
                 asked = replace(call, cancel_requested=True)
                 return await self._recorder.finish(tx, asked, CANCELLED, lease_token=None) or call
@@ -262,7 +263,7 @@ def _raise_if_expired(tombstone: Tombstone | None) -> None:
 async def _ask_to_cancel(tx: Transaction, call: Call) -> Call:
     asked = replace(call, cancel_requested=True, updated_at=tx.now())
     await tx.calls.update(asked, expected=call.status, lease_token=None)
-    tx.ring(cancelling(call.id), changed(call.id))
+    tx.ring(changed(call.id))
     return asked
 
 

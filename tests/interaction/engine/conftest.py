@@ -34,7 +34,12 @@ def fake_clock() -> FakeClock:
 
 
 @pytest.fixture
-async def still(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerator[Engine]:
-    """In a time that stands still until the test moves it."""
+async def still_unsteady(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerator[UnsteadyStore]:
     async with sqlite_store(tmp_path, fake_clock) as store:
-        yield Engine(store, fake_clock)
+        yield UnsteadyStore(store)
+
+
+@pytest.fixture
+def still(still_unsteady: UnsteadyStore, fake_clock: FakeClock) -> Engine:
+    """In a time that stands still until the test moves it."""
+    return Engine(still_unsteady, fake_clock)

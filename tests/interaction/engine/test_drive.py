@@ -14,9 +14,18 @@ from ringback.domain.clock import seconds
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction, cancelling
 from ringback.runner.drive import Drive, Halt, UpstreamUnreachable
-from ringback.runner.drivers import CallSession, OnProgress
+from ringback.runner.drivers import CallSession
 from tests.support.builders import a_call
-from tests.support.engine import DONE, RESULT, WAIT_SECONDS, Engine, Holding, ScriptedUpstreams, UnsteadyStore
+from tests.support.engine import (
+    DONE,
+    RESULT,
+    WAIT_SECONDS,
+    Engine,
+    Holding,
+    OnProgress,
+    ScriptedUpstreams,
+    UnsteadyStore,
+)
 from tests.support.service import ShiftedClock
 
 SHORT_SECONDS = 0.05

@@ -8,11 +8,10 @@ import pytest
 from ringback.domain.call import Call, Ending, Progress
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.drivers import OnProgress
 from ringback.runner.progress import PROGRESS_STEP_SECONDS, ProgressKeeper
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, WAIT_SECONDS, Engine, ScriptedUpstreams, UnsteadyStore
+from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams, UnsteadyStore
 
 
 def step(number: int) -> Progress:

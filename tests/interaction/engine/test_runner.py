@@ -1,6 +1,7 @@
 """The runner: many calls at once, each upstream as much as it takes, each principal its turn, and an orderly end."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +12,19 @@ from ringback.domain.call import Call, Ending, Outcome, Status
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction, cancelling
 from ringback.notifier.record import Recorder
-from ringback.runner.drivers import OnProgress
 from ringback.runner.runner import RunnerConfig
 from tests.support.builders import a_call
-from tests.support.engine import DONE, OWNER, WAIT_SECONDS, Engine, Holding, ScriptedUpstreams, UnsteadyStore, until
+from tests.support.engine import (
+    DONE,
+    OWNER,
+    WAIT_SECONDS,
+    Engine,
+    Holding,
+    OnProgress,
+    ScriptedUpstreams,
+    UnsteadyStore,
+    until,
+)
 from tests.support.examples import ALICE, BOB
 from tests.support.upstreams import Stage, http_config, opened, serving
 
@@ -237,6 +247,43 @@ async def test_a_bug_with_one_call_is_no_business_of_the_others(engine: Engine) 
         ended = await engine.until_final(unlucky, *others)
 
     assert [call.outcome for call in ended] == [Outcome.UNKNOWN] + [Outcome.RESULT] * 9
+
+
+class Breakable(ScriptedUpstreams):
+    """Upstreams that have a bug while they are broken."""
+
+    broken = False
+
+    def capacity(self) -> Mapping[str, int]:
+        if self.broken:
+            raise ZeroDivisionError
+        return super().capacity()
+
+
+@pytest.mark.requirement("R35")
+async def test_a_runner_that_failed_and_is_started_again_runs_nothing_twice(engine: Engine) -> None:
+    (cut, next_one), tool = calls_of(engine, 2), Holding()
+    upstreams = Breakable(tool)
+    runner, stop = engine.runner(upstreams), asyncio.Event()
+    await engine.queue(cut)
+
+    first = asyncio.create_task(runner.run(stop))
+    await tool.until_inside(1)
+    upstreams.broken = True
+    await engine.queue(next_one)
+    with pytest.raises(ExceptionGroup):
+        await asyncio.wait_for(first, WAIT_SECONDS)
+    await tool.until_called_off(1)
+
+    upstreams.broken = False
+    tool.release.set()
+    second = asyncio.create_task(runner.run(stop))
+    await engine.until_final(next_one)
+    stop.set()
+    await asyncio.wait_for(second, WAIT_SECONDS)
+
+    assert [call.id for call in upstreams.called] == [cut.id, next_one.id]
+    assert (await engine.call(cut)).status is Status.WORKING
 
 
 def test_a_lease_survives_a_missed_heartbeat() -> None:

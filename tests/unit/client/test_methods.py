@@ -149,7 +149,12 @@ async def test_cancelling_gives_the_call_as_it_is_then(client: RingbackClient, s
 async def test_a_token_becomes_call_result_events_and_a_fresh_token(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
-    answer: dict[str, Any] = {"call": FINISHED, "result": {"content": []}, "events": [examples.EVENT], "resume_token": "fresh"}
+    answer: dict[str, Any] = {
+        "call": FINISHED,
+        "result": {"content": []},
+        "events": [examples.EVENT],
+        "resume_token": "fresh",
+    }
     route = service.post("/v1/resume").respond(json=answer)
 
     resumed = await client.resume("token", wait_seconds=5)

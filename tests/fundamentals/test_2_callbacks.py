@@ -1,0 +1,142 @@
+"""Callbacks: get rung when a call ends, instead of asking."""
+
+import pytest
+import standardwebhooks
+
+from ringback.client import RingbackClient
+from tests.support.application import SECRET, Phone, RunningApplication
+from tests.support.engine import until
+from tests.support.receivers import NO_CONTENT, answering, serve
+from tests.support.reports import Reports
+from tests.support.upstreams import WAIT_SECONDS
+
+
+@pytest.mark.requirement("R16")
+@pytest.mark.requirement("R18")
+@pytest.mark.requirement("R19")
+async def test_a_webhook_is_rung_when_a_call_ends(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+    """The names that the agent gave to its work and to its session come back with the callback."""
+    await alice.register_webhook(phone.url, secret=SECRET)
+    started = await alice.start_call(
+        "reports", "build_report", {"topic": "tides"}, correlation_id="tides-of-today", client_session_id="session-1"
+    )
+    reports.finish.set()
+
+    callback = await phone.ring("tides-of-today")
+
+    assert (callback.name, callback.call_id, callback.outcome) == ("call.finished", started.call.id, "result")
+    assert callback.client_session_id == "session-1"
+
+
+@pytest.mark.requirement("R23")
+async def test_a_callback_is_signed(alice: RingbackClient, reports: Reports) -> None:
+    """Any library of Standard Webhooks verifies it: this is the one that the specification's authors publish."""
+    reports.finish.set()
+    async with serve(answering(NO_CONTENT)) as receiver:
+        webhook = await alice.register_webhook(receiver.url())
+        await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=WAIT_SECONDS)
+        await receiver.arrived.wait()
+
+    (request,) = receiver.requests
+    assert webhook.secret is not None
+    standardwebhooks.Webhook(webhook.secret).verify(request.body, request.headers)
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(webhook.secret).verify(request.body + b" ", request.headers)
+
+
+async def test_a_callback_carries_no_text_of_the_tool(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+    """It says that something is there and how to get it. Whoever wants the result in it asks for that."""
+    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.register_webhook(phone.url, secret=SECRET, include_result=True)
+    reports.finish.set()
+    await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
+
+    callbacks = [await phone.ring("tides"), await phone.ring("tides")]
+
+    with_result = [callback for callback in callbacks if "result" in callback.data]
+    assert len(with_result) == 1
+    assert with_result[0].data["result"]["content"][0]["text"] == "All about tides."
+
+
+async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+    """Then it hears this call and no other."""
+    reports.finish.set()
+
+    started = await alice.start_call(
+        "reports", "build_report", {"topic": "tides"}, correlation_id="tides",
+        callback={"url": phone.url, "secret": SECRET},
+    )  # fmt: skip
+    await alice.start_call("reports", "build_report", {"topic": "winds"}, wait_seconds=WAIT_SECONDS)
+    await phone.ring("tides")
+
+    assert [callback.call_id for callback in phone.callbacks] == [started.call.id]
+
+
+async def test_a_webhook_for_one_call_hears_it_from_its_beginning(
+    alice: RingbackClient, reports: Reports, phone: Phone
+) -> None:
+    """So it is never too late to ask to be rung for a call, even when the call has ended."""
+    reports.finish.set()
+    started = await alice.start_call(
+        "reports", "build_report", {"topic": "tides"}, correlation_id="tides", wait_seconds=WAIT_SECONDS
+    )
+
+    await alice.register_webhook(phone.url, secret=SECRET, call_id=started.call.id)
+
+    assert (await phone.ring("tides")).call_id == started.call.id
+
+
+async def test_any_other_webhook_hears_what_happens_from_now_on(
+    alice: RingbackClient, reports: Reports, phone: Phone
+) -> None:
+    reports.finish.set()
+    arguments = {"topic": "tides"}
+    await alice.start_call("reports", "build_report", arguments, correlation_id="before", wait_seconds=WAIT_SECONDS)
+
+    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.start_call("reports", "build_report", arguments, correlation_id="after")
+    await phone.ring("after")
+
+    assert [callback.correlation_id for callback in phone.callbacks] == ["after"]
+
+
+async def test_a_webhook_hears_what_it_asked_for(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+    """Ends, unless it says otherwise: here, progress."""
+    await alice.register_webhook(phone.url, secret=SECRET, events=["call.progress"])
+    await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
+
+    callback = await phone.ring("tides")
+
+    assert callback.name == "call.progress"
+    assert callback.data["progress"] == {"progress": 1, "total": 2, "message": "halfway there"}
+
+
+async def test_nobody_is_rung_for_somebody_elses_calls(
+    ringback: RunningApplication, alice: RingbackClient, reports: Reports, phone: Phone
+) -> None:
+    bob = await ringback.agent("bob")
+    await bob.register_webhook(phone.url, secret=SECRET)
+    reports.finish.set()
+
+    await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=WAIT_SECONDS)
+    await bob.start_call("reports", "build_report", {"topic": "winds"}, correlation_id="bobs")
+    await phone.ring("bobs")
+
+    assert [callback.correlation_id for callback in phone.callbacks] == ["bobs"]
+
+
+async def test_what_was_delivered_and_when_can_be_looked_up(
+    alice: RingbackClient, reports: Reports, phone: Phone
+) -> None:
+    await alice.register_webhook(phone.url, secret=SECRET)
+    reports.finish.set()
+    started = await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
+    await phone.ring("tides")
+
+    async def is_written_down() -> bool:
+        return [each.state async for each in alice.deliveries(call_id=started.call.id)] == ["delivered"]
+
+    await until(is_written_down)
+    (delivery,) = [each async for each in alice.deliveries(call_id=started.call.id)]
+    (attempt,) = (await alice.delivery(delivery.id)).attempts
+    assert (attempt.number, attempt.status_code) == (1, 204)

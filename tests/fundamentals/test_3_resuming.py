@@ -1,0 +1,71 @@
+"""Resuming: a callback reaches one process, and any process of that agent carries on from it."""
+
+import pytest
+
+from ringback.client import NotFound, RingbackClient, Unauthenticated
+from tests.support.application import SECRET, Phone, RunningApplication
+from tests.support.reports import Reports
+
+
+@pytest.fixture
+async def token(alice: RingbackClient, reports: Reports, phone: Phone) -> str:
+    """The resume token in a callback of Alice's: all that the process which got it hands on."""
+    reports.finish.set()
+    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
+    callback = await phone.ring("tides")
+    assert callback.resume_token is not None
+    return callback.resume_token
+
+
+@pytest.mark.requirement("R18")
+@pytest.mark.requirement("R21")
+async def test_a_resume_token_leads_to_the_call_and_its_result(ringback: RunningApplication, token: str) -> None:
+    another_process = await ringback.agent("alice")
+
+    resumed = await another_process.resume(token)
+
+    assert (resumed.call.correlation_id, resumed.call.outcome) == ("tides", "result")
+    assert resumed.result is not None
+    assert resumed.result["content"][0]["text"] == "All about tides."
+
+
+@pytest.mark.requirement("R24")
+async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token: str) -> None:
+    """It names a call; it does not say who is asking. Whoever finds one in a log can do nothing with it."""
+    nobody, bob = await ringback.client(), await ringback.agent("bob")
+
+    with pytest.raises(Unauthenticated):
+        await nobody.resume(token)
+    with pytest.raises(NotFound):
+        await bob.resume(token)
+
+
+@pytest.mark.requirement("R24")
+async def test_each_resume_gives_a_fresh_token_that_stands_after_what_was_told(
+    alice: RingbackClient, reports: Reports
+) -> None:
+    """The first token stands at the beginning; what it led to is not told again by the next."""
+    started = await alice.start_call("reports", "build_report", {"topic": "tides"})
+    reports.finish.set()
+
+    first = await alice.resume(started.resume_token, wait_seconds=10)
+    second = await alice.resume(first.resume_token)
+
+    assert [event.name for event in first.events][-1] == "call.finished"
+    assert second.events == ()
+    assert second.result == first.result
+
+
+@pytest.mark.requirement("R20")
+async def test_who_can_not_be_rung_polls_the_same_events(alice: RingbackClient, reports: Reports) -> None:
+    """One log behind all: a cursor says how far one has read."""
+    started = await alice.start_call("reports", "build_report", {"topic": "tides"})
+    await reports.until_begun()
+    page = await alice.poll_events(call_id=started.call.id, wait_seconds=10)
+    assert [event.name for event in page.events] == ["call.progress"]
+
+    reports.finish.set()
+    page = await alice.poll_events(cursor=page.cursor, wait_seconds=10)
+
+    assert [(event.name, event.data["call_id"]) for event in page.events] == [("call.finished", started.call.id)]

@@ -1,0 +1,280 @@
+"""The janitor: what the dead have left is put right, and what is past its day goes, in the right order."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Call, Outcome, Status
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.errors import CallExpired
+from ringback.domain.ports import DUE, QUEUED, Transaction
+from ringback.janitor import GIVE_UP_SECONDS, LAPSE_GRACE_SECONDS, Janitor, JanitorConfig, Retention
+from ringback.services.calls import own_call
+from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
+from tests.support.clock import START, FakeClock
+from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine, UnsteadyStore
+from tests.support.examples import ALICE
+
+DAY = 86400.0
+DEAD_AFTER_SECONDS = LEASE_SECONDS + LAPSE_GRACE_SECONDS
+
+
+async def dispatched(engine: Engine, call: Call) -> Call:
+    """The call as its runner left it when it died: leased, and on its way."""
+    leased = await engine.lease(call)
+    running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
+    await engine.store.write(lambda tx: tx.calls.update(running, expected=leased.status, lease_token=None))
+    return running
+
+
+# -- what the dead have left ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.requirement("R35")
+async def test_a_dispatched_call_whose_runner_died_is_unknown_and_is_not_run_again(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    call = await dispatched(still, a_call())
+    await still.register(a_webhook())
+    fake_clock.advance(DEAD_AFTER_SECONDS)
+
+    await still.janitor().run_once()
+
+    ended = await still.call(call)
+    assert (ended.outcome, ended.runs, ended.lease_token) == (Outcome.UNKNOWN, 1, None)
+    assert "was not run again" in (ended.error or {})["message"]
+    assert len(await still.events()) == len(await still.deliveries()) == 1
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock: FakeClock) -> None:
+    call = a_call()
+    await still.lease(call)
+    fake_clock.advance(DEAD_AFTER_SECONDS)
+
+    with still.store.signals.listen(QUEUED) as bell:
+        await still.janitor().run_once()
+        assert await bell.wait(WAIT_SECONDS)
+
+    assert await still.call(call) == call
+    assert await still.events() == []
+
+
+async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(still: Engine) -> None:
+    call = a_call(cancel_requested=True)
+    await still.queue(call)
+
+    await still.janitor().run_once()
+
+    assert (await still.call(call)).outcome is Outcome.CANCELLED
+
+
+async def test_a_runner_that_could_not_prolong_its_leases_gets_some_grace(still: Engine, fake_clock: FakeClock) -> None:
+    call = await dispatched(still, a_call())
+    fake_clock.advance(DEAD_AFTER_SECONDS - 0.001)
+
+    await still.janitor().run_once()
+
+    assert await still.call(call) == call
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_that_waited_beyond_its_deadline_never_reached_the_upstream(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    call, patient = a_call(), a_call(deadline_at=START + timedelta(hours=1, milliseconds=1))
+    await still.queue(call, patient)
+    fake_clock.advance(3600)
+
+    await still.janitor().run_once()
+
+    ended = await still.call(call)
+    assert (ended.outcome, ended.dispatched_at) == (Outcome.REJECTED, None)
+    assert await still.call(patient) == patient
+
+
+@pytest.mark.requirement("R27")
+async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_clock: FakeClock) -> None:
+    leased = {"state": DeliveryState.LEASED, "lease_token": "lease_1", "attempts": 1}
+    lapsed = a_delivery(**leased, lease_until=START)
+    held = a_delivery(**leased, lease_until=START + timedelta(seconds=1))
+    await still.deliver(lapsed, held)
+
+    with still.store.signals.listen(DUE) as bell:
+        await still.janitor().run_once()
+        assert await bell.wait(WAIT_SECONDS)
+
+    again = await still.delivery(lapsed)
+    assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
+    assert await still.delivery(held) == held
+
+
+# -- what is past its day ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R33")
+async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: Engine, fake_clock: FakeClock) -> None:
+    call = await still.finish(a_call(idempotency_key="once"))
+    fake_clock.advance(7 * DAY - 0.001)
+    await still.janitor().run_once()
+    assert await still.call(call) == call
+
+    fake_clock.advance(0.001)
+    await still.janitor().run_once()
+
+    with pytest.raises(CallExpired):
+        await still.store.read(lambda tx: own_call(tx, ALICE, call.id))
+    assert await still.result(call) is None
+    memory = await still.store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="once"))
+    assert memory is not None
+    assert (memory.call_id, memory.request_hash) == (call.id, call.request_hash)
+
+
+async def test_a_running_call_never_expires(still: Engine, fake_clock: FakeClock) -> None:
+    call = await dispatched(still, a_call(deadline_at=START + timedelta(days=30)))
+    await still.store.write(lambda tx: tx.call_queue.extend("runner-1", [call.id], until=START + timedelta(days=30)))
+    fake_clock.advance(29 * DAY)
+
+    await still.janitor().run_once()
+
+    assert (await still.call(call)).status is Status.WORKING
+
+
+async def test_results_go_before_events_and_events_before_the_memory_of_the_call(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    call = await still.finish(a_call(idempotency_key="once"))
+
+    async def there(tx: Transaction) -> tuple[bool, bool, bool]:
+        memory = await tx.tombstones.get(ALICE, call_id=None, key="once")
+        return await tx.calls.get(call.id) is not None, await tx.events.horizon(ALICE) == 0, memory is not None
+
+    seen: list[tuple[bool, bool, bool]] = []
+    for days in (7, 8, 23):
+        fake_clock.advance(days * DAY + 1)
+        await still.janitor().run_once()
+        seen.append(await still.store.read(there))
+
+    assert seen == [(False, True, True), (False, False, True), (False, False, False)]
+
+
+async def test_old_deliveries_go_with_their_attempts_and_open_ones_stay(still: Engine, fake_clock: FakeClock) -> None:
+    ended = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    waiting = a_delivery()
+    await still.deliver(ended, waiting)
+    await still.store.write(lambda tx: tx.delivery_queue.log([an_attempt(ended)]))
+    fake_clock.advance(14 * DAY + 1)
+
+    await still.janitor().run_once()
+
+    assert await still.deliveries() == [waiting]
+    assert await still.attempts(ended) == []
+
+
+async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engine) -> None:
+    webhook = a_webhook(expires_at=START)
+    delivery = a_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1",
+                          lease_until=START + timedelta(seconds=30))  # fmt: skip
+    await still.register(webhook)
+    await still.deliver(delivery)
+
+    await still.janitor().run_once()
+    assert await still.webhook(webhook.id) == webhook
+
+    settled = replace(delivery, state=DeliveryState.DELIVERED, finished_at=START)
+    await still.store.write(lambda tx: tx.delivery_queue.settle(settled, lease_token="lease_1"))
+    await still.janitor().run_once()
+    assert await still.store.read(lambda tx: tx.webhooks.get(webhook.id)) is None
+
+
+@pytest.mark.parametrize(
+    "out_of_order",
+    [
+        {"result_seconds": GIVE_UP_SECONDS},
+        {"result_seconds": 15 * DAY},
+        {"event_seconds": 31 * DAY},
+        {"tombstone_seconds": 13 * DAY},
+    ],
+)
+def test_what_must_outlive_something_else_does(out_of_order: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Retention must be in order"):
+        Retention(**out_of_order)
+
+
+def test_what_may_be_equal_may() -> None:
+    kept = GIVE_UP_SECONDS + 1
+
+    assert Retention(result_seconds=kept, event_seconds=kept, tombstone_seconds=kept)
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: FakeClock) -> None:
+    calls = [a_call() for _ in range(5)]
+    await still.queue(*calls)
+    fake_clock.advance(3600)
+    janitor = still.janitor(batch=2)
+
+    more = [await janitor.run_once() for _ in range(3)]
+
+    assert more == [True, True, False]
+    assert {(await still.call(call)).outcome for call in calls} == {Outcome.REJECTED}
+
+
+async def test_the_janitor_rests_between_rounds_but_not_while_there_is_more_to_do(
+    still: Engine, still_unsteady: UnsteadyStore
+) -> None:
+    calls = [a_call(cancel_requested=True) for _ in range(5)]
+    await still.queue(*calls)
+    rests: list[int] = []
+    stop = asyncio.Event()
+
+    async def rest(seconds: float) -> None:
+        rests.append(sum([(await still.call(call)).final for call in calls]))
+        if len(rests) == 1:
+            still_unsteady.refusals = 1
+        elif len(rests) == 3:
+            stop.set()
+            await asyncio.Event().wait()
+
+    janitor = Janitor(store=still.store, recorder=still.recorder, sleep=rest, config=JanitorConfig(batch=2))
+    await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
+
+    assert rests == [5, 5, 5]
+    assert still_unsteady.refusals == 0
+
+
+# -- at the start -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R35")
+async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine) -> None:
+    """Nobody else serves this store, so whoever held a lease in it is dead, however fresh the lease is."""
+    lost, waiting = await dispatched(still, a_call()), a_call()
+    await still.lease(waiting)
+    sent = a_delivery(
+        state=DeliveryState.LEASED, lease_token="lease_1", lease_until=START + timedelta(seconds=30), attempts=1
+    )
+    await still.deliver(sent)
+
+    await still.janitor(batch=1).recover()
+
+    assert (await still.call(lost)).outcome is Outcome.UNKNOWN
+    assert await still.call(waiting) == waiting
+    again = await still.delivery(sent)
+    assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
+
+
+async def test_a_stopped_janitor_does_not_begin_another_round(still: Engine) -> None:
+    call, stop = a_call(cancel_requested=True), asyncio.Event()
+    await still.queue(call)
+    stop.set()
+
+    await asyncio.wait_for(still.janitor().run(stop), WAIT_SECONDS)
+
+    assert await still.call(call) == call

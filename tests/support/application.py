@@ -1,0 +1,103 @@
+"""The whole service in this process, made by bootstrap as the command makes it: nothing in it is a stand-in.
+
+    async with running_application(tmp_path, http_config(server.url)) as ringback, listening() as phone:
+        alice = await ringback.agent("alice")
+        await alice.register_webhook(phone.url, secret=SECRET)
+
+The API is spoken to without a socket; upstreams and receivers are on real ones.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from ringback.bootstrap import Application, World, application
+from ringback.client import RingbackClient
+from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.receiver import Callback, ReceiverApp
+from ringback.runner.upstreams import UpstreamConfig
+from ringback.settings import Settings
+from tests.support.upstreams import WAIT_SECONDS, serving
+
+PUBLIC_URL: Final = "https://ringback.example"
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@dataclass(slots=True)
+class RunningApplication:
+    app: Application
+    stop: asyncio.Event
+    _stack: AsyncExitStack
+
+    async def agent(self, principal: str) -> RingbackClient:
+        """A client with an API key of this principal's."""
+        _, key = await self.app.services.keys.create(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+        return await self.client(api_key=key)
+
+    async def client(self, *, api_key: str | None = None) -> RingbackClient:
+        transport = httpx.ASGITransport(app=self.app.api)
+        return await self._stack.enter_async_context(RingbackClient(PUBLIC_URL, api_key=api_key, transport=transport))
+
+    async def get(self, path: str) -> httpx.Response:
+        """An answer as it comes, without a key."""
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app.api), base_url=PUBLIC_URL) as http:
+            return await http.get(path)
+
+
+@asynccontextmanager
+async def running_application(
+    folder: Path, *upstreams: UpstreamConfig, world: World | None = None, **settings: Any
+) -> AsyncGenerator[RunningApplication]:
+    """A service at work whose files are in `folder`; drained and closed at the end."""
+    configured = Settings.model_validate(
+        {
+            "database_url": f"sqlite:///{folder / 'ringback.db'}",
+            "public_url": PUBLIC_URL,
+            "callback_private_cidrs": (ip_network("127.0.0.0/8"),),
+            "callback_http": True,
+            "drain_seconds": 0.0,
+            **settings,
+        }
+    )
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(application(configured, upstreams, world=world))
+        stop = asyncio.Event()
+        work = asyncio.create_task(app.run(stop))
+        clients = await stack.enter_async_context(AsyncExitStack())
+        try:
+            yield RunningApplication(app, stop, clients)
+        finally:
+            stop.set()
+            await asyncio.wait_for(work, 3 * WAIT_SECONDS)
+
+
+@dataclass(slots=True)
+class Phone:
+    """Where an agent is rung: verified callbacks, in the order of their arrival."""
+
+    url: str
+    receiver: ReceiverApp
+    callbacks: list[Callback] = field(default_factory=list[Callback])
+
+    async def ring(self, correlation_id: str) -> Callback:
+        """The next callback about this piece of work, also if it came before."""
+        return await self.receiver.wait_for(correlation_id=correlation_id, timeout_seconds=WAIT_SECONDS)
+
+
+@asynccontextmanager
+async def listening(*secrets: str) -> AsyncGenerator[Phone]:
+    """A receiver on a real socket that accepts what was signed with these secrets, or with `SECRET`."""
+    callbacks: list[Callback] = []
+
+    async def take(callback: Callback) -> None:
+        callbacks.append(callback)
+
+    receiver = ReceiverApp(secrets or (SECRET,), on_callback=take)
+    async with serving(receiver) as server:
+        yield Phone(f"http://127.0.0.1:{server.port}/callbacks", receiver, callbacks)

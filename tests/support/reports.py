@@ -1,0 +1,50 @@
+"""An ordinary MCP server with one slow tool, which a test lets finish. It knows nothing of Ringback."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from mcp.server.mcpserver import Context, MCPServer
+
+from tests.support.upstreams import WAIT_SECONDS, serving
+
+IMPOSSIBLE = "squaring the circle"
+"""The one topic that there is no report about."""
+
+
+@dataclass(slots=True)
+class Reports:
+    url: str = ""
+    begun: list[str] = field(default_factory=list[str])
+    """The topics of the reports that were begun, in order."""
+    finish: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set it, and the reports get done."""
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until_begun(self) -> None:
+        """Wait until the tool runs."""
+        await asyncio.wait_for(self._begun.wait(), WAIT_SECONDS)
+
+    async def build(self, topic: str, context: Context) -> str:
+        self.begun.append(topic)
+        self._begun.set()
+        await context.report_progress(1, 2, "halfway there")
+        await self.finish.wait()
+        if topic == IMPOSSIBLE:
+            raise ValueError("it cannot be done")
+        return f"All about {topic}."
+
+
+@asynccontextmanager
+async def serving_reports() -> AsyncGenerator[Reports]:
+    reports, server = Reports(), MCPServer("reports")
+
+    @server.tool()
+    async def build_report(topic: str, context: Context) -> str:  # pyright: ignore[reportUnusedFunction] - registered
+        """Build a report. It takes a while."""
+        return await reports.build(topic, context)
+
+    async with serving(server.streamable_http_app()) as http:
+        reports.url = http.url
+        yield reports

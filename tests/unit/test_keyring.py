@@ -1,0 +1,148 @@
+"""The key ring: from the environment, or from a file beside the database that is made once and for its owner alone."""
+
+import os
+import stat
+import subprocess
+import sys
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.keyring import load_key_ring, token_keys
+from ringback.settings import Settings, SettingsError
+from ringback.signing.resume_token import ResumeClaims, ResumeTokens
+from ringback.signing.sealing import KEY_BYTES, KeyRing
+
+OLD, NEW = (letter * KEY_BYTES for letter in (b"o", b"n"))
+PROCESSES = 4
+MAKE = """
+import os, sys
+from ringback.keyring import load_key_ring
+from ringback.settings import Settings
+sys.stdin.read(1)
+ring = load_key_ring(Settings(_env_file=None, database_url=sys.argv[1]), random_bytes=os.urandom)
+print(ring.current, ring.keys[ring.current].hex())
+"""
+
+
+def settings_of(folder: Path, secret_keys: str | None = None) -> Settings:
+    return Settings.model_validate({"database_url": f"sqlite:///{folder / 'ringback.db'}", "secret_keys": secret_keys})
+
+
+def key_file(folder: Path) -> Path:
+    return folder / "ringback.db.key"
+
+
+def entry(name: str, key: bytes) -> str:
+    return f"{name}:{b64encode(key).decode()}"
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_start_makes_a_key_that_later_starts_find_again(tmp_path: Path) -> None:
+    first = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    second = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert first == second
+    assert len(first.keys[first.current]) == KEY_BYTES
+
+
+def test_the_key_file_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
+
+
+def test_the_folder_is_made_with_it(tmp_path: Path) -> None:
+    load_key_ring(settings_of(tmp_path / "a" / "b"), random_bytes=os.urandom)
+
+    assert key_file(tmp_path / "a" / "b").exists()
+
+
+def test_processes_that_start_together_agree_on_one_key(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAKE, settings_of(tmp_path).database_url]
+    makers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+    ]
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        told = set(pool.map(_let_go, makers))
+
+    assert len(told) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
+
+
+def _let_go(maker: "subprocess.Popen[str]") -> str:
+    printed, _ = maker.communicate("\n", timeout=30)
+    return printed
+
+
+def test_what_a_killed_process_left_behind_stops_nobody(tmp_path: Path) -> None:
+    """In a container every process has the same id, the one that died while it made the key included."""
+    (tmp_path / f"ringback.db.key.{os.getpid()}").write_text("half a k", encoding="ascii")
+
+    ring = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert load_key_ring(settings_of(tmp_path), random_bytes=os.urandom) == ring
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", b"half a k", entry("short", b"k" * 31).encode()])
+def test_a_damaged_key_file_is_named_and_not_shown(tmp_path: Path, damaged: bytes) -> None:
+    key_file(tmp_path).write_bytes(damaged)
+
+    with pytest.raises(SettingsError) as refused:
+        load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert str(key_file(tmp_path)) in str(refused.value)
+    assert b64encode(b"k" * 31).decode() not in str(refused.value)
+
+
+# -- the environment --------------------------------------------------------------------------------------------------------
+
+
+def test_keys_from_the_environment_leave_no_file(tmp_path: Path) -> None:
+    ring = load_key_ring(settings_of(tmp_path, f"{entry('new', NEW)},{entry('old', OLD)}"), random_bytes=os.urandom)
+
+    assert ring == KeyRing(keys={"new": NEW, "old": OLD}, current="new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_key_ring(settings_of(tmp_path, "old:this-is-very-secret"), random_bytes=os.urandom)
+
+    assert str(refused.value).startswith("RINGBACK_SECRET_KEYS: ")
+    assert "very-secret" not in str(refused.value)
+
+
+# -- resume tokens ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R24")
+def test_tokens_outlive_the_rotation_of_the_ring_until_their_key_is_dropped() -> None:
+    before = ResumeTokens(token_keys(KeyRing(keys={"old": OLD}, current="old")), audience="ringback")
+    during = ResumeTokens(token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current="new")), audience="ringback")
+    after = ResumeTokens(token_keys(KeyRing(keys={"new": NEW}, current="new")), audience="ringback")
+    claims = ResumeClaims(call_id="call_1", principal="alice", token_version=1, cursor_seq=0, expires_at=2**40)
+    now = SystemClock().now()
+
+    def reads(reader: ResumeTokens, token: str) -> bool:
+        try:
+            return reader.read(token, principal="alice", now=now) == claims
+        except Exception:  # noqa: BLE001 - only whether it can be read
+            return False
+
+    assert [reads(reader, before.issue(claims)) for reader in (before, during, after)] == [True, True, False]
+    assert [reads(reader, during.issue(claims)) for reader in (before, during, after)] == [False, True, True]
+
+
+def test_tokens_are_not_signed_with_the_key_that_seals() -> None:
+    assert OLD not in token_keys(KeyRing(keys={"old": OLD}, current="old"))

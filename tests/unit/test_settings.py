@@ -1,0 +1,143 @@
+"""Settings: from the environment, checked, with errors that say what to do and never show a secret."""
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.settings import SettingsError, is_loopback, load_settings
+
+SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without a .env."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_defaults_are_those_of_a_service_for_this_machine_with_keys() -> None:
+    settings = load_settings()
+
+    assert (settings.host, settings.port, settings.auth) == ("127.0.0.1", 8090, "keys")
+    assert settings.callback_private_cidrs == ()
+    assert not settings.callback_http
+
+
+def test_the_command_line_goes_over_the_environment_and_that_over_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("RINGBACK_PORT=1\nRINGBACK_HOST=127.0.0.2\nRINGBACK_LOG_LEVEL=error\n", "utf-8")
+    monkeypatch.setenv("RINGBACK_PORT", "2")
+    monkeypatch.setenv("RINGBACK_HOST", "127.0.0.3")
+
+    settings = load_settings(port=3, host=None)
+
+    assert (settings.port, settings.host, settings.log_level) == (3, "127.0.0.3", "error")
+
+
+def test_lists_are_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_CALLBACK_PRIVATE_CIDRS", "127.0.0.0/8, ::1/128,")
+    monkeypatch.setenv("RINGBACK_ALLOWED_HOSTS", "a.example,b.example")
+    monkeypatch.setenv("RINGBACK_ALLOWED_ORIGINS", "")
+
+    settings = load_settings()
+
+    assert settings.callback_private_cidrs == (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+    assert settings.allowed_hosts == ("a.example", "b.example")
+    assert settings.allowed_origins == ()
+
+
+def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PUBLIC_URL", "SECRET_KEYS", "CONFIG"):
+        monkeypatch.setenv(f"RINGBACK_{name}", "")
+
+    settings = load_settings()
+
+    assert (settings.public_url, settings.secret_keys, settings.config) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "url"),
+    [
+        ({}, "http://127.0.0.1:8090"),
+        ({"host": "::1", "port": 1}, "http://[::1]:1"),
+        ({"public_url": "https://ringback.example/"}, "https://ringback.example"),
+        ({"public_url": "https://example.org/ringback/"}, "https://example.org/ringback"),
+    ],
+)
+def test_callbacks_name_the_public_url_or_where_the_service_listens(told: dict[str, Any], url: str) -> None:
+    assert load_settings(**told).base_url == url
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PORT", "eighty", "valid integer"),
+        ("PORT", "65536", "less than or equal to 65535"),
+        ("AUTH", "maybe", "'keys' or 'off'"),
+        ("CALLBACK_PRIVATE_CIDRS", "10.0.0.1/8", "10.0.0.1/8"),
+        ("CALLBACK_PRIVATE_CIDRS", "home", "home"),
+        ("DRAIN_SECONDS", "-1", "greater than or equal to 0"),
+        ("DRAIN_SECONDS", "nan", "finite"),
+        ("RESULT_RETENTION_SECONDS", "inf", "finite"),
+        ("REQUEST_BYTES_MAX", "12", "greater than or equal to 1024"),
+        ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("PUBLIC_URL", "ringback.example", "https://"),
+        ("PUBLIC_URL", "ftp://ringback.example", "https://"),
+        ("PUBLIC_URL", "https://ringback.example/?a=1", "https://"),
+        ("PUBLIC_URL", "https://", "https://"),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str
+) -> None:
+    monkeypatch.setenv(f"RINGBACK_{name}", value)
+
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"RINGBACK_{name}: ")
+    assert reason in line
+
+
+def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "eighty")
+    monkeypatch.setenv("RINGBACK_LOG_FORMAT", "xml")
+
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
+        "RINGBACK_PORT",
+        "RINGBACK_LOG_FORMAT",
+    ]
+
+
+def test_a_secret_is_shown_by_no_error_and_by_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", SECRET)
+    assert SECRET not in repr(load_settings())
+
+    monkeypatch.setenv("RINGBACK_PORT", "eighty")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert SECRET not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "ringback.example", ""])
+def test_without_keys_the_service_listens_on_loopback_only(host: str) -> None:
+    with pytest.raises(SettingsError, match="ringback keys create"):
+        load_settings(auth="off", host=host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_on_loopback_keys_may_be_off(host: str) -> None:
+    assert is_loopback(host)
+    assert load_settings(auth="off", host=host).auth == "off"

@@ -1,0 +1,213 @@
+"""The supervisor keeps workers running, tells which are down, and stops them one after the other."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from ringback.supervisor import PAUSE_SECONDS_MAX, Supervisor, Worker
+from ringback.waits import first_of
+from tests.support.clock import FakeClock
+from tests.support.engine import WAIT_SECONDS, until
+
+
+class Turnstile(FakeClock):
+    """A clock on which whoever sleeps waits until the test lets that sleep end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sleepers: list[tuple[float, asyncio.Event]] = []
+        self._moved = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        sleeper = (seconds, asyncio.Event())
+        self._sleepers.append(sleeper)
+        self._moved.set()
+        try:
+            await sleeper[1].wait()
+        finally:
+            self._sleepers = [each for each in self._sleepers if each is not sleeper]
+            self._moved.set()
+
+    def asleep(self) -> list[float]:
+        return sorted(seconds for seconds, _ in self._sleepers)
+
+    async def until_asleep(self, *seconds: float) -> None:
+        """Wait until exactly these sleeps are being slept."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.asleep() != sorted(seconds):
+                self._moved.clear()
+                await self._moved.wait()
+
+    def wake_all(self) -> None:
+        """Let the time pass that the longest sleeper waits for."""
+        self.advance(max(self.asleep()))
+        sleepers, self._sleepers = self._sleepers, []
+        for _, woken in sleepers:
+            woken.set()
+
+
+class Diary:
+    """What workers did, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+
+
+class Good:
+    def __init__(self, name: str, diary: Diary) -> None:
+        self.name = name
+        self._diary = diary
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._diary.entries.append(f"{self.name} stops")
+        await asyncio.sleep(0)
+        self._diary.entries.append(f"{self.name} stopped")
+
+
+class Faulty:
+    """Fails as often as it is told to, then works."""
+
+    name = "faulty"
+
+    def __init__(self, failures: int) -> None:
+        self.runs = 0
+        self._failures = failures
+        self._ran = asyncio.Event()
+
+    async def until_run(self, times: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while self.runs < times:
+                self._ran.clear()
+                await self._ran.wait()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self.runs += 1
+        self._ran.set()
+        if self.runs <= self._failures:
+            raise ZeroDivisionError
+        await stop.wait()
+
+
+@asynccontextmanager
+async def supervised(workers: Sequence[Worker], clock: FakeClock) -> AsyncGenerator[Supervisor]:
+    supervisor, stop = Supervisor(workers, clock=clock), asyncio.Event()
+    work = asyncio.create_task(supervisor.run(stop))
+    try:
+        yield supervisor
+    finally:
+        stop.set()
+        await asyncio.wait_for(work, WAIT_SECONDS)
+
+
+async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
+    clock, diary = Turnstile(), Diary()
+
+    async with supervised([Good("runner", diary), Good("dispatcher", diary), Good("janitor", diary)], clock):
+        await clock.until_asleep(0, 0, 0)
+
+    assert diary.entries == [
+        f"{name} {what}" for name in ("runner", "dispatcher", "janitor") for what in ("stops", "stopped")
+    ]
+
+
+async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_up_to_a_minute() -> None:
+    clock, faulty = Turnstile(), Faulty(failures=8)
+    pauses: list[float] = []
+
+    async with supervised([faulty], clock):
+        for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+            await clock.until_asleep(pause)
+            pauses.append(pause)
+            clock.wake_all()
+        await faulty.until_run(9)
+
+    assert pauses[-1] == PAUSE_SECONDS_MAX
+
+
+async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pause() -> None:
+    clock, faulty = Turnstile(), Faulty(failures=2)
+
+    async with supervised([faulty], clock) as supervisor:
+        await clock.until_asleep(1)
+        assert supervisor.failing() == {"faulty"}
+        clock.wake_all()
+        await clock.until_asleep(2)
+        assert supervisor.failing() == {"faulty"}
+        clock.wake_all()
+        await faulty.until_run(3)
+        await clock.until_asleep(2)
+        assert supervisor.failing() == {"faulty"}
+        clock.wake_all()
+        await until(partial(nobody_fails, supervisor))
+
+
+async def nobody_fails(supervisor: Supervisor) -> bool:
+    return not supervisor.failing()
+
+
+async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixture) -> None:
+    clock, diary = Turnstile(), Diary()
+
+    async with supervised([Faulty(failures=1), Good("other", diary)], clock) as supervisor:
+        await clock.until_asleep(0, 1)
+        assert supervisor.failing() == {"faulty"}
+        assert diary.entries == []
+
+    assert diary.entries == ["other stops", "other stopped"]
+    (record,) = [record for record in caplog.records if record.message == "worker.failed"]
+    assert record.exc_info is not None
+    assert record.__dict__["worker"] == "faulty"
+
+
+async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
+    clock, crash = Turnstile(), asyncio.Event()
+
+    class FailsLate:
+        name = "late"
+        runs = 0
+
+        async def run(self, stop: asyncio.Event) -> None:
+            self.runs += 1
+            if self.runs > 3:
+                await first_of(crash.wait(), stop.wait())
+            if not stop.is_set():
+                crash.clear()
+                raise ZeroDivisionError
+
+    async with supervised([FailsLate()], clock):
+        for pause in (1, 2, 4):
+            await clock.until_asleep(pause)
+            clock.wake_all()
+        await clock.until_asleep(4)
+        clock.advance(PAUSE_SECONDS_MAX + 1)
+        crash.set()
+        await clock.until_asleep(1)
+
+
+async def test_a_stop_does_not_wait_for_the_pause_of_a_worker_that_is_down() -> None:
+    clock = Turnstile()
+
+    async with supervised([Faulty(failures=100)], clock):
+        await clock.until_asleep(1)
+
+    assert clock.asleep() == []
+
+
+async def test_a_worker_that_fails_while_it_stops_holds_nobody_up() -> None:
+    clock, diary = Turnstile(), Diary()
+
+    class FailsAtTheEnd:
+        name = "unlucky"
+
+        async def run(self, stop: asyncio.Event) -> None:
+            await stop.wait()
+            raise ZeroDivisionError
+
+    async with supervised([FailsAtTheEnd(), Good("other", diary)], clock):
+        await clock.until_asleep(0, 0)
+
+    assert diary.entries == ["other stops", "other stopped"]

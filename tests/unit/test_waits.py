@@ -1,0 +1,75 @@
+"""Waiting for the first of several things leaves nothing behind."""
+
+import asyncio
+
+import pytest
+
+from ringback.waits import first_of
+
+LONG_SECONDS = 10.0
+
+
+class Waiter:
+    """Waits for ever, and knows whether it was called off."""
+
+    def __init__(self) -> None:
+        self.called_off = False
+
+    async def wait(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # cleaning up takes a turn
+            self.called_off = True
+            raise
+
+
+async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -> None:
+    rung, waiter = asyncio.Event(), Waiter()
+    rung.set()
+    before = asyncio.all_tasks()
+
+    await first_of(waiter.wait(), rung.wait())
+
+    assert waiter.called_off
+    assert asyncio.all_tasks() == before
+
+
+async def test_the_time_ends_the_wait_too() -> None:
+    waiter = Waiter()
+
+    await asyncio.wait_for(first_of(waiter.wait(), timeout_seconds=0.001), LONG_SECONDS)
+
+    assert waiter.called_off
+
+
+async def test_a_shielded_task_lives_on() -> None:
+    rung, done = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(done.wait())
+    rung.set()
+
+    await asyncio.wait_for(first_of(asyncio.shield(task), rung.wait()), LONG_SECONDS)
+
+    assert not task.done()
+    done.set()
+    assert await task
+
+
+async def test_what_fails_has_ended_and_is_not_looked_at() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    await asyncio.wait_for(first_of(fail(), asyncio.Event().wait()), LONG_SECONDS)
+
+
+async def test_a_cancelled_wait_calls_everybody_off() -> None:
+    waiter = Waiter()
+    waiting = asyncio.create_task(first_of(waiter.wait()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert waiter.called_off
