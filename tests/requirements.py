@@ -34,7 +34,6 @@ DONE: Final = Done()
 
 _LIBRARY: Final = Deferred("the durable caller library")
 _MCP: Final = Deferred("the MCP server")
-_SURVIVING: Final = Deferred("calls that survive a lost upstream or runner")
 
 REQUIREMENTS: Final = (
     # A client that does not block, and can come back
@@ -54,13 +53,17 @@ REQUIREMENTS: Final = (
         "R07", "The ability to resume is advertised when a client connects, with how long a call stays resumable.", _MCP
     ),
     Requirement("R08", "A handle is durable before it is returned, without waiting for a first progress.", _LIBRARY),
-    Requirement("R09", "Handles work on tasks, on the older tasks, and on resumable streams.", _SURVIVING),
+    Requirement(
+        "R09",
+        "Handles work on tasks, on the older tasks, and on resumable streams.",
+        Partial("handles of the durable caller library; the service's own work on all three"),
+    ),
     # The problem of asynchronous tools, point by point
     Requirement("R10", "An interactive client is answered within the inline window, whatever the tool does.", _MCP),
     Requirement(
         "R11",
         "Calls to several servers run side by side: together they take as long as the longest.",
-        Partial("one request that waits for any or all of several calls"),
+        DONE,
     ),
     Requirement("R12", "A job that outlives every timeout of its client still delivers its result.", DONE),
     Requirement(
@@ -78,7 +81,7 @@ REQUIREMENTS: Final = (
     Requirement(
         "R17",
         "A webhook can be registered for every kind of notification, an upstream's own included.",
-        Deferred("input_required rounds and the upstreams' own notifications"),
+        Partial("the upstreams' own notifications"),
     ),
     Requirement("R18", "A callback carries the client's correlation id and a token that resumes the work.", DONE),
     Requirement(
@@ -89,14 +92,14 @@ REQUIREMENTS: Final = (
     Requirement(
         "R20",
         "The same notification can be had in other ways than by webhook.",
-        Partial("server-sent events and the MCP streams; polling works"),
+        Partial("the MCP streams; polling and server-sent events work"),
     ),
     Requirement("R21", "The whole loop works: call, hang up, get rung back, correlate, resume, pull the result.", DONE),
     # The service
     Requirement(
         "R22",
         "Webhooks are registered, read, changed, tested, rotated, paused, replayed and removed over REST.",
-        Partial("testing, verifying, rotating and replaying"),
+        DONE,
     ),
     Requirement(
         "R23",
@@ -117,16 +120,14 @@ REQUIREMENTS: Final = (
     Requirement(
         "R27",
         "Deliveries arrive at least once: retried by profile, dead-lettered, replayable, fair between endpoints.",
-        Partial("replay, breakers and suspension"),
+        DONE,
     ),
     Requirement(
         "R28",
         "MCP servers work behind Ringback as they are: stdio and streamable HTTP, old protocol and new.",
-        Partial("tasks, resumable streams and input_required; plain calls work"),
+        DONE,
     ),
-    Requirement(
-        "R29", "A task that exists upstream can be adopted, and a completion reported from outside.", _SURVIVING
-    ),
+    Requirement("R29", "A task that exists upstream can be adopted, and a completion reported from outside.", DONE),
     Requirement("R30", "MCP clients are served tasks, of both protocol eras.", _MCP),
     Requirement(
         "R31", "MCP clients are served events: list, subscribe, unsubscribe, poll and stream over one log.", _MCP
@@ -134,7 +135,7 @@ REQUIREMENTS: Final = (
     Requirement(
         "R32",
         "A question of the tool goes out by callback and may be answered hours later, through any door.",
-        _SURVIVING,
+        Partial("the MCP server's doors; REST and the client answer"),
     ),
     Requirement("R33", "Outcomes are truthful, and what has expired says so.", DONE),
     Requirement(
@@ -145,6 +146,6 @@ REQUIREMENTS: Final = (
     Requirement(
         "R35",
         "A process killed at any point loses nothing acknowledged and starts no unsafe tool twice.",
-        Partial("many nodes, and calls that are found again upstream; one node and plain calls hold"),
+        Partial("many nodes; one node holds"),
     ),
 )

@@ -28,18 +28,24 @@ from ringback.notifier.aiohttp_sender import AiohttpSender
 from ringback.notifier.body import Bodies
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.on_demand import OnDemand
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.services.adoption import Adoption
+from ringback.services.answers import Answers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper, Quotas
+from ringback.services.replays import Replays
+from ringback.services.reports import Reports
 from ringback.services.resume import Resume
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
@@ -125,7 +131,7 @@ async def application(
         await janitor.recover()
         workers = [_runner(parts, settings), _dispatcher(parts, settings), janitor]
         supervisor = Supervisor(workers, clock=parts.world.clock)
-        services = _services(parts)
+        services = _services(parts, settings)
         yield Application(
             api=create_app(services, config=_api_config(settings, supervisor)),
             services=services,
@@ -139,9 +145,17 @@ async def application(
 async def open_keys(settings: Settings) -> AsyncGenerator[Keys]:
     """The API keys of a service's database, also while the service runs."""
     world = World()
+    async with open_beside(settings) as store:
+        yield Keys(store=store, ids=Ids(world.clock, random_bytes=world.random_bytes))
+
+
+@asynccontextmanager
+async def open_beside(settings: Settings) -> AsyncGenerator[Store]:
+    """A service's store, also while the service runs: for tools that look, or write a row."""
+    world = World()
     sealer = _sealer(load_key_ring(settings, random_bytes=world.random_bytes), world)
     async with open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=False) as store:
-        yield Keys(store=store, ids=Ids(world.clock, random_bytes=world.random_bytes))
+        yield store
 
 
 @asynccontextmanager
@@ -201,15 +215,24 @@ def _dispatcher(parts: _Parts, settings: Settings) -> Dispatcher:
         clock=parts.world.clock,
         ids=parts.ids,
         sender=parts.sender,
+        recorder=parts.recorder,
         policy=_target_policy(settings),
         chance=parts.world.chance,
     )
 
 
-def _services(parts: _Parts) -> Services:
+def _services(parts: _Parts, settings: Settings) -> Services:
     store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
+    quotas, on_demand = QuotaKeeper(_quotas(settings), clock=clock), OnDemand(ids=parts.ids)
     webhooks = Webhooks(
-        store=store, clock=clock, ids=parts.ids, recorder=parts.recorder, guard=parts.guard, lifecycle=lifecycle
+        store=store,
+        clock=clock,
+        ids=parts.ids,
+        recorder=parts.recorder,
+        on_demand=on_demand,
+        guard=parts.guard,
+        quotas=quotas,
+        lifecycle=lifecycle,
     )
     calls = Calls(
         store=store,
@@ -219,16 +242,37 @@ def _services(parts: _Parts) -> Services:
         recorder=parts.recorder,
         tokens=parts.tokens,
         webhooks=webhooks,
+        quotas=quotas,
         lifecycle=lifecycle,
     )
     return Services(
         calls=calls,
+        answers=Answers(store, parts.recorder),
+        adoption=Adoption(
+            store=store,
+            ids=parts.ids,
+            tasks=parts.upstreams.tasks,
+            tokens=parts.tokens,
+            webhooks=webhooks,
+            quotas=quotas,
+            lifecycle=lifecycle,
+        ),
+        reports=Reports(
+            store=store,
+            ids=parts.ids,
+            recorder=parts.recorder,
+            tokens=parts.tokens,
+            webhooks=webhooks,
+            quotas=quotas,
+            lifecycle=lifecycle,
+        ),
         webhooks=webhooks,
-        events=Events(store=store, clock=clock, lifecycle=lifecycle),
+        events=Events(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
+        replays=Replays(store=store, on_demand=on_demand, quotas=quotas, lifecycle=lifecycle),
         resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=parts.ids),
-        insights=Insights(store=store, catalog=parts.upstreams.catalog, lifecycle=lifecycle),
+        insights=Insights(store=store, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 
@@ -242,6 +286,16 @@ def _retention(settings: Settings) -> Retention:
         )
     except ValueError as problem:
         raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None
+
+
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        open_calls=settings.quota_open_calls,
+        result_bytes=settings.quota_result_bytes,
+        webhooks=settings.quota_webhooks,
+        streams=settings.quota_streams,
+        starts_per_minute=settings.quota_starts_per_minute,
+    )
 
 
 def _target_policy(settings: Settings) -> TargetPolicy:

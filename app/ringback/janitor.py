@@ -3,19 +3,25 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed
+from ringback.domain.call import Call, Ending, overdue
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction
+from ringback.domain.health import RELEASE_STEP
+from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction, changed
+from ringback.domain.recovery import recover
+from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
 from ringback.notifier.record import Recorder
+from ringback.notifier.settlement import write_off
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
 
+WEBHOOKS_AT_ONCE: Final = 4
+"""Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
 GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
 LAPSE_GRACE_SECONDS: Final = 15.0
 """How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
@@ -71,9 +77,12 @@ class Janitor:
     async def run_once(self) -> bool:
         """One round of every chore; whether any of them filled its batch and should be run again at once."""
         chores = (
-            self._end_the_lost,
+            self._recover_the_lost,
             self._end_the_overdue,
             self._release_deliveries,
+            self._give_up_held,
+            self._release_held,
+            self._probe_suspended,
             self._bury_expired_calls,
             self._remove_old,
         )
@@ -83,34 +92,31 @@ class Janitor:
         """At the start of a store that proves to be ours alone: no lease in it can be anybody's. Void them and mend."""
 
         async def void(tx: Transaction) -> tuple[int, int]:
-            return await tx.call_queue.release_all(), await tx.delivery_queue.release_all()
+            return await tx.call_queue.release_all(), await tx.delivery_upkeep.release_all()
 
         calls, deliveries = await self._store.write(void)
         log.info("leases.voided", extra={"calls": calls, "deliveries": deliveries})
         while await self.run_once():
             pass
 
-    async def _end_the_lost(self, tx: Transaction) -> int:
-        """Calls whose runner has died: queued again if they never left; else the truth, which is that nobody knows."""
+    async def _recover_the_lost(self, tx: Transaction) -> int:
+        """Calls whose runner has died: queued again if they can be, else the truth, which is that nobody knows."""
         lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=self._config.batch)
         for call in lapsed:
-            ending = _ending_of_the_lost(call)
-            if ending is None:
-                queued = replace(call, lease_owner=None, lease_token=None, lease_until=None)
-                await tx.calls.update(queued, expected=call.status, lease_token=None)
-                tx.ring(QUEUED)
+            recovered = recover(call, now=tx.now())
+            if isinstance(recovered, Ending):
+                await self._finish(tx, call, recovered)
             else:
-                await self._finish(tx, call, ending)
+                await tx.calls.update(recovered, expected=call.status, lease_token=None)
+                tx.ring(QUEUED, changed(call.id))
         return len(lapsed)
 
     async def _end_the_overdue(self, tx: Transaction) -> int:
-        """Calls that waited in the queue until their deadline had passed."""
-        overdue = await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch)
-        for call in overdue:
-            await self._finish(
-                tx, call, failed(Outcome.REJECTED, "The call's deadline passed before the upstream could take it.")
-            )
-        return len(overdue)
+        """Calls that waited for a runner, for answers, or for a report, until their deadline had passed."""
+        overdue_calls = await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch)
+        for call in overdue_calls:
+            await self._finish(tx, call, VANISHED if is_reported(call) else overdue(call))
+        return len(overdue_calls)
 
     async def _finish(self, tx: Transaction, call: Call, ending: Ending) -> None:
         if await self._recorder.finish(tx, call, ending, lease_token=None):
@@ -118,10 +124,37 @@ class Janitor:
 
     async def _release_deliveries(self, tx: Transaction) -> int:
         """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
-        released = await tx.delivery_queue.release(lease_token=None, now=tx.now())
+        released = await tx.delivery_upkeep.release_lapsed(now=tx.now())
         if released:
             tx.ring(DUE)
         return 0  # it releases all of them at once, so there is never a rest
+
+    async def _give_up_held(self, tx: Transaction) -> int:
+        """Deliveries whose receiver did not come back in time; it will be told from where to poll.
+
+        What is pending is the dispatcher's to give up, after a last attempt.
+        """
+        given_up = await tx.delivery_upkeep.give_up_held(now=tx.now(), limit=self._config.batch)
+        await write_off(tx, given_up)
+        return len(given_up)
+
+    async def _release_held(self, tx: Transaction) -> int:
+        """What is still held of webhooks that are active again, a step of each."""
+        released = 0
+        for webhook_id in await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE):
+            released += await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=RELEASE_STEP)
+        if released:
+            tx.ring(DUE)
+        return released
+
+    async def _probe_suspended(self, tx: Transaction) -> int:
+        """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
+        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch)
+        for webhook_id in silent:
+            await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=1)
+        if silent:
+            tx.ring(DUE)
+        return len(silent)
 
     async def _bury_expired_calls(self, tx: Transaction) -> int:
         expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
@@ -146,13 +179,5 @@ class Janitor:
             await tx.events.remove(older_than=old, limit=limit),
             await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
             await tx.tombstones.remove(older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit),
+            await tx.origins.remove(older_than=old, limit=limit),
         )
-
-
-def _ending_of_the_lost(call: Call) -> Ending | None:
-    if call.dispatched_at is not None:
-        return failed(
-            Outcome.UNKNOWN,
-            "The process that ran this call died. The tool may have done its work; it was not run again.",
-        )
-    return CANCELLED if call.cancel_requested else None

@@ -7,6 +7,7 @@ answered until the very end. A second signal ends it at once: nothing acknowledg
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Generator, Sequence
@@ -15,6 +16,7 @@ from typing import Final
 
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from ringback import __version__
 from ringback.bootstrap import Application, World, application
@@ -26,6 +28,9 @@ log = logging.getLogger(__name__)
 
 BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
+LAST_ANSWERS_SECONDS: Final = 5
+"""After everything was drained: what is being answered then may go on for so long, and a reader that has stopped reading holds
+up nobody's restart."""
 
 
 class Server(uvicorn.Server):
@@ -39,6 +44,7 @@ class Server(uvicorn.Server):
 def serve(settings: Settings, upstreams: Sequence[UpstreamConfig], *, world: World | None = None) -> None:
     """Serve until a signal says stop. Blocks."""
     configure_logging(level=settings.log_level, style=settings.log_format)
+    _allow_many_sockets()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, upstreams, world))
 
@@ -54,18 +60,7 @@ async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig], world:
 async def _run(
     app: Application, settings: Settings, listener: socket.socket, upstreams: Sequence[UpstreamConfig]
 ) -> None:
-    server = Server(
-        uvicorn.Config(
-            app.api,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        )
-    )
+    server = http_server(app.api)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,6 +80,32 @@ async def _run(
         server.should_exit = True
         await serving
     log.info("service.stopped")
+
+
+def http_server(api: FastAPI) -> Server:
+    return Server(
+        uvicorn.Config(
+            api,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=LAST_ANSWERS_SECONDS,
+        )
+    )
+
+
+def _allow_many_sockets() -> None:
+    """Attempts in flight, clients and upstreams take a socket each.
+
+    The usual soft limit of 1,024 files protects programs that call select(), which this one does not. A socket that cannot be
+    had would look like a receiver that cannot be reached.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:

@@ -85,6 +85,19 @@ class Settings(BaseSettings):
         gt=0,
         description="How long an idempotency key is remembered after its call; at least as long as events.",
     )
+    quota_open_calls: int = Field(
+        default=10_000, ge=1, description="Calls of one principal that may be queued or running at once."
+    )
+    quota_result_bytes: int = Field(
+        default=1024**3, ge=1, description="Bytes of stored results with which one principal may still start calls."
+    )
+    quota_webhooks: int = Field(default=1_000, ge=1, description="Webhooks that one principal may have registered.")
+    quota_streams: int = Field(default=100, ge=1, description="Event streams that one principal may have open at once.")
+    quota_starts_per_minute: int = Field(
+        default=60_000,
+        ge=1,
+        description="Requests of one principal that start work, in a minute: calls, tests, replays.",
+    )
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="The largest request body that is read, in bytes."
     )

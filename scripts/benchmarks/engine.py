@@ -117,16 +117,18 @@ async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> As
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"
         async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
+            recorder = Recorder(ids=ids, bodies=bodies(), result_retention_seconds=RETENTION_SECONDS)
             made = Engine(
                 store=store,
                 ids=ids,
                 clock=clock,
-                recorder=Recorder(ids=ids, bodies=bodies(), result_retention_seconds=RETENTION_SECONDS),
+                recorder=recorder,
                 dispatcher=Dispatcher(
                     store=store,
                     clock=clock,
                     ids=ids,
                     sender=sender,
+                    recorder=recorder,
                     policy=LOOPBACK,
                     chance=random.SystemRandom().random,
                 ),

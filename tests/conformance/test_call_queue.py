@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, Status, answered, finish
+from ringback.domain.call import Call, Handle, Phase, Status, answered, enter, finish
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -14,7 +14,8 @@ from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
 UNTIL = START + timedelta(seconds=30)
-LEASED = {"lease_owner": "runner-1", "lease_token": "lease_1", "lease_until": UNTIL}
+LEASED = {"phase": Phase.RUNNING, "lease_owner": "runner-1", "lease_token": "lease_1", "lease_until": UNTIL}
+TASK = Handle(driver="task", data={"task_id": "1"})
 
 
 async def insert(store: Store, *calls: Call) -> None:
@@ -50,17 +51,25 @@ async def test_a_leased_call_carries_its_lease_and_is_leased_once(store: Store) 
 @pytest.mark.parametrize(
     "unfit",
     [
-        {"status": Status.INPUT_REQUIRED},
-        {"dispatched_at": START},
-        {"cancel_requested": True},
+        {"phase": Phase.PARKED, "status": Status.INPUT_REQUIRED},
+        {"phase": Phase.ENDED, "status": Status.CANCELLED},
         {"upstream": "time"},
         LEASED,
+        LEASED | {"lease_owner": None, "lease_token": None, "lease_until": None},
     ],
 )
 async def test_what_is_not_queued_here_is_not_leased(store: Store, unfit: dict[str, object]) -> None:
     await insert(store, a_call(**unfit))
 
     assert await lease(store) == []
+
+
+async def test_a_call_that_goes_on_from_its_handle_is_leased_as_it_is(store: Store) -> None:
+    """Also to be cancelled, and while it still waits for answers."""
+    call = a_call(dispatched_at=START, handle=TASK, cancel_requested=True, status=Status.INPUT_REQUIRED, runs=1)
+    await insert(store, call)
+
+    assert await lease(store) == [replace(call, **LEASED)]
 
 
 async def test_principals_take_turns_and_each_is_served_oldest_first(store: Store) -> None:
@@ -95,49 +104,54 @@ async def test_an_owner_prolongs_the_leases_that_it_names_and_nobody_elses(store
     assert await store.read(lambda tx: tx.calls.get(other.id)) == other
 
 
-async def test_lapsed_are_the_calls_that_nobody_drives_and_nobody_would_lease(store: Store) -> None:
+async def test_lapsed_are_the_running_calls_that_nobody_drives(store: Store) -> None:
     run_out = a_call(**LEASED)
     run_out_dispatched = a_call(**LEASED, dispatched_at=START)
-    adrift = a_call(dispatched_at=START, status=Status.INPUT_REQUIRED)
-    to_be_cancelled = a_call(cancel_requested=True)
+    adrift = a_call(phase=Phase.RUNNING, dispatched_at=START, status=Status.INPUT_REQUIRED)
     held = a_call(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}), dispatched_at=START)
-    queued = a_call()
+    queued = a_call(dispatched_at=START, handle=TASK)
+    parked = a_call(phase=Phase.PARKED, dispatched_at=START, handle=TASK)
     ended = finish(a_call(dispatched_at=START), answered(b"{}", is_error=False), now=START, result_retention_seconds=60)
-    await insert(store, run_out, run_out_dispatched, adrift, to_be_cancelled, held, queued, ended)
+    await insert(store, run_out, run_out_dispatched, adrift, held, queued, parked, ended)
 
-    assert await lapsed(store) == [run_out.id, run_out_dispatched.id, adrift.id, to_be_cancelled.id]
+    assert await lapsed(store) == [run_out.id, run_out_dispatched.id, adrift.id]
     assert await lapsed(store, limit=2) == [run_out.id, run_out_dispatched.id]
 
 
-async def test_overdue_are_the_queued_calls_past_their_deadline(store: Store) -> None:
-    overdue = a_call(deadline_at=UNTIL)
+async def test_overdue_are_the_waiting_calls_past_their_deadline(store: Store) -> None:
+    queued = a_call(deadline_at=UNTIL)
+    parked = a_call(deadline_at=UNTIL, phase=Phase.PARKED, status=Status.INPUT_REQUIRED, dispatched_at=START)
     await insert(
         store,
-        overdue,
+        queued,
+        parked,
         a_call(deadline_at=UNTIL + timedelta(milliseconds=1)),
         a_call(deadline_at=UNTIL, **LEASED),
-        a_call(deadline_at=UNTIL, dispatched_at=START),
+        a_call(deadline_at=UNTIL, phase=Phase.ENDED, status=Status.FAILED),
     )
 
-    assert await store.read(lambda tx: tx.call_queue.overdue(now=UNTIL, limit=10)) == [overdue]
+    overdue = await store.read(lambda tx: tx.call_queue.overdue(now=UNTIL, limit=10))
+
+    assert sorted(call.id for call in overdue) == [queued.id, parked.id]
 
 
-async def test_releasing_all_voids_every_lease_and_leaves_the_dispatched_to_be_found(store: Store) -> None:
-    undispatched, dispatched = a_call(**LEASED), a_call(**LEASED, dispatched_at=START)
-    await insert(store, undispatched, dispatched, a_call())
+async def test_releasing_all_voids_every_lease_and_leaves_the_calls_to_be_found(store: Store) -> None:
+    leased = [a_call(**LEASED), a_call(**LEASED, dispatched_at=START)]
+    await insert(store, *leased, a_call(), a_call(phase=Phase.PARKED))
 
     released = await store.write(lambda tx: tx.call_queue.release_all())
 
     assert released == 2
-    assert await lapsed(store) == [dispatched.id]
-    assert undispatched.id in [call.id for call in await lease(store)]
+    assert await lapsed(store) == [call.id for call in leased]
+    assert await store.write(lambda tx: tx.call_queue.release_all()) == 0
 
 
 async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(store: Store) -> None:
     call = a_call()
     await insert(store, call)
     (leased,) = await lease(store)
-    await store.write(lambda tx: tx.call_queue.release_all())
+    queued = enter(leased, Phase.QUEUED, now=START)
+    await store.write(lambda tx: tx.calls.update(queued, expected=leased.status, lease_token="lease_1"))
     (again,) = await store.write(
         lambda tx: tx.call_queue.lease("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
     )

@@ -5,13 +5,27 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status, answered, failed, finish
+from ringback.domain.call import (
+    Call,
+    Handle,
+    InputRequest,
+    Outcome,
+    Phase,
+    Progress,
+    RerunPolicy,
+    Status,
+    answered,
+    failed,
+    finish,
+)
 from ringback.domain.ids import CallId
 from ringback.domain.ports import CallFilter, Store, Transaction
 from tests.support.builders import a_call
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
+HANDLE = Handle(driver="task", data={"task_id": "1", "deep": [{"a": None}]})
+QUESTION = InputRequest(name="their key", method="elicitation/create", params={"message": "\N{SNOWMAN}", "n": 1.5})
 LATER = START + timedelta(minutes=1, milliseconds=7)
 
 
@@ -33,7 +47,14 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
         meta={"vendor/key": [1, True]},
         idempotency_key="key-1",
         rerun_policy=RerunPolicy.IF_SAFE,
+        rerun_allowed=True,
         status=Status.INPUT_REQUIRED,
+        phase=Phase.RUNNING,
+        handle=HANDLE,
+        input_requests={"r1.1": QUESTION, "r2.1": QUESTION},
+        input_responses={"their key": {"action": "accept", "content": {"ü": [1.5, None]}}},
+        input_round=2,
+        accepts_input=True,
         progress=Progress(progress=0.5, total=2, message="half"),
         cancel_requested=True,
         lease_owner="runner-1",
@@ -119,6 +140,10 @@ async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
     await insert(store, call)
     changed = replace(
         finish(call, answered(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
+        handle=HANDLE,
+        input_requests={"r1.1": QUESTION},
+        input_responses={"a": {}},
+        input_round=1,
         progress=Progress(progress=1),
         cancel_requested=True,
         dispatched_at=LATER,

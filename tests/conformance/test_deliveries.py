@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.delivery import Category, Delivery, DeliveryState
+from ringback.domain.delivery import Category, Delivery, DeliveryState, Kind
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import DeliveryFilter, Store
 from tests.support.builders import a_delivery, an_attempt
@@ -126,3 +126,33 @@ async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: S
         assert await get(store, delivery) == delivery
     assert await store.read(lambda tx: tx.deliveries.attempts(old[0].id)) == []
     assert len(await store.read(lambda tx: tx.deliveries.attempts(kept[0].id))) == 1
+
+
+async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store) -> None:
+    call_id = CallId("call_1")
+    progress = {"call_id": call_id, "kind": Kind.PROGRESS}
+    waiting = [a_delivery(state=state, **progress) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
+    others = [
+        a_delivery(state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER, **progress),
+        a_delivery(state=DeliveryState.DELIVERED, finished_at=START, **progress),
+        a_delivery(call_id=call_id),
+        a_delivery(kind=Kind.PROGRESS, call_id=CallId("call_2")),
+    ]
+    await insert(store, *waiting, *others)
+
+    await store.write(lambda tx: tx.deliveries.supersede(call_id))
+
+    for delivery in waiting:
+        cancelled = replace(delivery, state=DeliveryState.CANCELLED, finished_at=START)
+        assert await get(store, delivery) == cancelled
+    for delivery in others:
+        assert await get(store, delivery) == delivery
+
+
+async def test_an_envelope_is_of_no_event_and_of_no_call(store: Store) -> None:
+    gaps = [a_delivery(kind=Kind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
+    ordered = a_delivery(order_key="session-1")
+
+    await insert(store, *gaps, ordered)
+
+    assert [await get(store, each) for each in [*gaps, ordered]] == [*gaps, ordered]

@@ -127,3 +127,15 @@ async def test_a_place_is_never_taken_again_after_everything_was_removed(store: 
     await store.write(lambda tx: tx.events.remove(older_than=START + timedelta(days=1), limit=10))
 
     assert (await append(store)).seq == 2
+
+
+async def test_the_last_place_before_an_instant_is_where_a_reader_since_then_begins(store: Store) -> None:
+    for minutes in (0, 1, 1, 2):
+        await append(store, created_at=START + timedelta(minutes=minutes))
+    await append(store, BOB)
+
+    async def last_before(minutes: float) -> int:
+        instant = START + timedelta(minutes=minutes)
+        return await store.read(lambda tx: tx.events.last_before(ALICE, instant))
+
+    assert [await last_before(minutes) for minutes in (0, 1, 1.5, 2, 60)] == [0, 1, 3, 3, 4]

@@ -1,9 +1,11 @@
 """What is left of expired calls."""
 
+from dataclasses import replace
 from datetime import timedelta
 
-from ringback.domain.ports import Store
-from tests.support.builders import a_call, a_tombstone
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.webhook import Origin
+from tests.support.builders import a_call, a_tombstone, a_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -42,3 +44,20 @@ async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store:
 
     assert counts == [2, 1, 0]
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=stones[3].call_id, key=None)) == stones[3]
+
+
+async def test_the_webhook_that_came_with_a_call_expires_with_it(store: Store) -> None:
+    call = a_call()
+    own = a_webhook(call_id=call.id, origin=Origin.CALL)
+    registered = a_webhook(call_id=call.id)
+
+    async def bury(tx: Transaction) -> None:
+        await tx.calls.insert(call)
+        await tx.webhooks.insert(own)
+        await tx.webhooks.insert(registered)
+        await tx.tombstones.bury(a_tombstone(call_id=call.id, expired_at=START))
+
+    await store.write(bury)
+
+    assert await store.read(lambda tx: tx.webhooks.get(own.id)) == replace(own, expires_at=START)
+    assert await store.read(lambda tx: tx.webhooks.get(registered.id)) == registered

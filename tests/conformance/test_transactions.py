@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime
+from functools import partial
 
 import pytest
 
@@ -132,3 +133,42 @@ async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
 
     assert heads == sorted(heads)
     assert await store.read(lambda tx: tx.events.head(ALICE)) == 10
+
+
+async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(store: Store) -> None:
+    told: list[tuple[str, bool, int]] = []
+
+    def tell(name: str, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        told.append((name, committed, len(told)))
+
+    async def fine(tx: Transaction) -> None:
+        tx.at_end(partial(tell, "first"))
+        tx.at_end(partial(tell, "second"))
+        assert told == []
+
+    async def failing(tx: Transaction) -> None:
+        tx.at_end(partial(tell, "failing"))
+        raise LookupError
+
+    await store.write(fine)
+    assert told == [("first", True, 0), ("second", True, 1)]
+    with pytest.raises(LookupError):
+        await store.write(failing)
+    assert told[2:] == [("failing", False, 2)]
+
+
+async def test_the_end_of_a_unit_comes_also_when_its_caller_has_gone(store: Store) -> None:
+    told: list[bool] = []
+    begun = asyncio.Event()
+
+    async def work(tx: Transaction) -> None:
+        tx.at_end(told.append)
+        begun.set()
+
+    writing = asyncio.create_task(store.write(work))
+    await begun.wait()
+    writing.cancel()
+    await asyncio.wait([writing])
+    await store.write(lambda tx: tx.events.reserve(ALICE, 1))
+
+    assert told == [True]

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from ringback.domain.breaker import Breaker
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import EventName
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState
@@ -41,6 +42,8 @@ FULL = {
     "secrets": (WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=LATER)),
     "retries": Profile.MINUTES,
     "include_result": True,
+    "ordered": True,
+    "rate_per_second": 2.5,
     "description": "mine",
     "state": WebhookState.SUSPENDED,
     "updated_at": LATER,
@@ -48,6 +51,8 @@ FULL = {
     "last_delivery_at": LATER,
     "last_error": "timeout",
     "failing_since": LATER,
+    "breaker": Breaker(failures=7, openings=2, paused_until=LATER),
+    "missed_from": 17,
 }
 
 
@@ -166,3 +171,32 @@ async def test_expired_webhooks_go_in_bounded_steps(store: Store) -> None:
     counts = [await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
+
+
+async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: Store) -> None:
+    webhooks = [a_webhook() for _ in range(3)]
+    await insert(store, *webhooks)
+    changed = replace(webhooks[0], secrets=(WebhookSecret(value="whsec_new"),), failing_since=LATER)
+
+    async def by_ids() -> dict[str, Webhook]:
+        wanted = [webhooks[0].id, webhooks[2].id, WebhookId("wh_gone")]
+        return {each.id: each for each in await store.read(lambda tx: tx.webhooks.by_ids(wanted))}
+
+    assert await by_ids() == {webhooks[0].id: webhooks[0], webhooks[2].id: webhooks[2]}
+    await store.write(lambda tx: tx.webhooks.update(changed))
+    assert await by_ids() == {webhooks[0].id: changed, webhooks[2].id: webhooks[2]}
+
+
+async def test_a_change_that_was_undone_is_not_seen(store: Store) -> None:
+    webhook = a_webhook()
+    await insert(store, webhook)
+
+    async def change_and_fail(tx: Transaction) -> None:
+        await tx.webhooks.update(replace(webhook, description="never"))
+        assert await tx.webhooks.get(webhook.id) == replace(webhook, description="never")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await store.write(change_and_fail)
+
+    assert await get(store, webhook) == webhook

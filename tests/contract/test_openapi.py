@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +18,17 @@ from openapi_spec_validator import validate
 from ringback.api.openapi_document import document
 from ringback.api.schemas.examples import EXAMPLES_OF
 from ringback.domain.call import Progress
+from ringback.domain.event import EventName
+from ringback.domain.health import event_about
+from ringback.domain.ids import DeliveryId, EventId
+from ringback.domain.webhook import WebhookState
+from ringback.notifier.body import Bodies
+from ringback.notifier.envelopes import gap
 from ringback.notifier.headers import callback_headers
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.signing.resume_token import ResumeTokens
 from tests.support.clock import START
+from tests.support.examples import WEBHOOK
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +143,7 @@ async def test_what_the_service_answers_is_what_the_document_says(tmp_path: Path
         alice = await service.client("alice")
         ids = await _one_of_everything(service, alice)
         for method, path, operation in SERVED:
-            if method != "GET":
+            if method != "GET" or path == "/v1/events/stream":  # which does not end
                 continue
             answer = await alice.get(path.format(**ids))
             described = operation["responses"][str(answer.status_code)]
@@ -151,12 +161,25 @@ async def test_what_is_created_is_what_the_document_says(tmp_path: Path) -> None
         changed = await alice.patch(registered.headers["location"], json={"state": "disabled"})
         resumed = await alice.post("/v1/resume", json={"resume_token": started.json()["resume_token"]})
         refused = await alice.post("/v1/webhooks", json={"url": 7})
+        await alice.patch(registered.headers["location"], json={"state": "active"})
+        tested = await alice.post(f"{registered.headers['location']}/test")
+        rotated = await alice.post(f"{registered.headers['location']}/rotate-secret")
+        replayed = await alice.post(f"{registered.headers['location']}/replay", json={"dead": True})
+        redelivered = await alice.post(f"/v1/deliveries/{tested.json()['id']}/redeliver")
+        joined = await alice.post("/v1/calls/wait", json={"call_ids": [started.json()["call"]["id"]]})
+        token = await alice.post(f"/v1/calls/{started.json()['call']['id']}/resume-token")
 
         assert complaints("StartedCallView", started.json()) == []
         assert complaints("RegisteredWebhookView", registered.json()) == []
         assert complaints("WebhookView", changed.json()) == []
         assert complaints("ResumedView", resumed.json()) == []
         assert complaints("Problem", refused.json()) == []
+        assert complaints("DeliveryView", tested.json()) == []
+        assert complaints("RotatedWebhookView", rotated.json()) == []
+        assert complaints("ReplayedView", replayed.json()) == []
+        assert complaints("DeliveryView", redelivered.json()) == []
+        assert complaints("JoinedCallsView", joined.json()) == []
+        assert complaints("ResumeTokenView", token.json()) == []
 
 
 @pytest.mark.requirement("R23")
@@ -166,13 +189,32 @@ async def test_what_receivers_are_sent_is_what_the_document_says(tmp_path: Path)
         wanted = {"url": CALLBACK_URL, "correlation_id": "inbox-3", "include_result": True}
         events = ["call.finished", "call.progress"]
         await alice.post("/v1/webhooks", json=wanted | {"events": events})
-        await _one_of_everything(service, alice)
+        ids = await _one_of_everything(service, alice)
+        await alice.post(f"/v1/webhooks/{ids['webhook_id']}/test")
         bodies = [orjson.loads(delivery.body) for delivery in await service.deliveries("alice")]
 
     described = {path: schema_of(operation["requestBody"]["content"]) for _, path, operation in SENT}
-    assert {body["name"] for body in bodies} == set(events)
+    assert {body["name"] for body in bodies} == {*events, "webhook.test"}
     for body in bodies:
         assert complaints(described[body["name"]] or "", body) == []
+
+
+def test_what_is_said_about_webhooks_and_gaps_is_what_the_document_says() -> None:
+    tokens = CallTokens(ResumeTokens([b"k" * 32], audience="test"), result_retention_seconds=1.0)
+    bodies = Bodies(tokens=tokens, public_url="https://ringback.example")
+    suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
+    for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
+        event = event_about(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
+        body = orjson.loads(bodies.make(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, safe_seq=1))
+        assert complaints(described(name), body) == []
+    told = gap(WEBHOOK, first_missed=7, delivery_id=DeliveryId("dlv_1"), now=START)
+    assert complaints(described("gap"), orjson.loads(told.body)) == []
+
+
+def described(name: str) -> str:
+    """The schema of what receivers are sent under this name."""
+    (schema,) = [schema_of(operation["requestBody"]["content"]) for _, path, operation in SENT if path == name]
+    return schema or ""
 
 
 def test_the_headers_of_a_callback_are_described() -> None:

@@ -1,6 +1,7 @@
 """`kill -9` of the service between any two steps of the loop, each with real processes and sockets.
 
-register │ start │ lease │ dispatch │ …the tool runs… │ finish │ lease the delivery │ …POST… │ settle
+register │ start │ lease │ dispatch │ …the tool runs… │ finish, born leased │ …POST… │ settle
+                                                      │ finish, ordered: claim ┘
 """
 
 from pathlib import Path
@@ -16,10 +17,10 @@ from tests.support.upstreams import Stage, serving
 START = "Calls.start.<locals>"
 REGISTER = "Webhooks.register.<locals>"
 LEASE = "Runner._lease"
-DISPATCH = "Drive._dispatch"
-FINISH = "Drive.run.<locals>"
-LEASE_DELIVERY = "Dispatcher._lease.<locals>"
-SETTLE = "Dispatcher._send_and_settle.<locals>"
+DISPATCH = "LeasedCall._dispatch"
+FINISH = "LeasedCall.finish.<locals>"
+CLAIM = "Claims._claim"
+SETTLE = "Settler._write.<locals>"
 
 STEPS = [
     (REGISTER, False),
@@ -31,7 +32,7 @@ STEPS = [
     (DISPATCH, True),
     (FINISH, False),
     (FINISH, True),
-    (LEASE_DELIVERY, True),
+    (CLAIM, True),
     (SETTLE, False),
     (SETTLE, True),
 ]
@@ -54,7 +55,7 @@ async def test_a_kill_between_two_steps_loses_nothing_acknowledged_and_runs_noth
     async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         async with service(**spec, unit=unit, after=after) as doomed:
-            webhook = {"url": receiver.url(), "correlation_id": "all"}
+            webhook = {"url": receiver.url(), "correlation_id": "all", "ordered": unit == CLAIM}
             registered = await acknowledged(doomed.url, "/v1/webhooks", webhook)
             started = registered and await acknowledged(doomed.url, "/v1/calls", CALL, **KEY)
             assert await doomed.died() == -9

@@ -22,7 +22,7 @@ instants = st.integers(0, 4_000_000_000).map(lambda seconds: from_epoch_millisec
 @given(profile=profiles, attempts=attempts, chance=chances)
 def test_each_step_is_jittered_by_a_fifth_at_most(profile: Profile, attempts: int, chance: float) -> None:
     steps = LADDERS[profile].steps_seconds
-    delay = delay_seconds(profile, attempts=attempts, chance=chance, retry_after_seconds=None)
+    delay = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=None)
     if attempts > len(steps):
         assert delay is None
     else:
@@ -34,8 +34,8 @@ def test_each_step_is_jittered_by_a_fifth_at_most(profile: Profile, attempts: in
 def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
     profile: Profile, attempts: int, chance: float, asked: float | None
 ) -> None:
-    plain = delay_seconds(profile, attempts=attempts, chance=chance, retry_after_seconds=None)
-    delay = delay_seconds(profile, attempts=attempts, chance=chance, retry_after_seconds=asked)
+    plain = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=None)
+    delay = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=asked)
     if plain is None or delay is None:
         assert plain is delay
         return
@@ -50,7 +50,7 @@ def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
 def test_every_step_of_a_ladder_is_reached_before_its_delivery_is_given_up(profile: Profile, chance: float) -> None:
     ladder = LADDERS[profile]
     waits = [
-        delay_seconds(profile, attempts=number, chance=chance, retry_after_seconds=None)
+        delay_seconds(LADDERS[profile], attempts=number, chance=chance, retry_after_seconds=None)
         for number in range(1, len(ladder.steps_seconds) + 1)
     ]
     assert sum(wait for wait in waits if wait is not None) < ladder.give_up_seconds

@@ -30,6 +30,11 @@ def a_webhook(**over: Any) -> Webhook:
     return replace(WEBHOOK, **({"id": WebhookId(_new("wh"))} | over))
 
 
+def a_trusted_webhook(**over: Any) -> Webhook:
+    """One that has answered its last attempt, and so may have more than one in flight."""
+    return a_webhook(**({"last_delivery_at": START} | over))
+
+
 def a_delivery(**over: Any) -> Delivery:
     """Of an event of its own, so that several may go to one webhook."""
     return replace(DELIVERY, **({"id": DeliveryId(_new("dlv")), "event_id": EventId(_new("evt"))} | over))

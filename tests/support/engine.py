@@ -32,7 +32,7 @@ from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.runner.drive import Drive, Halt, Sessions
-from ringback.runner.drivers import CallSession
+from ringback.runner.drivers import CallSession, Desk
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.examples import ALICE
@@ -125,15 +125,18 @@ class ScriptedUpstreams:
         return self._capacity
 
     @asynccontextmanager
-    async def session(self, upstream: str) -> AsyncGenerator[CallSession]:
+    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
         self.wanted.set()
-        if upstream in self._away:
+        if call.upstream in self._away:
             await asyncio.Event().wait()
         yield self
 
-    async def drive(self, call: Call, *, on_progress: OnProgress) -> Ending:
-        self.called.append(call)
-        return await self._tool(call, on_progress)
+    async def drive(self, desk: Desk) -> Ending:
+        self.called.append(desk.call)
+        return await self._tool(desk.call, desk.progress)
+
+    async def cancel(self, call: Call) -> Ending:  # noqa: ARG002 - a CallSession's name
+        return CANCELLED
 
 
 # -- the store --------------------------------------------------------------------------------------------------------------
@@ -160,6 +163,19 @@ class UnsteadyStore:
         return await self._store.write(work)
 
 
+@asynccontextmanager
+async def dispatching(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
+    """A dispatcher at work, which takes what is born from now on; the event stops it, and so does the end."""
+    stop = asyncio.Event()
+    work = asyncio.create_task(dispatcher.run(stop))
+    await asyncio.sleep(0)  # its first step
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await asyncio.wait_for(work, WAIT_SECONDS)
+
+
 # -- the parts --------------------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +195,7 @@ class Engine:
     def drive(self, call: Call, sessions: Sessions, *, halt: Halt | None = None) -> Drive:
         return Drive(
             call,
+            trusted_until=self.clock.monotonic() + LEASE_SECONDS,
             store=self.store,
             clock=self.clock,
             recorder=self.recorder,
@@ -219,6 +236,7 @@ class Engine:
             clock=self.clock,
             ids=self.ids,
             sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),
+            recorder=self.recorder,
             policy=PUBLIC,
             chance=lambda: 0.5,
             config=DispatcherConfig(**config),
@@ -298,7 +316,7 @@ class Engine:
         found = await self.store.read(
             lambda tx: tx.deliveries.page(principal, DeliveryFilter(), before=None, limit=1000)
         )
-        return sorted(found, key=lambda delivery: delivery.seq)
+        return sorted(found, key=lambda delivery: delivery.seq or 0)
 
     async def delivery(self, delivery: Delivery) -> Delivery:
         found = await self.store.read(lambda tx: tx.deliveries.get(delivery.id))

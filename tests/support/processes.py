@@ -35,10 +35,10 @@ class ServiceProcess:
 
 
 @asynccontextmanager
-async def service(**spec: Any) -> AsyncGenerator[ServiceProcess]:
-    """`tests.crash.service` with this spec, listening; killed at the end unless it has died by then."""
+async def service(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
+    """The module as a process with this spec, listening; killed at the end unless it has died by then."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash.service", json.dumps(spec), stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", module, json.dumps(spec), stderr=asyncio.subprocess.PIPE
     )
     reading = None
     try:

@@ -10,7 +10,7 @@ Nothing is called upstream: a test ends a call by itself, as the runner would, i
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,26 +21,35 @@ import httpx
 from fastapi import FastAPI
 
 from ringback.api.app import ApiConfig, Services, create_app
-from ringback.domain.call import Call, Ending, Progress, answered
+from ringback.domain import inputs
+from ringback.domain.call import Call, Ending, Phase, Progress, answered, enter
 from ringback.domain.clock import SystemClock, seconds
-from ringback.domain.delivery import Delivery
+from ringback.domain.delivery import Delivery, DeliveryState, Settled
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ids import CallId, Ids
+from ringback.domain.ids import CallId, Ids, WebhookId
+from ringback.domain.inputs import ELICITATION
 from ringback.domain.ports import DeliveryFilter, Store, ToolInfo, Transaction, UpstreamInfo
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
+from ringback.domain.webhook import WebhookState
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
+from ringback.notifier.on_demand import OnDemand
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.runner.catalog import UpstreamCatalog
 from ringback.runner.connection import Connection, ConnectionState
+from ringback.services.adoption import Adoption
+from ringback.services.answers import Answers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper, Quotas
+from ringback.services.replays import Replays
+from ringback.services.reports import Reports
 from ringback.services.resume import Resume
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokens
@@ -95,21 +104,38 @@ class ListedConnection:
     """What the catalog sees of a connection whose upstream has listed its tools."""
 
     state = ConnectionState.READY
+    trusted = False
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def info(self) -> UpstreamInfo:
-        return UpstreamInfo(name=self._name, transport="stdio", state=str(self.state), max_concurrent=16)
+        return UpstreamInfo(
+            name=self._name,
+            transport="stdio",
+            state=str(self.state),
+            max_concurrent=16,
+            trust_annotations=self.trusted,
+        )
 
     async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
         del age_seconds_max
+        return self.known_tools()
+
+    def known_tools(self) -> Mapping[str, ToolInfo]:
         return {
             raw["name"]: ToolInfo(
                 name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw
             )
             for raw in cast("tuple[dict[str, Any], ...]", _TOOLS[self._name])
         }
+
+
+class NoTasks:
+    """Upstreams that know no task of any name."""
+
+    async def find(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
+        """Implements `services.adoption.TaskLookup`."""
 
 
 class FailingStore:
@@ -179,10 +205,29 @@ class Service:
 
         async def dispatch(tx: Transaction) -> bool:
             call = await _call(tx, call_id)
-            running = replace(call, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now())
+            running = replace(
+                call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
+            )
             return await tx.calls.update(running, expected=call.status, lease_token=None)
 
         assert await self.store.write(dispatch)
+
+    async def ask(self, call_id: str, *names: str) -> Call:
+        """Have the upstream ask, and hold nothing until it is answered, as the runner does."""
+        asked = {name: {"method": ELICITATION, "params": {"message": f"{name}?"}} for name in names}
+
+        async def park(tx: Transaction) -> Call:
+            call = await _call(tx, call_id)
+            dispatched = replace(call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1)
+            parked = enter(inputs.ask(dispatched, asked, now=tx.now()), Phase.PARKED, now=tx.now())
+            assert await self.recorder.ask(tx, call, parked, lease_token=None)
+            return parked
+
+        return await self.store.write(park)
+
+    async def call(self, call_id: str) -> Call:
+        """The call as it is stored."""
+        return await self.store.read(lambda tx: _call(tx, call_id))
 
     async def progress(self, call_id: str, progress: Progress) -> None:
         """Tell progress of a call that was dispatched."""
@@ -199,6 +244,40 @@ class Service:
                 lambda tx: tx.deliveries.page(Principal(principal), DeliveryFilter(), before=None, limit=1000)
             )
         )
+
+    async def settle(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
+        """End these deliveries, as the dispatcher does; what else was due stays pending."""
+        wanted = {delivery.id for delivery in deliveries}
+
+        async def settle(tx: Transaction) -> None:
+            for webhook_id in {delivery.webhook_id for delivery in deliveries}:
+                now = tx.now()
+                leased = await tx.delivery_queue.lease(
+                    webhook_id, now=now, token="lease_1", until=now + seconds(60), limit=1000, ordered=False
+                )
+                settled = [
+                    Settled(
+                        delivery=delivery,
+                        state=state if delivery.id in wanted else DeliveryState.PENDING,
+                        due_at=delivery.due_at,
+                        category=None,
+                        finished_at=now if delivery.id in wanted else None,
+                    )
+                    for delivery in leased
+                ]
+                assert wanted & set(await tx.delivery_queue.settle(settled))
+
+        await self.store.write(settle)
+
+    async def put_into(self, webhook_id: str, state: WebhookState) -> None:
+        """Put a webhook into a state that only the service gives."""
+
+        async def put(tx: Transaction) -> bool:
+            webhook = await tx.webhooks.get(WebhookId(webhook_id))
+            assert webhook is not None
+            return await tx.webhooks.update(replace(webhook, state=state))
+
+        assert await self.store.write(put)
 
     async def clean_up(self) -> None:
         """One round of the janitor, which buries what has expired."""
@@ -224,6 +303,7 @@ async def running_service(
     public_url: str = PUBLIC_URL,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
+    quotas: Quotas | None = None,
 ) -> AsyncGenerator[Service]:
     """A service whose files are in `folder`."""
     clock = ShiftedClock()
@@ -237,7 +317,7 @@ async def running_service(
             ids=ids, bodies=Bodies(tokens=tokens, public_url=PUBLIC_URL), result_retention_seconds=RETENTION_SECONDS
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
-        services = _services(store, clock, ids, tokens, recorder, guard)
+        services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
         failing: set[str] = set()
         config = ApiConfig(
             auth=auth,
@@ -261,11 +341,27 @@ async def running_service(
 
 
 def _services(
-    store: Store, clock: ShiftedClock, ids: Ids, tokens: CallTokens, recorder: Recorder, guard: TargetGuard
+    store: Store,
+    clock: ShiftedClock,
+    ids: Ids,
+    tokens: CallTokens,
+    recorder: Recorder,
+    guard: TargetGuard,
+    quotas: Quotas,
 ) -> Services:
     lifecycle = Lifecycle()
     catalog = UpstreamCatalog({name: cast("Connection", ListedConnection(name)) for name in _TOOLS})
-    webhooks = Webhooks(store=store, clock=clock, ids=ids, recorder=recorder, guard=guard, lifecycle=lifecycle)
+    keeper, on_demand = QuotaKeeper(quotas, clock=clock), OnDemand(ids=ids)
+    webhooks = Webhooks(
+        store=store,
+        clock=clock,
+        ids=ids,
+        recorder=recorder,
+        on_demand=on_demand,
+        guard=guard,
+        quotas=keeper,
+        lifecycle=lifecycle,
+    )
     calls = Calls(
         store=store,
         clock=clock,
@@ -274,16 +370,37 @@ def _services(
         recorder=recorder,
         tokens=tokens,
         webhooks=webhooks,
+        quotas=keeper,
         lifecycle=lifecycle,
     )
     return Services(
         calls=calls,
+        answers=Answers(store, recorder),
+        adoption=Adoption(
+            store=store,
+            ids=ids,
+            tasks=NoTasks(),
+            tokens=tokens,
+            webhooks=webhooks,
+            quotas=keeper,
+            lifecycle=lifecycle,
+        ),
+        reports=Reports(
+            store=store,
+            ids=ids,
+            recorder=recorder,
+            tokens=tokens,
+            webhooks=webhooks,
+            quotas=keeper,
+            lifecycle=lifecycle,
+        ),
         webhooks=webhooks,
-        events=Events(store=store, clock=clock, lifecycle=lifecycle),
+        events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
+        replays=Replays(store=store, on_demand=on_demand, quotas=keeper, lifecycle=lifecycle),
         resume=Resume(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=ids),
-        insights=Insights(store=store, catalog=catalog, lifecycle=lifecycle),
+        insights=Insights(store=store, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
         lifecycle=lifecycle,
     )
 

@@ -27,11 +27,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import Ending, Progress
+from ringback.domain.call import Ending
 from ringback.domain.clock import SystemClock
 from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Transport, UpstreamConfig
-from ringback.runner.drivers import OnProgress
 from ringback.runner.upstreams import Upstreams
+from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
 
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
@@ -146,12 +146,16 @@ class HttpServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._socket.close()
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+        self.drop()
         self.force_exit = True
         self._stop.set()
         if self._serving is not None:
             await self._serving
+
+    def drop(self) -> None:
+        """Reset every connection, as a network does that breaks; whoever comes again is served."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -296,10 +300,6 @@ async def opened(*configs: UpstreamConfig, patience_seconds: float = WAIT_SECOND
         yield upstreams
 
 
-async def ignore(progress: Progress) -> None:
-    pass
-
-
 async def drive(
     upstreams: Upstreams,
     tool: str,
@@ -310,5 +310,7 @@ async def drive(
     on_progress: OnProgress = ignore,
 ) -> Ending:
     call = replace(CALL, upstream=upstream, tool=tool, arguments=arguments or {}, meta=meta or {})
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(upstream) as session:
-        return await session.drive(call, on_progress=on_progress)
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(call) as session:
+        ending = await session.drive(PaperDesk(call, on_progress=on_progress))
+        assert isinstance(ending, Ending)
+        return ending

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.waits import first_of
+from ringback.waits import beside, first_of
 
 LONG_SECONDS = 10.0
 
@@ -73,3 +73,39 @@ async def test_a_cancelled_wait_calls_everybody_off() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert waiter.called_off
+
+
+async def test_work_returns_while_its_helper_is_called_off() -> None:
+    helper = Waiter()
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    assert await beside(work(), helper.wait()) == 7
+    assert helper.called_off
+
+
+async def test_a_helper_that_fails_ends_the_work() -> None:
+    worker = Waiter()
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await beside(worker.wait(), fail())
+    assert worker.called_off
+
+
+async def test_work_that_is_cancelled_takes_its_helper_along() -> None:
+    worker, helper = Waiter(), Waiter()
+    both = asyncio.create_task(beside(worker.wait(), helper.wait()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    both.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await both
+    assert (worker.called_off, helper.called_off) == (True, True)

@@ -7,7 +7,21 @@ from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
 from ringback import __version__
-from ringback.api import callbacks, calls, deliveries, events, operations, resume, upstreams, webhooks
+from ringback.api import (
+    adoption,
+    answers,
+    callbacks,
+    calls,
+    deliveries,
+    events,
+    metrics,
+    operations,
+    reports,
+    results,
+    resume,
+    upstreams,
+    webhooks,
+)
 from ringback.api.context import ApiConfig, Services
 from ringback.api.middleware import BodyLimit, Door, LastResort
 from ringback.api.problems import METHODS, PROBLEM_SCHEMA, add_problem_handlers
@@ -17,6 +31,12 @@ __all__ = ["ApiConfig", "Services", "create_app", "describe_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
+
+_ALLOWED_HEADERS: Final = (
+    *("authorization", "content-type", "idempotency-key"),
+    *("if-none-match", "if-range", "range", "last-event-id"),
+)
+_EXPOSED_HEADERS: Final = ("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges")
 
 _SUMMARY: Final = "Call a tool, hang up, get rung back."
 _DESCRIPTION: Final = (
@@ -48,8 +68,8 @@ def create_app(services: Services, *, config: ApiConfig) -> FastAPI:
             CORSMiddleware,
             allow_origins=list(config.allowed_origins),
             allow_methods=list(METHODS),
-            allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match"],
-            expose_headers=["etag", "location", "retry-after", "idempotent-replayed"],
+            allow_headers=list(_ALLOWED_HEADERS),
+            expose_headers=list(_EXPOSED_HEADERS),
             max_age=CORS_MAX_AGE_SECONDS,
         )
     app.add_middleware(Door, config=config)
@@ -72,7 +92,8 @@ def describe_app() -> FastAPI:
         webhooks=callbacks.router,
         generate_unique_id_function=_operation_id,
     )
-    for noun in (webhooks, calls, resume, events, deliveries, upstreams, operations):
+    about_calls = (calls, answers, adoption, reports, results, resume)
+    for noun in (webhooks, *about_calls, events, deliveries, upstreams, metrics, operations):
         app.include_router(noun.router)
     add_problem_handlers(app)
     return app

@@ -58,6 +58,9 @@ class FinishedData(CallbackData):
 
 class InputRequiredData(CallbackData):
     status: Literal["input_required"]
+    input_keys: list[str] = Field(
+        description="What waits for an answer. The questions themselves are the upstream's words: GET /v1/calls/{id}"
+    )
 
 
 class ProgressAmount(Message):
@@ -94,6 +97,51 @@ class ProgressCallback(Callback):
     data: ProgressData
 
 
+class TestData(Message):
+    webhook_id: str
+    client_session_id: str | None = Field(description="The webhook's.")
+    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+
+
+class TestCallback(Callback):
+    name: Literal["webhook.test"]
+    data: TestData
+
+
+class WebhookData(Message):
+    """About a webhook of yours, told to the others of yours that ask for it."""
+
+    webhook_id: str
+    last_error: str | None = Field(description="How its last attempt failed.")
+    failing_since: str | None
+    webhook_correlation_id: str | None = Field(default=None, description="Of the webhook that is told, if it has one.")
+
+
+class SuspendedData(WebhookData):
+    state: Literal["suspended"]
+
+
+class RecoveredData(WebhookData):
+    state: Literal["active"]
+
+
+class SuspendedCallback(Callback):
+    name: Literal["webhook.suspended"]
+    data: SuspendedData
+
+
+class RecoveredCallback(Callback):
+    name: Literal["webhook.recovered"]
+    data: RecoveredData
+
+
+class GapEnvelope(Message):
+    """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_gap_`."""
+
+    type: Literal["gap"]
+    cursor: str = Field(description="Poll GET /v1/events with it for what was given up.")
+
+
 class CallbackHeaders(Message):
     """Standard Webhooks' headers, and MCP's subscription id."""
 
@@ -127,3 +175,23 @@ def call_input_required(body: InputRequiredCallback, headers: Headers) -> None:
 @router.post("call.progress", operation_id="on_call_progress", status_code=204)
 def call_progress(body: ProgressCallback, headers: Headers) -> None:
     """A call has come further. Sent only to webhooks that ask for it."""
+
+
+@router.post("webhook.test", operation_id="on_webhook_test", status_code=204)
+def webhook_test(body: TestCallback, headers: Headers) -> None:
+    """Somebody tests this webhook: POST /v1/webhooks/{id}/test. It is about no call, and in no event log."""
+
+
+@router.post("webhook.suspended", operation_id="on_webhook_suspended", status_code=204)
+def webhook_suspended(body: SuspendedCallback, headers: Headers) -> None:
+    """Another webhook of yours has not been reached for 96 hours. What is for it is held; it is tried once an hour."""
+
+
+@router.post("webhook.recovered", operation_id="on_webhook_recovered", status_code=204)
+def webhook_recovered(body: RecoveredCallback, headers: Headers) -> None:
+    """Another webhook of yours that was suspended has answered. What was held for it is on its way."""
+
+
+@router.post("gap", operation_id="on_gap", status_code=204)
+def gap(body: GapEnvelope, headers: Headers) -> None:
+    """You are back, and something was given up meanwhile. Sent once an outage, and not counted against you if you refuse it."""

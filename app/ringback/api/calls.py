@@ -1,4 +1,4 @@
-"""Calls over REST: start, list, read, take the result, cancel."""
+"""Calls over REST: start, list, read, join, cancel."""
 
 from typing import Annotated, Final
 
@@ -9,12 +9,14 @@ from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
 from ringback.api.paging import page_of, position
 from ringback.api.problems import GUARDED, WITH_BODY, documented
-from ringback.api.raw_results import MEDIA_TYPE, with_result
+from ringback.api.raw_results import with_result
 from ringback.api.schemas import examples
 from ringback.api.schemas.calls import (
     CallPageView,
     CallsQuestion,
     CallView,
+    JoinCallsBody,
+    JoinedCallsView,
     StartCallBody,
     StartedCallView,
     WaitQuestion,
@@ -40,8 +42,6 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="An ETag you already have.")]
-
 
 @router.post(
     "",
@@ -59,6 +59,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="A
             errors.InvalidCallbackUrl,
             errors.IdempotencyConflict,
             errors.CallExpired,
+            errors.QuotaExceeded,
             errors.ShuttingDown,
         ),
     },
@@ -79,6 +80,13 @@ async def start_call(
     return with_result(view, result, status_code=200 if call.final else 202, headers=headers)
 
 
+@router.post("/wait", responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.CallExpired))
+async def join_calls(body: JoinCallsBody, behind: Behind, caller: Asking) -> JoinedCallsView:
+    """Wait for several calls at once: until any of them has ended, or all, or until the time is over."""
+    calls, done = await behind.calls.join(caller, body.call_ids, body.mode, wait_seconds=body.wait_seconds)
+    return JoinedCallsView.of(calls, done=done)
+
+
 @router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
 async def list_calls(question: Annotated[CallsQuestion, Query()], behind: Behind, caller: Asking) -> CallPageView:
     """List your calls, newest first: also the way back when you know nothing but your own ids."""
@@ -96,30 +104,6 @@ async def read_call(
     return CallView.of(await behind.calls.get(caller, call_id, wait_seconds=question.wait_seconds))
 
 
-@router.get(
-    "/{call_id}/result",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The stored CallToolResult, byte for byte as every other answer shows it.",
-            "headers": {"ETag": {"description": "The result's SHA-256.", "schema": {"type": "string"}}},
-            "content": {MEDIA_TYPE: {"schema": {"type": "object"}, "example": examples.RESULT}},
-        },
-        304: {"description": "It is still the one you have."},
-        **documented(*GUARDED, errors.NotFound, errors.CallExpired, errors.ResultNotReady),
-    },
-)
-async def read_result(
-    call_id: CallIdPath, behind: Behind, caller: Asking, if_none_match: IfNoneMatch = None
-) -> Response:
-    """Take the result. A call that has none answers 409 and says why."""
-    call, result = await behind.calls.result(caller, call_id)
-    etag = f'"{call.result_sha256}"'
-    if _matches(if_none_match, etag):
-        return Response(status_code=304, headers={"ETag": etag})
-    return Response(result, headers={"ETag": etag}, media_type=MEDIA_TYPE)
-
-
 @router.post("/{call_id}/cancel", responses=documented(*GUARDED, errors.NotFound, errors.CallExpired))
 async def cancel_call(call_id: CallIdPath, behind: Behind, caller: Asking) -> CallView:
     """Ask for the end of a call. May be repeated; on a call that has ended it changes nothing.
@@ -127,9 +111,3 @@ async def cancel_call(call_id: CallIdPath, behind: Behind, caller: Asking) -> Ca
     A queued call ends at once. One that runs is asked to stop, and its status tells by itself how it ended.
     """
     return CallView.of(await behind.calls.cancel(caller, call_id))
-
-
-def _matches(if_none_match: str | None, etag: str) -> bool:
-    """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
-    given = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    return etag in given or given == ["*"]

@@ -6,12 +6,16 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 
+from ringback.services.adoption import Adoption
+from ringback.services.answers import Answers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.replays import Replays
+from ringback.services.reports import Reports
 from ringback.services.resume import Resume
 from ringback.services.webhooks import Webhooks
 
@@ -19,9 +23,13 @@ from ringback.services.webhooks import Webhooks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     calls: Calls
+    answers: Answers
+    adoption: Adoption
+    reports: Reports
     webhooks: Webhooks
     events: Events
     deliveries: Deliveries
+    replays: Replays
     resume: Resume
     keys: Keys
     insights: Insights

@@ -1,4 +1,4 @@
-"""Deliveries over REST: what was sent to whom, and what came of it."""
+"""Deliveries over REST: what was sent to whom, what came of it, and sending it once more."""
 
 from typing import Annotated
 
@@ -10,7 +10,12 @@ from ringback.api.guarded_route import GuardedRoute
 from ringback.api.paging import page_of, position
 from ringback.api.problems import GUARDED, documented
 from ringback.api.schemas import examples
-from ringback.api.schemas.deliveries import DeliveriesQuestion, DeliveryPageView, DeliveryWithAttemptsView
+from ringback.api.schemas.deliveries import (
+    DeliveriesQuestion,
+    DeliveryPageView,
+    DeliveryView,
+    DeliveryWithAttemptsView,
+)
 from ringback.domain import errors
 from ringback.domain.cursor import List
 
@@ -35,3 +40,13 @@ async def read_delivery(delivery_id: DeliveryIdPath, behind: Behind, caller: Ask
     """Read a delivery with every attempt."""
     delivery, attempts = await behind.deliveries.get(caller, delivery_id)
     return DeliveryWithAttemptsView.with_attempts(delivery, attempts)
+
+
+@router.post(
+    "/{delivery_id}/redeliver",
+    status_code=202,
+    responses=documented(*GUARDED, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive),
+)
+async def redeliver(delivery_id: DeliveryIdPath, behind: Behind, caller: Asking) -> DeliveryView:
+    """Send one delivery again, under the same `webhook-id`. If it is on its way already, that one is answered."""
+    return DeliveryView.of(await behind.replays.redeliver(caller, delivery_id))

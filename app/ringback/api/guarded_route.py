@@ -21,13 +21,16 @@ from ringback.domain.errors import InvalidRequest
 class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        may_be_empty = self.body_field is not None and not self.body_field.field_info.is_required()
 
         async def guarded(request: Request) -> Response:
             request.state.caller = await authenticate(request)
             if self.body_field is None:
                 return await handle(request)
-            require_json(request.headers.get("content-type"))
             strict = StrictRequest(request.scope, request.receive)
+            if may_be_empty and not await strict.body():
+                return await handle(strict)
+            require_json(request.headers.get("content-type"))
             await strict.json()
             return await handle(strict)
 

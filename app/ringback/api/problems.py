@@ -22,9 +22,7 @@ RETRY_AFTER_SECONDS: Final = 5
 """Said with every 503: a restart, and a database that was locked, are over in about that time."""
 VIOLATIONS_MAX: Final = 20
 """Of one body; whoever sends more mistakes than that wants to see the first ones."""
-POINTER_LENGTH_MAX: Final = 256
-"""A pointer repeats names that the client chose."""
-METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
 
 
 # -- what only HTTP can get wrong ------------------------------------------------------------------------------------------
@@ -52,6 +50,12 @@ class MethodNotAllowed(errors.RingbackError):
     """Method not allowed."""
 
     slug = "method-not-allowed"
+
+
+class RangeNotSatisfiable(errors.RingbackError):
+    """Range not satisfiable."""
+
+    slug = "range-not-satisfiable"
 
 
 class UnknownPath(errors.NotFound):
@@ -88,6 +92,7 @@ STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
     errors.Gone: 410,
     ContentTooLarge: 413,
     UnsupportedMediaType: 415,
+    RangeNotSatisfiable: 416,
     ForeignHost: 421,
     errors.InvalidRequest: 422,
     errors.QuotaExceeded: 429,
@@ -135,6 +140,8 @@ def _headers(error: errors.RingbackError, status: int) -> dict[str, str]:
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(error, MethodNotAllowed):
         return {"Allow": ", ".join(error.extra["allow"])}
+    if isinstance(error, RangeNotSatisfiable):
+        return {"Content-Range": f"bytes */{error.extra['bytes']}"}
     match status:
         case 401:
             return {"WWW-Authenticate": "Bearer"}
@@ -172,9 +179,8 @@ def _violation(error: dict[str, Any]) -> dict[str, str]:
     place, *path = (str(part) for part in error["loc"])
     detail = error["msg"].removeprefix("Value error, ")
     if place != "body":
-        return {"parameter": ".".join(path)[:POINTER_LENGTH_MAX], "detail": detail}
-    pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
-    return {"pointer": ("#" + pointer)[:POINTER_LENGTH_MAX], "detail": detail}
+        return {"parameter": ".".join(path)[: jsontext.POINTER_LENGTH_MAX], "detail": detail}
+    return {"pointer": jsontext.pointer(path), "detail": detail}
 
 
 async def _on_routing(request: Request, _error: Exception) -> Response:
@@ -207,18 +213,13 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
             "type": "array",
             "maxItems": VIOLATIONS_MAX,
             "items": {
-                "anyOf": [
-                    {
-                        "type": "object",
-                        "properties": {
-                            "pointer": {"type": "string"},
-                            "parameter": {"type": "string"},
-                            "detail": {"type": "string"},
-                        },
-                        "required": ["detail"],
-                    },
-                    {"type": "string", "description": "A sentence about a tool's arguments."},
-                ]
+                "type": "object",
+                "properties": {
+                    "pointer": {"type": "string"},
+                    "parameter": {"type": "string"},
+                    "detail": {"type": "string"},
+                },
+                "required": ["detail"],
             },
         },
     },

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from ringback import __version__
-from ringback.cli import keys
+from ringback.cli import deliveries, keys, webhooks
 from ringback.cli.call import call
+from ringback.cli.doctor import doctor
 from ringback.cli.listen import listen
 from ringback.cli.output import show
 from ringback.cli.serve import serve
@@ -17,6 +18,9 @@ app.command()(serve)
 app.add_typer(keys.app, name="keys")
 app.command()(call)
 app.command()(listen)
+app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(deliveries.app, name="deliveries")
+app.command()(doctor)
 
 
 def _print_version(wanted: bool) -> None:

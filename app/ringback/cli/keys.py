@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ringback.bootstrap import open_keys
-from ringback.cli.output import out, reported, show, show_json, tell
+from ringback.cli.output import AsJson, out, reported, show, show_json, tell
 from ringback.domain.clock import iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.services.keys import Keys
@@ -24,7 +24,6 @@ Database = Annotated[
     str | None,
     typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()

@@ -142,7 +142,9 @@ async def _show_callback(callback: Callback) -> None:
 
 
 def _of(data: Any) -> str:
-    """What the callback is about: `git/git_log completed (result)`."""
+    """What the callback is about: `git/git_log completed (result)`, or nothing for a test."""
+    if "call_id" not in data:
+        return ""
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
     return f"{data.get('upstream')}/{data.get('tool')} {data.get('status')}{outcome}"
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,6 +15,8 @@ from ringback.client import ClientError
 from ringback.domain.errors import RingbackError
 from ringback.runner.config import ConfigError
 from ringback.settings import SettingsError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 UNFINISHED: Final = 1
 """Exit code: the call ended in another way than with a result."""

@@ -5,33 +5,47 @@
         call = await ringback.wait(started.call.id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client    the methods, in the order of a call's life
-    wire      requests and answers: what is repeated, how long is waited, which error is raised
-    options   what may be said beside the URL of a webhook
-    models    the values that come back
-    problems  the errors, one tree
+    client       the methods about calls, in the order of a call's life
+    webhooks     those about webhooks, and what was sent to them
+    events       those about the event log; all of them stand on methods
+    wire         requests and answers: what is repeated, how long is waited, which error is raised
+    server_sent  a stream of events, taken apart
+    options      what may be said beside what must be
+    models       the values that come back
+    problems     the errors, one tree
 
 Imports nothing of Ringback but its version, and works in a process that has nothing to do with the service.
 """
 
 from ringback.client.client import RingbackClient
 from ringback.client.models import (
+    Answered,
     Attempt,
     Call,
     Delivery,
     DeliveryDetail,
     Event,
     EventPage,
+    InputRequest,
     Listener,
     Progress,
     RegisteredWebhook,
+    Replay,
     Resumed,
+    RotatedWebhook,
     Started,
     Tool,
     Upstream,
     Webhook,
 )
-from ringback.client.options import CallbackOptions, WebhookChange, WebhookOptions
+from ringback.client.options import (
+    AdoptOptions,
+    CallbackOptions,
+    ProgressOptions,
+    ReportOptions,
+    WebhookChange,
+    WebhookOptions,
+)
 from ringback.client.problems import (
     ClientError,
     Conflict,
@@ -48,6 +62,8 @@ from ringback.client.problems import (
 )
 
 __all__ = [
+    "AdoptOptions",
+    "Answered",
     "Attempt",
     "Call",
     "CallbackOptions",
@@ -60,15 +76,20 @@ __all__ = [
     "EventPage",
     "Forbidden",
     "Gone",
+    "InputRequest",
     "InvalidRequest",
     "Listener",
     "NotFound",
     "Problem",
     "Progress",
+    "ProgressOptions",
     "QuotaExceeded",
     "RegisteredWebhook",
+    "Replay",
+    "ReportOptions",
     "Resumed",
     "RingbackClient",
+    "RotatedWebhook",
     "Started",
     "Tool",
     "Unauthenticated",

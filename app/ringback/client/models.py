@@ -26,6 +26,13 @@ class Progress(Model):
     message: str | None = None
 
 
+class InputRequest(Model):
+    """A question of the tool: an MCP request, to be answered with an ElicitResult."""
+
+    method: str
+    params: Mapping[str, Any] = Field(repr=False)
+
+
 class Call(Model):
     """One durable tool call."""
 
@@ -43,9 +50,14 @@ class Call(Model):
     """The JSON-RPC error object of a failed call."""
     result_bytes: int | None = None
     result_sha256: str | None = None
+    accepts_input: bool = False
+    input_requests: Mapping[str, InputRequest] = {}
+    """What the tool wants to know now: `RingbackClient.answer`."""
+    rerun_policy: str | None = None
+    """never | if_safe | always"""
     cancel_requested: bool = False
     runs: int = 0
-    """How often it was dispatched to its upstream."""
+    """How often it was begun at its upstream."""
     dispatched_at: datetime | None = None
     """None while the call is queued."""
     created_at: datetime
@@ -58,6 +70,15 @@ class Call(Model):
     @property
     def final(self) -> bool:
         return self.status in FINAL_STATUSES
+
+
+class Answered(Model):
+    """What came of answering a call's questions."""
+
+    call: Call
+    accepted: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Keys that are not asked, or not any more."""
 
 
 class Listener(Model):
@@ -97,6 +118,8 @@ class Webhook(Model):
     match_correlation: bool = False
     retries: str | None = None
     include_result: bool = False
+    ordered: bool = False
+    rate_per_second: float | None = None
     description: str | None = None
     origin: str | None = None
     created_at: datetime | None = None
@@ -106,6 +129,8 @@ class Webhook(Model):
     last_error: str | None = None
     """How the last attempt failed, until one succeeds."""
     failing_since: datetime | None = None
+    paused_until: datetime | None = None
+    """After several failures in a row nothing is sent until then."""
 
 
 class RegisteredWebhook(Webhook):
@@ -115,6 +140,27 @@ class RegisteredWebhook(Webhook):
     """One sentence that says what will ring."""
     secret: str | None = Field(default=None, repr=False)
     """The signing secret if the service made it; None when the registration brought its own."""
+
+
+class RotatedWebhook(Webhook):
+    """A webhook with a new signing secret."""
+
+    overlap_ends_at: datetime
+    """Until then callbacks carry signatures of older secrets, too."""
+    secret: str | None = Field(default=None, repr=False)
+    """The new secret if the service made it; shown this once."""
+
+
+class Replay(Model):
+    """How much of a webhook's past is sent again."""
+
+    replayed: int
+    still_open: int = 0
+    """Left alone, because they are being delivered anyway."""
+    more: bool = False
+    """Whether the bound of one request was reached."""
+    cursor: str | None = None
+    """Replay from it to go on; None where asking again goes on by itself."""
 
 
 class Event(Model):
@@ -149,6 +195,15 @@ class Resumed(Model):
     """A fresh token, standing after these events."""
 
 
+class ResumeToken(Model):
+    resume_token: str = Field(repr=False)
+
+
+class Joined(Model):
+    calls: tuple[Call, ...]
+    done: bool
+
+
 class Attempt(Model):
     """One POST of a delivery."""
 
@@ -166,9 +221,12 @@ class Delivery(Model):
 
     id: str
     webhook_id: str
-    event_id: str
-    """Also the `webhook-id` of every attempt."""
-    call_id: str
+    event_id: str | None = None
+    """None for the envelope that tells of a gap."""
+    message_id: str | None = None
+    """The `webhook-id` of every attempt."""
+    call_id: str | None = None
+    """None for what is about no call."""
     state: str
     """held | pending | leased | delivered | dead | cancelled"""
     generation: int = 1

@@ -1,7 +1,7 @@
-"""What may be said beside the URL of a webhook. What is left out has the service's default."""
+"""What may be said beside what must be. What is left out has the service's default."""
 
-from collections.abc import Sequence
-from typing import Literal, Required, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Required, TypedDict
 
 
 class WebhookOptions(TypedDict, total=False):
@@ -45,3 +45,41 @@ class WebhookChange(TypedDict, total=False):
     include_result: bool
     retries: Literal["days", "minutes"]
     state: Literal["active", "disabled"]
+
+
+class AdoptOptions(TypedDict, total=False):
+    """What may be said of a task that is adopted."""
+
+    tool: str
+    """What was called: the task itself does not say."""
+    client_session_id: str
+    correlation_id: str
+    callback: CallbackOptions
+    timeout_seconds: float
+    """From now on: the task is cancelled then."""
+
+
+class ProgressOptions(TypedDict, total=False):
+    """MCP's progress."""
+
+    progress: Required[float]
+    total: float
+    message: str
+
+
+class ReportOptions(TypedDict, total=False):
+    """What may be told of a call that runs elsewhere. What a later report leaves out is as the first one said."""
+
+    arguments: Mapping[str, Any]
+    client_session_id: str
+    correlation_id: str
+    callback: CallbackOptions
+    timeout_seconds: float
+    """From the first report on: a call whose end was not reported by then ends as `unknown`."""
+    progress: ProgressOptions
+    status: Literal["working", "completed", "failed", "cancelled"]
+    """Follows from the rest, but for `cancelled`."""
+    result: Mapping[str, Any]
+    """The CallToolResult of a call that has ended."""
+    error: Mapping[str, Any]
+    """The JSON-RPC error object of a call that has failed."""

@@ -5,7 +5,8 @@ repeated is for the caller to say: reading may, and so may a start that carries 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 import anyio
@@ -24,6 +25,7 @@ CONNECT_SECONDS: Final = 5.0
 WORTH_REPEATING: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
 """A service that is being started again fails so. One that takes a request and stays silent would only be waited for again."""
 UNAVAILABLE: Final = 503
+EVENT_STREAM: Final = "text/event-stream"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """Some thirty years, in seconds: more digits are nobody's wait."""
@@ -96,6 +98,28 @@ class Wire:
         """The answer as a value of this model."""
         return parse(model, await self.send(method, path, **options))
 
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, Any], headers: Mapping[str, str], silence_seconds: float
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """A stream of server-sent events, as the bytes come; raises as `send` does, and when it is silent for too long."""
+        request = self._http.build_request(
+            "GET",
+            self._base_url + path,
+            params=params,
+            headers={**self._headers, "accept": EVENT_STREAM, **headers},
+            timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_SECONDS, read=silence_seconds),
+        )
+        try:
+            response = await self._http.send(request, stream=True)
+            async with aclosing(response):
+                if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+                    await response.aread()
+                    raise _error(response)
+                yield response.aiter_bytes()
+        except httpx.RequestError as error:
+            raise _connection_failed(request.url, error) from error
+
     async def _try(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
         left = iter(pauses)
         while True:
@@ -109,6 +133,16 @@ class Wire:
                 if pause is None or response.status_code != UNAVAILABLE:
                     return response
             await self._clock.sleep(pause)
+
+
+def value_of(model: type[M], text: str) -> M:
+    """A JSON text as a value of this model; raises `UnexpectedAnswer`."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        raise UnexpectedAnswer(
+            f"The stream holds something that is not understood here. Is the service older than this client ({__version__})?"
+        ) from None
 
 
 def parse(model: type[M], response: httpx.Response) -> M:

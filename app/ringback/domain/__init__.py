@@ -6,7 +6,9 @@ next attempt) is written here once, as a table or a pure function, and tested by
 
     ids  clock  errors  cursor      the alphabet
     call  webhook  event  delivery  the nouns, each a frozen value with its rules
+    inputs  recovery                a call's questions and answers; what becomes of it without its runner
+    reported  results               calls that run elsewhere; what is kept of a tool's answer
     retry                           the ladders of attempts
-    principal                       who is asking, and what they may do
+    principal  usage                who is asking, what they may do, and how much of everything they have
     ports                           what the rules need from the world, as narrow Protocols
 """

@@ -1,10 +1,18 @@
 """A call: one durable tool call, and every change that can happen to it.
 
-    working ──▶ input_required ──▶ working …
-       │               │
-       └───────────────┴──▶ completed | failed | cancelled      (final: nothing follows)
+    status   working ──▶ input_required ──▶ working …
+                │               │
+                └───────────────┴──▶ completed | failed | cancelled      (final: nothing follows)
 
-The statuses are MCP's own. The outcome tells why a call ended, truthfully:
+    phase    queued ──▶ running ──▶ ended
+               ▲ ▲         │ │        ▲
+               │ └─────────┘ ▼        │
+               └────────── parked ────┘
+
+The statuses are MCP's own, and what a client sees. The phase says who has the call: a queued one wants a runner, a running one
+has one, a parked one waits for answers and nobody has it. The two move apart: a call can wait for input while it runs.
+
+The outcome tells why a call ended, truthfully:
 
     completed   result          the tool answered
                 tool_error      the tool answered with isError
@@ -17,6 +25,7 @@ The statuses are MCP's own. The outcome tells why a call ended, truthfully:
 Expired is not a status: what has expired is gone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +38,8 @@ from ringback.domain.principal import Principal
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id: both come back everywhere, so they stay small."""
+HANDLE_BYTES_MAX: Final = 64 * 1024
+"""A task id is some forty bytes; a sealed requestState holds what its server would otherwise have kept in a session."""
 
 
 class Status(StrEnum):
@@ -37,6 +48,13 @@ class Status(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class Phase(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    PARKED = "parked"
+    ENDED = "ended"
 
 
 class Outcome(StrEnum):
@@ -67,6 +85,13 @@ TRANSITIONS: Final[dict[Status, frozenset[Status]]] = {
     Status.CANCELLED: frozenset(),
 }
 
+PHASES: Final[dict[Phase, frozenset[Phase]]] = {
+    Phase.QUEUED: frozenset({Phase.RUNNING, Phase.ENDED}),
+    Phase.RUNNING: frozenset({Phase.QUEUED, Phase.PARKED, Phase.ENDED}),
+    Phase.PARKED: frozenset({Phase.QUEUED, Phase.ENDED}),
+    Phase.ENDED: frozenset(),
+}
+
 STATUS_OF: Final[dict[Outcome, Status]] = {
     Outcome.RESULT: Status.COMPLETED,
     Outcome.TOOL_ERROR: Status.COMPLETED,
@@ -82,7 +107,7 @@ INTERNAL_ERROR: Final = -32603
 
 
 class IllegalTransition(Exception):
-    """A final call was to change, or a status was to follow one that it cannot follow."""
+    """A final call was to change, or a status or phase was to follow one that it cannot follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +130,27 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """What finds a call again upstream, for any process: JSON that only its driver reads."""
+
+    driver: str
+    data: Mapping[str, Any] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(jsontext.dumps(self.data)) > HANDLE_BYTES_MAX:
+            raise ValueError(f"A handle has at most {HANDLE_BYTES_MAX} bytes.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequest:
+    """A question of the tool. `name` is the upstream's own key for it; the call has one of ours."""
+
+    name: str = field(repr=False)
+    method: str
+    params: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     id: CallId
     principal: Principal
@@ -119,12 +165,24 @@ class Call:
     request_hash: str
     """Over upstream, tool, canonical arguments and callback URL: what "the same request" means for an idempotency key."""
     status: Status = Status.WORKING
+    phase: Phase = Phase.QUEUED
     outcome: Outcome | None = None
     progress: Progress | None = None
     error: dict[str, Any] | None = field(default=None, repr=False)
     result_bytes: int | None = None
     result_sha256: str | None = None
+    handle: Handle | None = None
+    input_requests: Mapping[str, InputRequest] = field(default_factory=dict[str, InputRequest])
+    """Asked and not answered, by keys of ours that are never used twice in a call."""
+    input_responses: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """Answered and not yet passed on, by the upstream's keys."""
+    input_round: int = 0
+    """How often something new was asked."""
+    accepts_input: bool = False
+    """Whether the starter can answer: only then is the upstream told that it may ask."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
+    rerun_allowed: bool = False
+    """What the policy came to when the call was started."""
     cancel_requested: bool = False
     lease_owner: str | None = None
     lease_token: str | None = None
@@ -160,20 +218,38 @@ def advance(call: Call, status: Status, *, now: datetime) -> Call:
     return _moved(call, status, now=now)
 
 
+def enter(call: Call, phase: Phase, *, now: datetime) -> Call:
+    """The call in its next phase, which only a runner that leases it holds on to: in every other it has no lease.
+
+    Leasing itself is the store's, row by row; `finish` alone ends a call.
+    """
+    if phase is Phase.ENDED:
+        raise IllegalTransition(f"{call.id}: {phase} without an outcome")
+    return _entered(call, phase, now=now)
+
+
 def finish(call: Call, ending: Ending, *, now: datetime, result_retention_seconds: float) -> Call:
-    """The call at its end: status from the outcome, digest of the result, no lease, and the day it expires."""
-    ended = _moved(call, STATUS_OF[ending.outcome], now=now)
+    """The call at its end: status from the outcome, digest of the result, nothing asked, and the day it expires."""
+    status = STATUS_OF[ending.outcome]
+    _check_status(call, status)
+    _check_phase(call, Phase.ENDED)
     return replace(
-        ended,
+        call,
+        status=status,
+        phase=Phase.ENDED,
         outcome=ending.outcome,
         error=ending.error,
         result_bytes=None if ending.result is None else len(ending.result),
         result_sha256=None if ending.result is None else jsontext.sha256(ending.result),
+        updated_at=now,
         finished_at=now,
         expires_at=now + seconds(result_retention_seconds),
         lease_owner=None,
         lease_token=None,
         lease_until=None,
+        handle=_name_of_task(call.handle),
+        input_requests={},
+        input_responses={},
     )
 
 
@@ -194,10 +270,38 @@ def failed(outcome: Outcome, message: str) -> Ending:
     )
 
 
+def overdue(call: Call) -> Ending:
+    """The end of a call whose deadline has passed."""
+    if call.dispatched_at is not None:
+        return failed(Outcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
+    return failed(Outcome.REJECTED, "The call's deadline passed before the upstream could take it.")
+
+
 CANCELLED: Final = Ending(outcome=Outcome.CANCELLED)
 
 
+def _name_of_task(handle: Handle | None) -> Handle | None:
+    """What stays of a handle after the end: which task it was, so that it is not adopted by somebody else."""
+    if handle is None or "task_id" not in handle.data:
+        return None
+    return Handle(driver=handle.driver, data={"task_id": handle.data["task_id"]})
+
+
 def _moved(call: Call, status: Status, *, now: datetime) -> Call:
+    _check_status(call, status)
+    return replace(call, status=status, updated_at=now)
+
+
+def _entered(call: Call, phase: Phase, *, now: datetime) -> Call:
+    _check_phase(call, phase)
+    return replace(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
+
+
+def _check_status(call: Call, status: Status) -> None:
     if status not in TRANSITIONS[call.status]:
         raise IllegalTransition(f"{call.id}: {call.status} -> {status}")
-    return replace(call, status=status, updated_at=now)
+
+
+def _check_phase(call: Call, phase: Phase) -> None:
+    if phase not in PHASES[call.phase]:
+        raise IllegalTransition(f"{call.id}: {call.phase} -> {phase}")

@@ -9,7 +9,7 @@
 The body is made once, stored, and sent byte for byte in every attempt; only the timestamp and the signature are new.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import Profile, delay_seconds
+from ringback.domain.retry import LADDERS, ORDERED_GIVE_UP_SECONDS, PROGRESS, Ladder, Profile, delay_seconds
 
 
 class DeliveryState(StrEnum):
@@ -44,6 +44,16 @@ OPEN: Final = frozenset({DeliveryState.HELD, DeliveryState.PENDING, DeliveryStat
 """Neither delivered nor abandoned: what holds a webhook's watermark back."""
 
 
+class Kind(StrEnum):
+    """What a delivery is, which decides how long it is tried and what its loss means."""
+
+    EVENT = "event"
+    PROGRESS = "progress"
+    """Of an event that the next one makes worthless: tried twice, and dropped when a newer one or the end is there."""
+    GAP = "gap"
+    """A control envelope: it tells a receiver that is back where to poll from for what was given up meanwhile."""
+
+
 class Category(StrEnum):
     """How an attempt ended. Receivers' own words never leave the attempt log; these do."""
 
@@ -66,10 +76,13 @@ class Delivery:
     id: DeliveryId
     principal: Principal
     webhook_id: WebhookId
-    event_id: EventId
-    call_id: CallId
-    seq: int
-    """The event's place in the log, which the webhook's watermark is made of."""
+    event_id: EventId | None
+    """None for a control envelope."""
+    kind: Kind = Kind.EVENT
+    call_id: CallId | None
+    """None for a test, which is about no call."""
+    seq: int | None
+    """The event's place in the log, which the webhook's watermark is made of; None for what is in no log: a test."""
     generation: int = 1
     """Raised by a replay: the stored body again, under the same webhook-id."""
     body: bytes = field(repr=False)
@@ -77,6 +90,8 @@ class Delivery:
     attempts: int = 0
     due_at: datetime
     give_up_at: datetime
+    order_key: str | None = None
+    """Set when the webhook wants order: of those with the same key one is open at a time, in the order of the log."""
     lease_token: str | None = None
     lease_until: datetime | None = None
     last_category: Category | None = None
@@ -85,8 +100,24 @@ class Delivery:
 
     @property
     def message_id(self) -> str:
-        """The `webhook-id` of every attempt, equal to the body's eventId (mcp-events §8)."""
-        return self.event_id
+        """The `webhook-id` of every attempt: the body's eventId, or `msg_<type>_<random>` for an envelope (mcp-events §8)."""
+        return self.event_id or f"msg_{self.kind}_{self.id.partition('_')[2]}"
+
+
+def again(delivery: Delivery, *, delivery_id: DeliveryId, holds: bool, profile: Profile, now: datetime) -> Delivery:
+    """The next generation of a delivery that has ended: the same body and webhook-id, with every attempt before it."""
+    return replace(
+        delivery,
+        id=delivery_id,
+        generation=delivery.generation + 1,
+        state=DeliveryState.HELD if holds else DeliveryState.PENDING,
+        attempts=0,
+        due_at=now,
+        give_up_at=now + seconds(give_up_seconds(delivery.kind, profile, ordered=delivery.order_key is not None)),
+        last_category=None,
+        created_at=now,
+        finished_at=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +151,18 @@ class Verdict:
     due_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What changes about a delivery when its lease ends."""
+
+    delivery: Delivery
+    """As it was leased: its token is asked for once more."""
+    state: DeliveryState
+    due_at: datetime
+    category: Category | None
+    finished_at: datetime | None
+
+
 def category_of(status_code: int) -> Category:
     match status_code // 100:
         case 2:
@@ -132,6 +175,22 @@ def category_of(status_code: int) -> Category:
             return Category.HTTP_4XX
 
 
+def ladder_of(kind: Kind, profile: Profile) -> Ladder:
+    match kind:
+        case Kind.EVENT:
+            return LADDERS[profile]
+        case Kind.PROGRESS:
+            return PROGRESS
+        case Kind.GAP:
+            return LADDERS[Profile.MINUTES]
+
+
+def give_up_seconds(kind: Kind, profile: Profile, *, ordered: bool) -> float:
+    """Age at which nothing more is tried."""
+    age = ladder_of(kind, profile).give_up_seconds
+    return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
+
+
 def judge(delivery: Delivery, answer: Answer, *, profile: Profile, now: datetime, chance: float) -> Verdict:
     """What becomes of a delivery after the attempt that ended in `answer`; `delivery.attempts` already counts it."""
     if answer.category is Category.DELIVERED:
@@ -139,7 +198,29 @@ def judge(delivery: Delivery, answer: Answer, *, profile: Profile, now: datetime
     if answer.status_code in FINAL_STATUS_CODES:
         return Verdict(state=DeliveryState.DEAD)
     asked = answer.retry_after_seconds if answer.status_code in RETRY_AFTER_STATUS_CODES else None
-    delay = delay_seconds(profile, attempts=delivery.attempts, chance=chance, retry_after_seconds=asked)
+    ladder = ladder_of(delivery.kind, profile)
+    delay = delay_seconds(ladder, attempts=delivery.attempts, chance=chance, retry_after_seconds=asked)
     if delay is None or now + seconds(delay) > delivery.give_up_at:
         return Verdict(state=DeliveryState.DEAD)
     return Verdict(state=DeliveryState.PENDING, due_at=now + seconds(delay))
+
+
+def settled(delivery: Delivery, verdict: Verdict, *, category: Category | None, now: datetime) -> Settled:
+    """The delivery as its verdict leaves it."""
+    return Settled(
+        delivery=delivery,
+        state=verdict.state,
+        due_at=verdict.due_at or delivery.due_at,
+        category=category,
+        finished_at=None if verdict.state in OPEN else now,
+    )
+
+
+def is_loss(delivery: Delivery, answer: Answer | None) -> bool:
+    """Whether a delivery that was given up leaves a gap which its receiver has to be told of.
+
+    What the receiver refused for good (`answer`) it knows. Progress is nothing to miss, and what was sent again after it had
+    ended has been told of before.
+    """
+    refused = answer is not None and answer.status_code in FINAL_STATUS_CODES
+    return delivery.kind is Kind.EVENT and delivery.seq is not None and delivery.generation == 1 and not refused

@@ -14,8 +14,11 @@
     │   ├── CallExpired
     │   └── ResumeTokenExpired
     ├── Conflict                  it cannot be done to what is there
+    │   ├── CallEnded
     │   ├── IdempotencyConflict
-    │   └── ResultNotReady
+    │   ├── ResultNotReady
+    │   ├── WebhookNotActive      nothing may go to it now
+    │   └── WebhookNotVerified    its owner has to prove it first
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
@@ -121,6 +124,12 @@ class Conflict(RingbackError):
     slug = "conflict"
 
 
+class CallEnded(Conflict):
+    """The call has ended."""
+
+    slug = "call-ended"
+
+
 class IdempotencyConflict(Conflict):
     """Idempotency key used for another request."""
 
@@ -131,6 +140,18 @@ class ResultNotReady(Conflict):
     """The call has no result."""
 
     slug = "result-not-ready"
+
+
+class WebhookNotActive(Conflict):
+    """The webhook is not active."""
+
+    slug = "webhook-not-active"
+
+
+class WebhookNotVerified(Conflict):
+    """The webhook is not verified."""
+
+    slug = "webhook-not-verified"
 
 
 class QuotaExceeded(RingbackError):

@@ -20,6 +20,8 @@ class EventName(StrEnum):
     CALL_FINISHED = "call.finished"
     CALL_INPUT_REQUIRED = "call.input_required"
     CALL_PROGRESS = "call.progress"
+    WEBHOOK_SUSPENDED = "webhook.suspended"
+    WEBHOOK_RECOVERED = "webhook.recovered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +30,12 @@ class Event:
     principal: Principal
     seq: int
     name: EventName
-    call_id: CallId
+    call_id: CallId | None
+    """None, like upstream and tool, for what happened to a webhook."""
     client_session_id: str | None
     correlation_id: str | None
-    upstream: str
-    tool: str
+    upstream: str | None
+    tool: str | None
     data: Mapping[str, Any] = field(repr=False)
     """What every listener may know; a delivery adds what is for its receiver only."""
     created_at: datetime
@@ -56,7 +59,10 @@ def event_of(name: EventName, call: Call, *, event_id: EventId, seq: int, now: d
 
 
 def call_data(name: EventName, call: Call) -> dict[str, Any]:
-    """An event's `data`. No text that an upstream controls is in it, but for progress, which is asked for by name."""
+    """An event's `data`. No text that an upstream controls is in it, but for progress, which is asked for by name.
+
+    Of what an upstream wants to know there are our keys; the questions themselves are read with the call.
+    """
     data: dict[str, Any] = {
         "call_id": call.id,
         "status": str(call.status),
@@ -73,6 +79,8 @@ def call_data(name: EventName, call: Call) -> dict[str, Any]:
             "result_sha256": call.result_sha256,
             "finished_at": iso(call.finished_at),
         }
+    if name is EventName.CALL_INPUT_REQUIRED:
+        data["input_keys"] = list(call.input_requests)
     if name is EventName.CALL_PROGRESS and call.progress is not None:
         data["progress"] = progress_data(call.progress)
     return data

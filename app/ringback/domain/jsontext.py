@@ -1,9 +1,13 @@
 """JSON as bytes: one way to write it, one canonical form to hash."""
 
 import hashlib
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import orjson
+
+POINTER_LENGTH_MAX: Final = 256
+"""A pointer that is told repeats names that somebody else chose."""
 
 
 def dumps(value: Any) -> bytes:
@@ -26,6 +30,12 @@ def canonical(value: Any) -> bytes:
     `1` and `1.0` stay two values. Only ever hashed, never sent.
     """
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def pointer(path: Iterable[object]) -> str:
+    """A place in a JSON text as a pointer in a fragment (RFC 6901 §6), `#/arguments/max_count`, cut where it gets too long."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return ("#" + "".join(f"/{step}" for step in steps))[:POINTER_LENGTH_MAX]
 
 
 def sha256(data: bytes) -> str:

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from ringback.domain.breaker import Breaker
 from ringback.domain.call import Call, Progress, Status
-from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState, Settled
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId, DeliveryId, KeyId, WebhookId
+from ringback.domain.ids import CallId, DeliveryId, EventId, KeyId, WebhookId
 from ringback.domain.principal import ApiKey, Principal
+from ringback.domain.usage import UsageRows
 from ringback.domain.webhook import Webhook
 
 T = TypeVar("T")
@@ -99,10 +101,9 @@ class CallQueue(Protocol):
     """The same rows as the runner and the janitor see them."""
 
     async def lease(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
-        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each.
+        """Lease queued calls of an upstream, in fair turns between principals, oldest first within each: they are running then.
 
-        Queued means: working, not dispatched, not leased, and no cancellation asked for. The turns go on from one lease to
-        the next: the principal that was served longest ago comes first.
+        The turns go on from one lease to the next: the principal that was served longest ago comes first.
         """
         ...
 
@@ -111,27 +112,30 @@ class CallQueue(Protocol):
         ...
 
     async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Unfinished calls that nobody drives and nobody would lease, oldest first.
-
-        They are those whose lease ran out at or before `now`, dispatched or not, and those without any lease that were
-        dispatched or are to be cancelled: `release_all` leaves such calls behind.
-        """
+        """Running calls that nobody drives any more: those whose lease ran out at or before `now`, and those without one."""
         ...
 
     async def overdue(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Queued calls whose deadline has passed; whoever drives a call watches its deadline itself."""
+        """Queued and parked calls whose deadline has passed; whoever drives a call watches its deadline itself."""
         ...
 
     async def release_all(self) -> int:
-        """Void every lease at once; how many. Only for a store that proves at start that no other process serves it."""
+        """Void every lease at once; how many. Only for a store that proves at start that no other process serves it.
+
+        The calls stay running, and have lapsed: what becomes of them is `domain.recovery`'s to say.
+        """
         ...
 
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
+    async def of_task(self, upstream: str, task_id: str) -> Call | None:
+        """The call, of whatever principal, that follows or followed this task of the upstream's."""
+        ...
+
 
 class TombstoneRows(Protocol):
     async def bury(self, tombstone: Tombstone) -> None:
-        """Remove the call with its result and leave the tombstone in its place."""
+        """Remove the call with its result and leave the tombstone in its place; the call's own webhook expires with it."""
         ...
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
@@ -156,6 +160,10 @@ class EventRows(Protocol):
         """Oldest first, with `event.seq > seq`."""
         ...
 
+    async def last_before(self, principal: Principal, instant: datetime) -> int:
+        """The last place taken before that instant; 0 when all that is kept was appended later."""
+        ...
+
     async def horizon(self, principal: Principal) -> int:
         """The highest place that retention has removed; a cursor before it has missed something."""
         ...
@@ -169,6 +177,10 @@ class WebhookRows(Protocol):
     async def insert(self, webhook: Webhook) -> None: ...
 
     async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
+
+    async def by_ids(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
+        """Those of them that there are, in any order."""
+        ...
 
     async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]: ...
 
@@ -201,11 +213,18 @@ class DeliveryRows(Protocol):
         ...
 
     async def watermark(self, webhook_id: WebhookId) -> int | None:
-        """The lowest `seq` among the webhook's open deliveries; None when nothing is open."""
+        """The lowest `seq` among the webhook's open deliveries of the first generation; None when there is none.
+
+        What is sent again was delivered or given up before, so a replay holds nothing back, and neither does a gap.
+        """
         ...
 
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         """Newest first."""
+        ...
+
+    async def supersede(self, call_id: CallId) -> None:
+        """Cancel what is told of the call's progress and has not begun to be sent: something newer has happened."""
         ...
 
     async def remove(self, *, older_than: datetime, limit: int) -> int:
@@ -213,36 +232,97 @@ class DeliveryRows(Protocol):
         ...
 
 
+class DeliveryLanes(Protocol):
+    """The same rows as the lane of one webhook."""
+
+    async def latest(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
+        """The latest generation of each of these events that was ever to be delivered to it, in the order asked for."""
+        ...
+
+    async def dead(self, webhook_id: WebhookId, *, limit: int) -> Sequence[Delivery]:
+        """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are."""
+        ...
+
+    async def held(self, webhook_id: WebhookId, *, limit: int) -> int:
+        """How many are held, counted up to `limit`."""
+        ...
+
+    async def release(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        """Make what is held due now, oldest first; how many."""
+        ...
+
+
 class DeliveryQueue(Protocol):
-    """The same rows as the dispatcher and the janitor see them."""
+    """The same rows as the dispatcher sees them."""
+
+    async def lanes(self, *, now: datetime, without: Collection[WebhookId], limit: int) -> Sequence[WebhookId]:
+        """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first."""
+        ...
 
     async def lease(
-        self, *, now: datetime, token: str, until: datetime, limit: int, per_webhook: int, busy: Collection[WebhookId]
+        self, webhook_id: WebhookId, *, now: datetime, token: str, until: datetime, limit: int, ordered: bool
     ) -> Sequence[Delivery]:
-        """Lease what is due, at most `per_webhook` of one webhook and nothing of the `busy` ones, oldest due first.
+        """Lease what is due for the webhook, oldest due first. Each row's `attempts` counts the attempt that the lease is for.
 
-        Each row's `attempts` counts the attempt that the lease is for.
+        With `ordered`, of those that share an order key only the first that is open, and only while none of them is leased.
         """
         ...
 
-    async def settle(self, delivery: Delivery, *, lease_token: str) -> bool:
-        """Write the delivery's new state if the lease is still held; False means that somebody else has it now."""
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        """Write what became of deliveries whose lease still holds, and end it; their ids.
+
+        Of the others somebody else decides, and nothing of them is written.
+        """
         ...
 
     async def log(self, attempts: Sequence[Attempt]) -> None: ...
 
-    async def release(self, *, lease_token: str | None, now: datetime) -> int:
-        """Back to pending: everything under this token, or with None everything whose lease has run out at `now`.
-
-        What is given back under its token was not sent, so the attempt that the lease was for is not counted. What ran out
-        may have been sent, and counts.
-        """
+    async def give_up(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        """End what waits for the webhook and has reached its age; dead, as it is then."""
         ...
-
-    async def release_all(self) -> int: ...
 
     async def next_due(self) -> datetime | None:
         """When the first pending delivery is due, which may have been a while ago."""
+        ...
+
+
+class DeliveryUpkeep(Protocol):
+    """The same rows as the janitor sees them."""
+
+    async def release_lapsed(self, *, now: datetime) -> int:
+        """Make pending what was leased until `now` or before. It may have been sent: the attempt stays counted."""
+        ...
+
+    async def release_all(self) -> int:
+        """The same with every lease. Only for a store that proves at start that no other process serves it."""
+        ...
+
+    async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        """End what is held and has reached its age; dead, as it is then."""
+        ...
+
+    async def to_release(self, *, limit: int) -> Sequence[WebhookId]:
+        """Active webhooks that have something held."""
+        ...
+
+    async def to_probe(self, *, now: datetime, limit: int) -> Sequence[WebhookId]:
+        """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way."""
+        ...
+
+
+class OriginRows(Protocol):
+    """The breakers of origins; those of webhooks are the webhooks' own."""
+
+    async def breakers(self, origins: Collection[str]) -> Mapping[str, Breaker]:
+        """Of those among these that are not closed or have counted failures."""
+        ...
+
+    async def save(self, origin: str, breaker: Breaker) -> None:
+        """A closed one without failures leaves no row."""
+        ...
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove those that have not changed since: nobody sends anything there any more."""
         ...
 
 
@@ -274,7 +354,15 @@ class Transaction(Protocol):
     @property
     def deliveries(self) -> DeliveryRows: ...
     @property
+    def delivery_lanes(self) -> DeliveryLanes: ...
+    @property
     def delivery_queue(self) -> DeliveryQueue: ...
+    @property
+    def delivery_upkeep(self) -> DeliveryUpkeep: ...
+    @property
+    def origins(self) -> OriginRows: ...
+    @property
+    def usage(self) -> UsageRows: ...
     @property
     def keys(self) -> KeyRows: ...
 
@@ -284,6 +372,14 @@ class Transaction(Protocol):
 
     def ring(self, *topics: str) -> None:
         """Wake whoever listens to these topics, after the commit and only if it succeeds."""
+        ...
+
+    def at_end(self, action: Callable[[bool], None]) -> None:
+        """Do this once it is known whether this unit was committed, which is what the action is told.
+
+        For what has to move with the store and is not in it: the slots and bodies of deliveries that are born leased. A unit
+        that is run again ends twice.
+        """
         ...
 
 
@@ -328,6 +424,11 @@ def cancelling(call_id: CallId) -> str:
     return f"cancel:{call_id}"
 
 
+def answered(call_id: CallId) -> str:
+    """Topic: one of this call's questions was answered."""
+    return f"answer:{call_id}"
+
+
 def appended(principal: Principal) -> str:
     """Topic: this principal's log grew."""
     return f"log:{principal}"
@@ -367,6 +468,8 @@ class UpstreamInfo:
     last_error: str | None = None
     calls_in_flight: int = 0
     max_concurrent: int = 0
+    trust_annotations: bool = False
+    """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
 
 
 class Catalog(Protocol):
@@ -386,4 +489,8 @@ class Catalog(Protocol):
         An upstream that is not among the `visible` ones (None: all are) is as unknown as one that does not exist.
         An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
         """
+        ...
+
+    def may_repeat(self, upstream: str, tool: str) -> bool:
+        """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
         ...

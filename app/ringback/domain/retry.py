@@ -37,16 +37,21 @@ LADDERS: Final[dict[Profile, Ladder]] = {
     Profile.MINUTES: Ladder(steps_seconds=(2, 30, 120, 600), give_up_seconds=HOUR),
 }  # fmt: skip
 
+PROGRESS: Final = Ladder(steps_seconds=(5,), give_up_seconds=MINUTE)
+"""Two attempts: the next progress, or the end, tells more than a late one could."""
+ORDERED_GIVE_UP_SECONDS: Final = HOUR
+"""What waits for its turn behind a delivery that fails waits no longer than this, whatever the ladder."""
+
 JITTER: Final = 0.2
 _DELAY_DIGITS_MAX: Final = 10
 
 
-def delay_seconds(profile: Profile, *, attempts: int, chance: float, retry_after_seconds: float | None) -> float | None:
+def delay_seconds(ladder: Ladder, *, attempts: int, chance: float, retry_after_seconds: float | None) -> float | None:
     """Seconds until the next attempt after `attempts` of them, or None when the ladder ends.
 
     `chance` is uniform in [0, 1). A receiver's Retry-After lengthens the wait, up to the ladder's longest step.
     """
-    steps = LADDERS[profile].steps_seconds
+    steps = ladder.steps_seconds
     if attempts > len(steps):
         return None
     jittered = steps[attempts - 1] * (1 - JITTER + 2 * JITTER * chance)

@@ -5,11 +5,13 @@ registering takes the lock of the same log, so a call that ends at that moment i
 after (and matched).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from ringback.domain.breaker import CLOSED, Breaker
+from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
@@ -38,6 +40,20 @@ class Origin(StrEnum):
 DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
 HOLDING: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 
+SWITCHES: Final[dict[WebhookState, frozenset[WebhookState]]] = {
+    WebhookState.ACTIVE: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
+    WebhookState.DISABLED: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
+    WebhookState.SUSPENDED: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
+    WebhookState.PENDING_VERIFICATION: frozenset(),
+}
+"""What its owner may make of it. From the state that waits for a proof nothing leads to an active one, by no detour either."""
+
+TEST_EVENT: Final = "webhook.test"
+"""The name of a test. It is no `EventName`: nothing happened to a call, no log holds it, and nobody can ask to hear it."""
+
+OLD_SECRETS_MAX: Final = 10
+"""Secrets that may still sign beside the current one: each costs a signature in every attempt, and a header is finite."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSecret:
@@ -63,6 +79,10 @@ class Webhook:
     """Newest first; sealed at rest."""
     retries: Profile = Profile.DAYS
     include_result: bool = False
+    ordered: bool = False
+    """One delivery at a time for each client_session_id, or call where there is none, in the order of the log."""
+    rate_per_second: float | None = None
+    """Attempts a second at most; None leaves it to the receiver's pace."""
     description: str | None = None
     state: WebhookState = WebhookState.ACTIVE
     origin: Origin = Origin.REST
@@ -73,6 +93,9 @@ class Webhook:
     last_error: str | None = None
     """A fixed category, never a receiver's words."""
     failing_since: datetime | None = None
+    breaker: Breaker = CLOSED
+    missed_from: int | None = None
+    """The place of the first event that was given up and that the receiver has not been told of."""
 
     def holds(self) -> bool:
         """Whether deliveries for it are born held, to be released when it becomes active."""
@@ -85,6 +108,7 @@ def hears(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         webhook.principal == event.principal
         and webhook.state is not WebhookState.DISABLED
         and not _expired(webhook, now)
+        and event.data.get("webhook_id") != webhook.id  # nobody can be rung about being out of reach
         and event.name in webhook.events
         and _equal_where_set(webhook.upstream, event.upstream)
         and _equal_where_set(webhook.tool, event.tool)
@@ -97,6 +121,34 @@ def hears(webhook: Webhook, event: Event, *, now: datetime) -> bool:
 def signing_secrets(webhook: Webhook, *, now: datetime) -> tuple[str, ...]:
     """The secrets that sign an attempt made now: the current one and those that rotation still lets live."""
     return tuple(secret.value for secret in webhook.secrets if secret.ends_at is None or secret.ends_at > now)
+
+
+def rotated(webhook: Webhook, secret: str, *, now: datetime, overlap_seconds: float) -> Webhook:
+    """The webhook with a new secret; what signed until now signs beside it for the overlap, or until its own earlier end.
+
+    With no overlap nothing but the new secret signs from now on, which is what a leaked one calls for.
+    """
+    ends_at = now + seconds(overlap_seconds)
+    old = tuple(
+        WebhookSecret(value=each.value, ends_at=end)
+        for each in webhook.secrets
+        if each.value != secret and (end := min(each.ends_at or ends_at, ends_at)) > now
+    )
+    return replace(webhook, secrets=(WebhookSecret(value=secret), *old), updated_at=now)
+
+
+def switched(webhook: Webhook, state: WebhookState) -> Webhook:
+    """The webhook in a state that `SWITCHES` allows; one that becomes active begins without its past failures."""
+    if state is WebhookState.ACTIVE and webhook.state is not WebhookState.ACTIVE:
+        return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED)
+    return replace(webhook, state=state)
+
+
+def moved(webhook: Webhook, url: str) -> Webhook:
+    """The webhook with another URL, for whose receiver the failures of the old one mean nothing."""
+    if url == webhook.url:
+        return webhook
+    return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED)
 
 
 def describe(webhook: Webhook) -> str:

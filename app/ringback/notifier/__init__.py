@@ -1,9 +1,16 @@
 """From a change of a call to the POST that tells of it.
 
-    whoever changes a call ──▶ record ── one transaction: call + events + deliveries ──▶ rings `DUE`
+    whoever changes a call ──▶ record ── one transaction: call + events + deliveries ──▶ rings `DUE`, or hands over
                                  │
+                                 ├ fan_out: a delivery for each webhook that hears the event; body, state, order
                                  └ body: made once, from the event, the webhook and a resume token; sealed at rest
-    dispatcher ──lease (tx)──▶ sender.post(target, headers, body) ──settle (tx)──▶ delivered | pending again | dead
+
+                   ┌ claims: what is due, lane by lane ┐
+    dispatcher ◀───┤                                   ├── both ask lanes: slots, breakers, pace
+                   └ handover: what is born leased     ┘
+        │
+        └─▶ sender.post(target, headers, body) ──▶ settler ── one transaction for many ──▶ settlement: delivered | pending
+                                                              again | dead; what that means for webhook, origin and receiver
 
 `record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
 no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: aiohttp in
@@ -14,4 +21,6 @@ is far shorter. So an attempt cannot outlive its lease unless the process itself
 stale token:
 
     lease granted ├── attempt ≤ 10 s ──┤──── margin ────┤ lease_until: somebody else may try, with the same webhook-id
+
+What is in memory (lanes, the handover) may be lost at any moment: everything that matters of it is in the store, leased.
 """

@@ -4,6 +4,7 @@ It is thin: ids, digests and a resume token. No text that an upstream controls i
 There is no top-level `type`, because that is what marks control envelopes.
 """
 
+from datetime import datetime
 from typing import Any, Final
 
 import orjson
@@ -12,7 +13,8 @@ from ringback.domain import cursor
 from ringback.domain.call import Call
 from ringback.domain.clock import iso
 from ringback.domain.event import Event
-from ringback.domain.webhook import Webhook
+from ringback.domain.ids import EventId
+from ringback.domain.webhook import TEST_EVENT, Webhook
 from ringback.notifier.resume_tokens import CallTokens
 
 BODY_BYTES_MAX: Final = 262_144
@@ -45,12 +47,24 @@ class Bodies:
         return whole if len(whole) <= BODY_BYTES_MAX else thin
 
 
+def body_of_test(webhook: Webhook, *, event_id: EventId, safe_seq: int, now: datetime) -> bytes:
+    """The same form for a test: it is about the webhook and no call, so there is nothing to resume."""
+    data: dict[str, Any] = {"webhook_id": webhook.id, "client_session_id": webhook.client_session_id}
+    if webhook.correlation_id is not None:
+        data["webhook_correlation_id"] = webhook.correlation_id
+    return _occurrence(event_id, TEST_EVENT, now, data, safe_seq)
+
+
 def _serialise(event: Event, data: dict[str, Any], safe_seq: int) -> bytes:
+    return _occurrence(event.id, event.name, event.created_at, data, safe_seq)
+
+
+def _occurrence(event_id: EventId, name: str, timestamp: datetime, data: dict[str, Any], safe_seq: int) -> bytes:
     return orjson.dumps(
         {
-            "eventId": event.id,
-            "name": str(event.name),
-            "timestamp": iso(event.created_at),
+            "eventId": event_id,
+            "name": name,
+            "timestamp": iso(timestamp),
             "cursor": cursor.encode_seq(safe_seq),
             "data": data,
         }

@@ -1,18 +1,17 @@
-"""Writing down what happened to a call: the call, its events and their deliveries, in the caller's one transaction."""
+"""Writing down what happened: the call or webhook, its events and their deliveries, in the caller's one transaction."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Progress
-from ringback.domain.clock import seconds
-from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.event import Event, EventName, event_of
-from ringback.domain.ids import CallId, Ids
-from ringback.domain.ports import DUE, EventFilter, Transaction, appended, changed
-from ringback.domain.retry import LADDERS
+from ringback.domain.health import event_about
+from ringback.domain.ids import Ids
+from ringback.domain.ports import EventFilter, Transaction, appended, changed
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
+from ringback.notifier.fan_out import FanOut
+from ringback.notifier.handover import Handover
 
 _PAGE = 500
 """Events read at a time while a new webhook catches up."""
@@ -22,8 +21,10 @@ class Recorder:
     """Whoever changes a call does it through here. Every method runs inside a transaction of its caller's."""
 
     def __init__(self, *, ids: Ids, bodies: Bodies, result_retention_seconds: float) -> None:
+        self.handover = Handover()
+        """Where a dispatcher of this process takes deliveries right after the commit."""
         self._ids = ids
-        self._bodies = bodies
+        self._fan_out = FanOut(ids=ids, bodies=bodies, handover=self.handover)
         self._result_retention_seconds = result_retention_seconds
 
     async def finish(self, tx: Transaction, call: Call, ending: Ending, *, lease_token: str | None) -> Call | None:
@@ -39,12 +40,28 @@ class Recorder:
         await self._append(tx, EventName.CALL_FINISHED, ended, result=ending.result)
         return ended
 
+    async def ask(self, tx: Transaction, call: Call, asked: Call, *, lease_token: str | None) -> bool:
+        """Write a call whose questions have changed, and tell everybody if there are new ones. False as with `finish`."""
+        if not await tx.calls.update(asked, expected=call.status, lease_token=lease_token):
+            return False
+        if asked.input_round != call.input_round:
+            await self._append(tx, EventName.CALL_INPUT_REQUIRED, asked, result=None)
+        tx.ring(changed(call.id))
+        return True
+
     async def progress(self, tx: Transaction, call: Call, progress: Progress, *, lease_token: str) -> bool:
         """Store the last progress and tell whoever listens to it. False when the lease is lost."""
         if not await tx.calls.save_progress(call.id, progress, now=tx.now(), lease_token=lease_token):
             return False
-        await self._append(tx, EventName.CALL_PROGRESS, replace(call, progress=progress), result=None)
+        # Whoever drives a call knows it as it was at its dispatch; its tokens may have been revoked since.
+        latest = await tx.calls.get(call.id) or call
+        await self._append(tx, EventName.CALL_PROGRESS, replace(latest, progress=progress), result=None)
         return True
+
+    async def told_progress(self, tx: Transaction, call: Call) -> None:
+        """Store the progress of a call that nobody here drives, and tell whoever listens to it. The caller holds its row."""
+        await tx.calls.update(call, expected=call.status, lease_token=None)
+        await self._append(tx, EventName.CALL_PROGRESS, call, result=None)
 
     async def catch_up(self, tx: Transaction, webhook: Webhook, *, after_seq: int, events_max: int) -> int | None:
         """Deliver what the log already holds for a webhook that was just registered; how many, or None if too many.
@@ -56,52 +73,28 @@ class Recorder:
         while page := await tx.events.after(webhook.principal, after_seq, where, limit=_PAGE):
             for event in page:
                 if hears(webhook, event, now=tx.now()):
-                    await self._deliver(tx, event, [webhook], await tx.calls.get(event.call_id), result=None)
+                    call = None if event.call_id is None else await tx.calls.get(event.call_id)
+                    await self._fan_out.late(tx, event, webhook, call)
                     found += 1
             after_seq = page[-1].seq
             if found > events_max:
                 return None
         return found
 
+    async def tell(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
+        """Tell the webhook's owner what has become of it, through the log and every other webhook that wants to know."""
+        seq = await tx.events.reserve(webhook.principal, 1)
+        event = event_about(webhook, name, event_id=self._ids.event(), seq=seq, now=tx.now())
+        await tx.events.insert(event)
+        await self._fan_out.live(tx, event, None, result=None)
+        tx.ring(appended(webhook.principal))
+
     async def _append(self, tx: Transaction, name: EventName, call: Call, *, result: bytes | None) -> None:
         seq = await tx.events.reserve(call.principal, 1)
         event = event_of(name, call, event_id=self._ids.event(), seq=seq, now=tx.now())
         await tx.events.insert(event)
-        listening = await listeners(tx, event)
-        await self._deliver(tx, event, listening, call, result=result)
+        await self._fan_out.live(tx, event, call, result=result)
         tx.ring(changed(call.id), appended(call.principal))
-
-    async def _deliver(
-        self, tx: Transaction, event: Event, webhooks: Sequence[Webhook], call: Call | None, *, result: bytes | None
-    ) -> None:
-        if not webhooks:
-            return
-        await tx.deliveries.insert([await self._delivery(tx, event, webhook, call, result) for webhook in webhooks])
-        tx.ring(DUE)
-
-    async def _delivery(
-        self, tx: Transaction, event: Event, webhook: Webhook, call: Call | None, result: bytes | None
-    ) -> Delivery:
-        lowest_open = await tx.deliveries.watermark(webhook.id)
-        safe_seq = (event.seq if lowest_open is None else min(lowest_open, event.seq)) - 1
-        if webhook.include_result and result is None and event.name is EventName.CALL_FINISHED:
-            result = await tx.calls.result(CallId(event.call_id))
-        now = tx.now()
-        return Delivery(
-            id=self._ids.delivery(),
-            principal=event.principal,
-            webhook_id=webhook.id,
-            event_id=event.id,
-            call_id=event.call_id,
-            seq=event.seq,
-            body=self._bodies.make(
-                event, webhook, call=call, safe_seq=safe_seq, result=result if webhook.include_result else None
-            ),
-            state=DeliveryState.HELD if webhook.holds() else DeliveryState.PENDING,
-            due_at=now,
-            give_up_at=now + seconds(LADDERS[webhook.retries].give_up_seconds),
-            created_at=now,
-        )
 
 
 async def listeners(tx: Transaction, event: Event) -> list[Webhook]:

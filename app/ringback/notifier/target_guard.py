@@ -16,7 +16,6 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, Protocol
 
@@ -35,8 +34,6 @@ RESOLVE_SECONDS: Final = 2.0
 RESOLVE_THREADS: Final = 64
 """Look-ups that may hang at once. getaddrinfo cannot be cancelled and waits up to 30 s for dead name servers
 (resolv.conf: 3 servers, 5 s, 2 attempts), so names that hang hold threads; a thread costs nothing until it is needed."""
-TARGETS_CACHED: Final = 4096
-"""URLs taken apart that are remembered. It is done anew for every attempt, always with the same answer, at 28 µs each."""
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 _URL = re.compile(
@@ -167,7 +164,6 @@ class TargetGuard:
             return ()
 
 
-@lru_cache(maxsize=TARGETS_CACHED)
 def parse_target(url: str, policy: TargetPolicy) -> Target:
     """Take a callback URL apart; raises InvalidCallbackUrl with a detail that says what to do.
 

@@ -4,19 +4,39 @@
     upstreams   all of them, opened and closed together; the catalog, and sessions to call in
       catalog      what can be called; arguments against inputSchemas (arguments)
       connection   one for each upstream: keeps a link up, backs off, retires it
-        link         one live session, in one task: negotiation, raw requests, its end
+        conversation what one call needs of it, whichever link serves
+        opening      a link for all calls, for one call, or into a session that is there already
+        link         one live session, in one task: raw requests, its end
+          dispatcher   what the upstream tells and asks by itself
+          stateful     a session of before 2026-07-28: its name, and reading on where an answer got lost
           listing      all pages of tools
           transport    HTTP that raises nothing: what goes wrong is told, as what it is (failures)
+          session_transport   sessions that outlive their connections
           pools        connections, as many as there are calls
           stdio        a child's standard error, read and bounded
-    drivers     carry one call over a session to its end; `plain` is the first
-    runner      leases queued calls ──▶ drive: one leased call to its end ──▶ progress, coalesced
+    drivers     carry one call over a session to its end
+    runner      leases queued calls ──▶ drive: one leased call to its end, or to where it is parked or handed back
+      desk         the call under its lease: every change of it, fenced ──▶ progress, coalesced
     failures    the kinds of failure, by the only question that matters: may the tool have run?
+
+Who may work on a call, and who may write it down:
+
+    holder      asked for the lease ──────────── trusted ───────────────▶│── margin ──│
+                     │    heartbeat, heartbeat, …: each begins it anew   │ stops its work, tells nobody
+    store            └─ grants: owner, token, until ─────────────────────────────────▶ until ── grace ──▶ janitor: recovery
+    every write         in one transaction: is the row still running, and is the token still mine?
+
+The store's clock grants a lease and takes it back. The holder counts from the moment before it asked, by its own clock that
+never goes backwards, and stops a margin earlier; so where a lease is given away, its last holder has stopped, unless it was
+frozen. For a frozen one there is the token: it is new with each lease, and a write that does not find its own changes nothing.
+A frozen holder's request may still be running upstream; what becomes of its call is never decided by two.
 
 How a failure becomes an outcome, and where it is told apart:
 
     nobody listens, or the session is forgotten   transport: NOT_SENT, FORGOTTEN   once more on the next link, then `rejected`
-    bytes went out, nothing came back             transport: LOST; SDK: closed     `unknown`
+    bytes went out, nothing came back             transport: LOST; SDK: closed     read on or asked again by the handle,
+                                                                                   `unknown` without one
+    … and the session is gone                     session_transport: GONE          `unknown`
     an answer that is none                        transport: NO_ANSWER             `upstream_error`
     a JSON-RPC error                              the upstream's own               `upstream_error`, kept as it came
 

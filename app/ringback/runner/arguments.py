@@ -14,6 +14,8 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import validator_for
 from referencing import Registry
 
+from ringback.domain import jsontext
+
 log = logging.getLogger(__name__)
 
 ERRORS_MAX: Final = 5
@@ -41,8 +43,8 @@ class ArgumentChecker:
         except Exception:  # noqa: BLE001 - the boundary to foreign schemas: jsonschema raises many things for what is none
             self._give_up()
 
-    def errors(self, arguments: Mapping[str, Any]) -> list[str]:
-        """At most `ERRORS_MAX` sentences that name the place and the rule; empty when the arguments fit."""
+    def errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+        """At most `ERRORS_MAX` times the place, as a pointer, and the rule that it breaks; empty when the arguments fit."""
         if self._validator is None:
             return []
         try:
@@ -56,9 +58,9 @@ class ArgumentChecker:
         log.warning("tool.schema_unusable", extra=self._about)
 
 
-def _told(error: ValidationError) -> str:
+def _told(error: ValidationError) -> dict[str, str]:
     message = error.message
     value = repr(error.instance)
     if len(value) > VALUE_LENGTH_MAX:
         message = message.replace(value, "the value")
-    return f"at {error.json_path}: {message}"[:ERROR_LENGTH_MAX]
+    return {"pointer": jsontext.pointer(["arguments", *error.absolute_path]), "detail": message[:ERROR_LENGTH_MAX]}

@@ -6,7 +6,7 @@ then the call is queued, and the truth is told when it runs.
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.ports import ToolInfo, UpstreamInfo
@@ -27,6 +27,10 @@ class Listed(Protocol):
     """What the catalog needs of a connection."""
 
     def info(self) -> UpstreamInfo: ...
+
+    def known_tools(self) -> Mapping[str, ToolInfo]:
+        """The tools by name, as they were listed last."""
+        ...
 
     async def settled(self, patience_seconds: float) -> None:
         """Wait until it is known whether the upstream can be reached, but no longer than that."""
@@ -66,12 +70,23 @@ class UpstreamCatalog:
         if tool not in tools:
             raise UnknownTool(_no_tool(upstream, tool, tools), tool=tool)
         if errors := self._checker(upstream, tools[tool]).errors(arguments):
-            detail = "; ".join(errors)
+            detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
             raise InvalidArguments(
                 f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
                 tool=tool,
                 errors=errors,
             )
+
+    def may_repeat(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        if connection is None or not connection.info().trust_annotations:
+            return False
+        info = connection.known_tools().get(tool)
+        annotations = info.raw.get("annotations") if info is not None else None
+        if not isinstance(annotations, dict):
+            return False
+        hints = cast("dict[str, Any]", annotations)
+        return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
 
     def _connection(self, upstream: str, *, visible: frozenset[str] | None) -> Listed:
         connection = self._connections.get(upstream)

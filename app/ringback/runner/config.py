@@ -26,6 +26,7 @@ MAX_CONCURRENT_HTTP: Final = 256
 MAX_CONCURRENT_MAX: Final = 10_000
 """As many waiting calls as one process is built for."""
 
+_SETTINGS: Final = ("max_concurrent", "trust_annotations", "isolation")
 _KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
 _NAME: Final = re.compile(r"[a-z0-9-]{1,24}")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
@@ -47,6 +48,13 @@ _TRANSPORTS: Final = {
 }
 
 
+class Isolation(StrEnum):
+    """Whether calls share a session with the upstream, or each has one (with stdio: a process) of its own."""
+
+    SHARED = "shared"
+    CALL = "call"
+
+
 class ConfigError(ValueError):
     """The configuration of the upstreams does not hold together; the message says where and what to do."""
 
@@ -65,6 +73,10 @@ class UpstreamConfig:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     max_concurrent: int
+    trust_annotations: bool = False
+    """Whether readOnlyHint and idempotentHint of its tools may decide that a call is run a second time."""
+    isolation: Isolation = Isolation.SHARED
+    """Before 2026-07-28 only a session of a call's own lets its tool ask questions."""
 
 
 def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
@@ -152,6 +164,8 @@ class _Entry:
                 env=self._map("env"),
                 cwd=self._text("cwd") if "cwd" in self._settings else None,
                 max_concurrent=self._max_concurrent(MAX_CONCURRENT_STDIO),
+                trust_annotations=self._trust_annotations(),
+                isolation=self._isolation(),
             )
         return UpstreamConfig(
             name=self._name,
@@ -159,6 +173,8 @@ class _Entry:
             url=self._url(),
             headers=self._headers(),
             max_concurrent=self._max_concurrent(MAX_CONCURRENT_HTTP),
+            trust_annotations=self._trust_annotations(),
+            isolation=self._isolation(),
         )
 
     def _check_name(self) -> None:
@@ -199,14 +215,29 @@ class _Entry:
                 raise self._error(f"header '{name[:64]}' is no valid HTTP header: one line of visible ASCII characters")
         return headers
 
-    def _max_concurrent(self, default: int) -> int:
+    def _ours(self) -> dict[str, Any]:
         ours = self._settings.get("ringback", {})
         if not isinstance(ours, dict):
             raise self._error("'ringback' must be an object, for example {\"max_concurrent\": 8}")
         settings = cast("dict[str, Any]", ours)
-        if unknown := sorted(set(settings) - {"max_concurrent"}):
-            raise self._error(f"'ringback' has no setting '{unknown[0][:64]}'; there is max_concurrent")
-        value = settings.get("max_concurrent", default)
+        if unknown := sorted(set(settings) - set(_SETTINGS)):
+            raise self._error(f"'ringback' has no setting '{unknown[0][:64]}'; there is {', '.join(_SETTINGS)}")
+        return settings
+
+    def _trust_annotations(self) -> bool:
+        value = self._ours().get("trust_annotations", False)
+        if not isinstance(value, bool):
+            raise self._error("'ringback.trust_annotations' must be true or false")
+        return value
+
+    def _isolation(self) -> Isolation:
+        value = self._ours().get("isolation", Isolation.SHARED)
+        if not isinstance(value, str) or value not in set(Isolation):
+            raise self._error(f"'ringback.isolation' must be one of {', '.join(Isolation)}")
+        return Isolation(value)
+
+    def _max_concurrent(self, default: int) -> int:
+        value = self._ours().get("max_concurrent", default)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_CONCURRENT_MAX:
             raise self._error(f"'ringback.max_concurrent' must be a whole number from 1 to {MAX_CONCURRENT_MAX}")
         return value

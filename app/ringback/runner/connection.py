@@ -13,6 +13,7 @@ session): new requests then wait for the next link, and those in flight end wher
 """
 
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -21,16 +22,18 @@ from typing import Any, Final, cast
 import anyio
 import anyio.abc
 from mcp import MCPError
-from mcp.shared.dispatcher import ProgressFnT
 
+from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.ports import ToolInfo, UpstreamInfo
 from ringback.domain.retry import JITTER
-from ringback.runner.config import UpstreamConfig
+from ringback.runner.config import Isolation, UpstreamConfig
+from ringback.runner.conversation import Conversation
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.failures import Lost, NotSent, RequestFailed
-from ringback.runner.link import Link, open_link
+from ringback.runner.link import Link
 from ringback.runner.listing import list_tools
+from ringback.runner.opening import Opening, open_link
 from ringback.runner.transport import failure_of
 
 log = logging.getLogger(__name__)
@@ -72,11 +75,14 @@ class Connection:
         clock: Clock,
         chance: Callable[[], float],
         patience_seconds: float = PATIENCE_SECONDS,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.config = config
         self._clock = clock
         self._chance = chance
         self._patience_seconds = patience_seconds
+        self._random_bytes = random_bytes
+        self._links: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: Problem | None = None
         self._probe = True
@@ -96,19 +102,58 @@ class Connection:
             last_error=self._problem,
             calls_in_flight=self._in_flight,
             max_concurrent=self.config.max_concurrent,
+            trust_annotations=self.config.trust_annotations,
         )
 
     # -- what calls see --
 
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator["Conversation"]:
-        """A session that is live on entering; raises `UpstreamUnreachable` when there is none for `patience_seconds`."""
-        link = await self.live(self._patience_seconds)
+    async def session(self, call: Call) -> AsyncGenerator[Conversation]:
+        """A session that is live on entering; raises `UpstreamUnreachable` when there is none for `patience_seconds`.
+
+        A call that goes on from its handle needs none of its own: the driver goes back to the one in which it was begun.
+        """
+        shared = await self.live(self._patience_seconds)
         self._in_flight += 1
         try:
-            yield Conversation(self, link)
+            if self.config.isolation is Isolation.SHARED or call.handle is not None:
+                yield Conversation(self, shared, own=False)
+            else:
+                async with self.aside(own=True, elicits=call.accepts_input, probe=shared.negotiated.modern) as link:
+                    link.tools = shared.tools
+                    yield Conversation(self, link, own=True)
         finally:
             self._in_flight -= 1
+
+    @asynccontextmanager
+    async def aside(self, **opening: Any) -> AsyncGenerator[Link]:
+        """A link beside the shared one, for one call (the fields of `Opening`); raises `UpstreamUnreachable`."""
+        if self._links is None:
+            raise UpstreamUnreachable("it is being closed. Try again.")
+        try:
+            link = cast("Link", await self._links.start(self._hold_aside, self._opening(**opening)))
+        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect`
+            told = problem_of(error).replace("_", " ")
+            raise UpstreamUnreachable(f"{told}, when a connection for one call was opened.") from None
+        try:
+            yield link
+        finally:
+            link.retire()
+
+    async def _hold_aside(self, opening: Opening, *, task_status: anyio.abc.TaskStatus[Link]) -> None:
+        started = False
+        try:
+            async with open_link(self.config, opening, on_tools_changed=self._forget_list) as link:
+                started = True
+                task_status.started(link)
+                await link.left.wait()
+        except Exception as error:
+            if not started:
+                raise
+            log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
+
+    def _opening(self, **opening: Any) -> Opening:
+        return Opening(mark=self._random_bytes(8).hex(), **opening)
 
     async def live(self, patience_seconds: float | None = None) -> Link:
         patience = self._patience_seconds if patience_seconds is None else patience_seconds
@@ -125,6 +170,9 @@ class Connection:
             while self._state is ConnectionState.CONNECTING:
                 await self._news.wait()
 
+    def known_tools(self) -> Mapping[str, ToolInfo]:
+        return self._tools or {}
+
     async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
         """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
         async with self._listing:
@@ -139,6 +187,7 @@ class Connection:
         """Keep the connection up until cancelled."""
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as links:
+            self._links = links
             short_lived = 0
             while True:
                 began = self._clock.monotonic()
@@ -175,7 +224,7 @@ class Connection:
         started = False
         try:
             async with (
-                open_link(self.config, probe=self._probe, on_tools_changed=self._forget_list) as link,
+                open_link(self.config, self._opening(probe=self._probe), on_tools_changed=self._forget_list) as link,
                 anyio.create_task_group() as hearing,
             ):
                 await self._list(link)
@@ -208,28 +257,6 @@ class Connection:
 
     def _forget_list(self) -> None:
         self._listed_at = None
-
-
-class Conversation:
-    """What one call needs of a connection: requests, over the next link if this one turned out to be gone."""
-
-    def __init__(self, connection: Connection, link: Link) -> None:
-        self._connection = connection
-        self._link = link
-
-    async def request(
-        self, method: str, params: Mapping[str, Any], *, on_progress: ProgressFnT | None = None
-    ) -> dict[str, Any]:
-        """The raw result; raises `RequestFailed`. What was surely not taken is sent once more, on the next link."""
-        try:
-            return await self._link.request(method, params, on_progress=on_progress)
-        except NotSent as failure:
-            self._link.retire()
-            try:
-                self._link = await self._connection.live()
-            except UpstreamUnreachable:
-                raise failure from None
-        return await self._link.request(method, params, on_progress=on_progress)
 
 
 def pause_seconds(failures: int, *, chance: float) -> float:

@@ -1,37 +1,48 @@
-"""One leased call, from its lease to its end.
+"""One leased call, from its lease to its end, or to where nobody needs to drive it.
 
-    lease ──▶ session ready ──▶ dispatched_at committed ──▶ tools/call ──▶ end written down
-                 │                                            │
-                 └ stopping: handed back, queued again        └ stopping: `unknown`, because it may have run
+    lease ──▶ session ready ──▶ dispatched_at committed ──▶ driver ──▶ ending written down
+                 ▲                     (not again, if the call      ├──▶ parked, until it is answered
+                 └── upstream away      goes on from a handle)      └──▶ handed back: this process stops
 
-Whatever cuts a drive short (a cancellation, the deadline, the end of the service, a lost lease) abandons the request, which
-tells the upstream to stop, and decides the outcome by one question: was it dispatched?
+What cuts a drive short, and what it does to the upstream:
+
+    cancellation   told to stop, as often as it takes; the driver knows whether that ends the call or the upstream still tells
+    deadline       told to stop, once; the call has timed out
+    stopping       a call with a handle is handed back, and its upstream notices nothing; another may end until the cut
+    lost lease     nothing is written; the next holder finds the call as it is in the store
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Protocol
 
-from ringback.domain.call import CANCELLED, Call, Ending, Outcome, Progress, Status, failed
+from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed, overdue
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Store, Transaction, cancelling
+from ringback.domain.ports import Store, cancelling
 from ringback.notifier.record import Recorder
-from ringback.runner.drivers import CallSession
-from ringback.runner.progress import ProgressKeeper
+from ringback.runner.desk import LeasedCall
+from ringback.runner.drivers import CallSession, LeaseLost, Parked
+from ringback.runner.failures import NotSent, RequestFailed
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
 
-STORE_PAUSE_SECONDS: Final = 1.0
-"""Between two attempts to write down an end while the store cannot be written."""
 ABANDON_SECONDS: Final = 6.0
-"""How long an abandoned request may take to tell its upstream so: the SDK gives that notification 5 s."""
+"""How long an abandoned request may take to tell its upstream so, and telling it in words: the SDK gives each 5 s."""
 LOOK_AGAIN_SECONDS: Final = 60.0
 """How long a lost ring can delay a cancellation. Ten thousand waiting calls then cost 170 reads a second."""
+CANCEL_AGAIN_SECONDS: Final = 2.0
+"""Between two attempts to tell an upstream that cannot be told."""
+AWAY_SECONDS: Final = 5.0
+"""Between two attempts to reach the upstream of a call that can be found again."""
+
+
+Attempt = asyncio.Task[Ending | Parked | None]
 
 
 class UpstreamUnreachable(Exception):
@@ -45,9 +56,18 @@ class Sessions(Protocol):
         """How many calls each upstream takes at once."""
         ...
 
-    def session(self, upstream: str) -> AbstractAsyncContextManager[CallSession]:
-        """A live session; entering it waits for the upstream, and raises `UpstreamUnreachable` when it stays away."""
+    def session(self, call: Call) -> AbstractAsyncContextManager[CallSession]:
+        """A live session for the call. Entering it waits for the upstream; raises `UpstreamUnreachable` if it stays away."""
         ...
+
+
+class _Cut(Enum):
+    """Why a drive is cut short."""
+
+    LOST = auto()
+    OVERDUE = auto()
+    HALTED = auto()
+    CANCELLED = auto()
 
 
 @dataclass(slots=True)
@@ -60,181 +80,179 @@ class Halt:
 
 class Drive:
     def __init__(
-        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, sessions: Sessions, halt: Halt
+        self,
+        call: Call,
+        *,
+        trusted_until: float,
+        store: Store,
+        clock: Clock,
+        recorder: Recorder,
+        sessions: Sessions,
+        halt: Halt,
     ) -> None:
-        self._call = call
-        self._lease_token = call.lease_token or ""
+        self.trusted_until = trusted_until
+        """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
+        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder)
         self._store = store
         self._clock = clock
-        self._recorder = recorder
         self._sessions = sessions
         self._halt = halt
-        self._lost = asyncio.Event()
-        self._progress = ProgressKeeper(self._write_progress, clock=clock)
+        self._session: CallSession | None = None
+        self._told_to_stop = False
 
     @property
     def call(self) -> Call:
-        return self._call
+        return self._desk.call
 
     def lose(self) -> None:
-        """The lease is somebody else's now: stop the work here, and write nothing."""
-        self._lost.set()
+        """The lease is somebody else's now, or may be: stop the work here, and write nothing."""
+        self._desk.lost.set()
 
     async def run(self) -> None:
-        ending = await self._carry()
-        if self._lost.is_set():
-            log.warning("call.lease_lost", extra={"call_id": self._call.id})
-        elif ending is None:
-            await self._persist(self._hand_back)
+        outcome = await self._carry()
+        if self._desk.lost.is_set():
+            log.warning("call.lease_lost", extra={"call_id": self.call.id})
+        elif isinstance(outcome, Ending):
+            await self._desk.finish(outcome)
+        elif isinstance(outcome, Parked):
+            await self._desk.park(outcome)
         else:
-            await self._persist(lambda tx: self._finish(tx, ending))
-
-    @property
-    def _dispatched(self) -> bool:
-        return self._call.dispatched_at is not None
+            await self._desk.hand_back()
 
     # -- carrying it out --
 
-    async def _carry(self) -> Ending | None:
-        """The call's end; None when it was not begun and may be begun by somebody else."""
+    async def _carry(self) -> Ending | Parked | None:
+        """Where the call stands when this drive is over; None when it is to be handed back."""
+        if self.call.dispatched_at is None and self._overdue():
+            return overdue(self.call)
         attempt = asyncio.create_task(self._attempt())
         try:
-            with self._store.signals.listen(cancelling(self._call.id)) as bell:
+            with self._store.signals.listen(cancelling(self.call.id)) as bell:
                 while not attempt.done():
-                    left = max(0.0, (self._call.deadline_at - self._clock.now()).total_seconds())
                     await first_of(
                         asyncio.shield(attempt),
-                        bell.wait(min(left, LOOK_AGAIN_SECONDS)),
-                        self._lost.wait(),
-                        self._halt.cut.wait() if self._dispatched else self._halt.stopping.wait(),
+                        bell.wait(self._patience()),
+                        self._desk.lost.wait(),
+                        *self._news_of_stopping(),
                     )
-                    if not attempt.done() and await self._must_stop():
-                        return await self._abandon(attempt)
-            return self._ending_of(attempt)
+                    if not attempt.done() and (cut := await self._must_stop()):
+                        return await self._abandon(attempt, cut)
+            return self._outcome_of(attempt)
         finally:
             attempt.cancel()
 
-    async def _attempt(self) -> Ending | None:
-        async with self._sessions.session(self._call.upstream) as session:
-            dispatched = await self._store.write(self._dispatch)
-            if dispatched is None:
-                return None
-            self._call = dispatched
-            writing = asyncio.create_task(self._progress.run())
+    async def _attempt(self) -> Ending | Parked | None:
+        """Drive the call, over as many sessions as it takes if it can be found again."""
+        while True:
             try:
-                return await session.drive(dispatched, on_progress=self._progress.take)
-            finally:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+                async with self._sessions.session(self.call) as session:
+                    return await self._drive(session)
+            except (UpstreamUnreachable, NotSent):
+                if self.call.handle is None:
+                    raise
+            await self._clock.sleep(AWAY_SECONDS)
 
-    async def _must_stop(self) -> bool:
-        if self._lost.is_set() or self._overdue() or self._halted():
-            return True
+    async def _drive(self, session: CallSession) -> Ending | Parked | None:
+        self._session = session
+        writing = asyncio.create_task(self._desk.progress_keeper.run())
         try:
-            call = await self._store.read(lambda tx: tx.calls.get(self._call.id))
-        except StoreUnavailable:
-            return False
-        if call is None or call.final:
-            self.lose()
-        elif call.cancel_requested:
-            self._call = replace(self._call, cancel_requested=True)
-        return self._lost.is_set() or self._call.cancel_requested
+            if self.call.cancel_requested and (ending := await self._tell_to_stop()):
+                return ending
+            await self._desk.dispatch()
+            return await session.drive(self._desk)
+        finally:
+            self._session = None
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
-    async def _abandon(self, attempt: "asyncio.Task[Ending | None]") -> Ending | None:
+    @property
+    def _needs_us(self) -> bool:
+        """Whether what runs upstream is lost when this process lets go of it."""
+        return self.call.dispatched_at is not None and not self._desk.kept.is_set()
+
+    def _news_of_stopping(self) -> Iterable[Awaitable[Any]]:
+        """What may make it time to stop; while stopping, also that the call can be found again from now on."""
+        if not self._halt.stopping.is_set():
+            return [self._halt.stopping.wait()]
+        return [self._halt.cut.wait(), self._desk.kept.wait()]
+
+    def _patience(self) -> float:
+        left = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
+        untold = self.call.cancel_requested and not self._told_to_stop
+        return min(left, CANCEL_AGAIN_SECONDS if untold else LOOK_AGAIN_SECONDS)
+
+    # -- cutting it short --
+
+    async def _must_stop(self) -> _Cut | None:
+        try:
+            call = await self._desk.look()
+        except LeaseLost:
+            return _Cut.LOST
+        if self._desk.lost.is_set():
+            return _Cut.LOST
+        if call.cancel_requested and await self._cancelled_by_telling():
+            return _Cut.CANCELLED
+        if self._overdue():
+            return _Cut.OVERDUE
+        return _Cut.HALTED if self._halted() else None
+
+    async def _cancelled_by_telling(self) -> bool:
+        """Tell the upstream to stop; whether that ends the call, or the upstream will still tell how it ended."""
+        if self._told_to_stop:
+            return False
+        if self.call.handle is None and self._session is None:
+            return True
+        ending = await self._tell_to_stop()
+        self._desk.nudge()
+        return ending is not None
+
+    async def _tell_to_stop(self) -> Ending | None:
+        if self._session is None:
+            return None
+        try:
+            async with asyncio.timeout(ABANDON_SECONDS):
+                ending = await self._session.cancel(self.call)
+        except (RequestFailed, TimeoutError):
+            log.info("call.cancel_not_told", extra={"call_id": self.call.id})
+            return None
+        self._told_to_stop = True
+        return ending
+
+    async def _abandon(self, attempt: "Attempt", cut: _Cut) -> Ending | Parked | None:
         """Stop the request. An upstream that ended in this very moment has ended the call, truthfully."""
+        if cut is _Cut.OVERDUE and not self._told_to_stop:
+            await self._tell_to_stop()
         attempt.cancel()
         await asyncio.wait({attempt}, timeout=ABANDON_SECONDS)
         if attempt.done() and not attempt.cancelled():
-            return self._ending_of(attempt)
-        return self._why_abandoned()
+            return self._outcome_of(attempt)
+        match cut:
+            case _Cut.CANCELLED:
+                return CANCELLED
+            case _Cut.OVERDUE:
+                return overdue(self.call)
+            case _Cut.LOST | _Cut.HALTED:
+                return None
 
-    def _why_abandoned(self) -> Ending | None:
-        if self._call.cancel_requested:
-            return CANCELLED
-        if self._overdue():
-            if self._dispatched:
-                return failed(Outcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
-            return failed(Outcome.REJECTED, "The call's deadline passed before the upstream could take it.")
-        if self._dispatched:
-            return failed(Outcome.UNKNOWN, "Ringback was stopped while the tool ran. It may have done its work.")
-        return None
-
-    def _ending_of(self, attempt: "asyncio.Task[Ending | None]") -> Ending | None:
+    def _outcome_of(self, attempt: "Attempt") -> Ending | Parked | None:
         problem = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if problem is None:
             return attempt.result()
+        dispatched = self.call.dispatched_at is not None
         if isinstance(problem, UpstreamUnreachable):
-            return failed(Outcome.REJECTED, f"Upstream '{self._call.upstream}' could not be reached: {problem}")
-        if isinstance(problem, StoreUnavailable) and not self._dispatched:
+            return failed(Outcome.REJECTED, f"Upstream '{self.call.upstream}' could not be reached: {problem}")
+        if isinstance(problem, LeaseLost):
+            self._desk.lost.set()
+            return None
+        if isinstance(problem, StoreUnavailable) and not dispatched:
             return None
         # A bug of ours must not leave the call without an end.
-        log.error("call.drive_failed", extra={"call_id": self._call.id}, exc_info=problem)
-        outcome = Outcome.UNKNOWN if self._dispatched else Outcome.REJECTED
+        log.error("call.drive_failed", extra={"call_id": self.call.id}, exc_info=problem)
+        outcome = Outcome.UNKNOWN if dispatched else Outcome.REJECTED
         return failed(outcome, "Ringback failed while it ran this call; its log says how.")
 
     def _overdue(self) -> bool:
-        return self._clock.now() >= self._call.deadline_at
+        return self._clock.now() >= self.call.deadline_at
 
     def _halted(self) -> bool:
-        return (self._halt.cut if self._dispatched else self._halt.stopping).is_set()
-
-    # -- writing it down --
-
-    async def _persist(self, work: "Work") -> None:
-        """Write until the store takes it: an end that was seen is not forgotten because a disk was full."""
-        while True:
-            try:
-                await self._store.write(work)
-            except StoreUnavailable:
-                log.warning("call.not_recorded", extra={"call_id": self._call.id})
-                await self._clock.sleep(STORE_PAUSE_SECONDS)
-            else:
-                return
-
-    async def _dispatch(self, tx: Transaction) -> Call | None:
-        """Commit that the call goes upstream now, unless it has ended or belongs to somebody else."""
-        call = await tx.calls.get(self._call.id)
-        if call is None or call.final or call.lease_token != self._lease_token:
-            self.lose()
-            return None
-        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
-        await tx.calls.update(dispatched, expected=call.status, lease_token=self._lease_token)
-        return dispatched
-
-    async def _finish(self, tx: Transaction, ending: Ending) -> None:
-        call = await tx.calls.get(self._call.id)
-        if call is None or call.final:
-            return
-        latest = replace(call, progress=self._progress.latest or call.progress)
-        ended = await self._recorder.finish(tx, latest, ending, lease_token=self._lease_token)
-        _report(ended or call, ending, held=ended is not None)
-
-    async def _hand_back(self, tx: Transaction) -> None:
-        """Queue it again. Not a byte of it went out, even if its dispatch was committed in the moment of stopping."""
-        call = await tx.calls.get(self._call.id)
-        if call is not None and call.status is Status.WORKING:
-            queued = replace(
-                call, dispatched_at=None, runs=self._call.runs, lease_owner=None, lease_token=None, lease_until=None
-            )
-            await tx.calls.update(queued, expected=call.status, lease_token=self._lease_token)
-
-    async def _write_progress(self, progress: Progress) -> None:
-        try:
-            held = await self._store.write(
-                lambda tx: self._recorder.progress(tx, self._call, progress, lease_token=self._lease_token)
-            )
-        except StoreUnavailable:
-            return  # the next progress tries again, and the end is written down for certain
-        if not held:
-            self.lose()
-
-
-class Work(Protocol):
-    async def __call__(self, tx: Transaction, /) -> None: ...
-
-
-def _report(call: Call, ending: Ending, *, held: bool) -> None:
-    log.info(
-        "call.finished" if held else "call.lease_lost",
-        extra={"call_id": call.id, "upstream": call.upstream, "tool": call.tool, "outcome": str(ending.outcome)},
-    )
+        return (self._halt.cut if self._needs_us else self._halt.stopping).is_set()

@@ -4,6 +4,7 @@ RequestFailed
 ├── NotSent        no byte of it went out: it has surely not run, and may be sent again
 │   └── Forgotten  … it went out, and the upstream refused it unread, because it no longer knows the session
 ├── Lost           bytes may have gone out, and no answer came back: it may have run
+│   └── SessionGone  … and the session that it ran in is gone: nobody will ever know
 ├── NoAnswer       the upstream answered with something that is no answer
 └── Refused        the upstream answered with a JSON-RPC error
 """
@@ -24,6 +25,10 @@ class Forgotten(NotSent):
 
 
 class Lost(RequestFailed):
+    pass
+
+
+class SessionGone(Lost):
     pass
 
 

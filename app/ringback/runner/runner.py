@@ -23,14 +23,23 @@ class RunnerConfig:
     """Names this process in leases."""
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 10.0
+    margin_seconds: float = 5.0
+    """How long before its end a lease is no longer trusted: for clocks that run apart, and for stopping what runs."""
     poll_seconds: float = 5.0
     """How long a missed ring can cost."""
     drain_seconds: float = 10.0
     """How long calls in flight may go on after the runner was told to stop."""
 
     def __post_init__(self) -> None:
-        if self.lease_seconds < 2 * self.heartbeat_seconds:
-            raise ValueError("lease_seconds must be at least twice heartbeat_seconds, so that one may be missed")
+        if self.trust_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError(
+                "lease_seconds must be at least twice heartbeat_seconds and the margin, so that a heartbeat may be missed"
+            )
+
+    @property
+    def trust_seconds(self) -> float:
+        """How long a holder may count on a lease, from the moment before it asked for it."""
+        return self.lease_seconds - self.margin_seconds
 
 
 class Runner:
@@ -59,19 +68,21 @@ class Runner:
         """Run calls until told to stop; then let those in flight end, and cut off what has not by then."""
         halt = Halt(stopping=stop, cut=asyncio.Event())
         async with asyncio.TaskGroup() as group:
-            heartbeat = group.create_task(self._heartbeats())
+            keeping = [group.create_task(self._heartbeats()), group.create_task(self._distrust())]
             async with asyncio.TaskGroup() as drives:
                 await self._lease_until(stop, drives, halt)
                 await self._drain(halt)
-            heartbeat.cancel()
+            for task in keeping:
+                task.cancel()
 
     async def _lease_until(self, stop: asyncio.Event, drives: asyncio.TaskGroup, halt: Halt) -> None:
         with self._store.signals.listen(QUEUED) as bell:
             while not stop.is_set():
                 self._room.clear()
+                trusted_until = self._trusted_until()
                 leased = await self._lease_or_nothing()
                 for call in leased:
-                    drives.create_task(self._drive(call, halt))
+                    drives.create_task(self._drive(call, trusted_until, halt))
                 if not leased:
                     await first_of(bell.wait(self._config.poll_seconds), self._room.wait(), stop.wait())
 
@@ -82,9 +93,10 @@ class Runner:
             await first_of(self._room.wait(), self._clock.sleep(left))
         halt.cut.set()
 
-    async def _drive(self, call: Call, halt: Halt) -> None:
+    async def _drive(self, call: Call, trusted_until: float, halt: Halt) -> None:
         drive = Drive(
             call,
+            trusted_until=trusted_until,
             store=self._store,
             clock=self._clock,
             recorder=self._recorder,
@@ -133,7 +145,7 @@ class Runner:
 
     async def _heartbeat(self) -> None:
         """Prolong the leases of what is driven here; a drive whose lease is gone stops its own work."""
-        driven = set(self._drives)
+        driven, trusted_until = set(self._drives), self._trusted_until()
 
         async def extend(tx: Transaction) -> set[CallId]:
             until = tx.now() + seconds(self._config.lease_seconds)
@@ -144,6 +156,23 @@ class Runner:
         except StoreUnavailable:
             log.warning("leases.not_extended")
             return
-        for call_id in driven - held:
+        for call_id in driven:
             if drive := self._drives.get(call_id):
-                drive.lose()
+                if call_id in held:
+                    drive.trusted_until = trusted_until
+                else:
+                    drive.lose()
+
+    async def _distrust(self) -> None:
+        """Stop the drives whose lease was not prolonged in time, also while the store takes for ever to say so."""
+        while True:
+            now = self._clock.monotonic()
+            for drive in list(self._drives.values()):
+                if drive.trusted_until <= now:
+                    drive.lose()
+            trusted = [drive.trusted_until for drive in self._drives.values() if drive.trusted_until > now]
+            await self._clock.sleep(min(trusted) - now if trusted else self._config.heartbeat_seconds)
+
+    def _trusted_until(self) -> float:
+        """For leases that are asked for now. The store counts from later, when its transaction begins."""
+        return self._clock.monotonic() + self._config.trust_seconds

@@ -10,7 +10,7 @@ that breaks off would be raised too, and one that answers another request would 
 pass through, because the SDK itself copes with those that break.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.runner.config import UpstreamConfig
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed, SessionGone
 from ringback.runner.pools import Pools, ssl_context
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -39,7 +39,7 @@ a silent upstream would otherwise stop every later call."""
 MARK: Final = "ringback/transport"
 """`data` of the errors made here."""
 _NEVER_CONNECTED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
-_SESSION_HEADER: Final = "mcp-session-id"
+SESSION_HEADER: Final = "mcp-session-id"
 _TRANSPORT_REFUSAL: Final = -32000
 """What servers made after the TypeScript SDK's examples answer, with status 400, to a session they do not know."""
 _MESSAGE_LENGTH_MAX: Final = 200
@@ -52,6 +52,7 @@ class Trouble(IntEnum):
     FORGOTTEN = -32012
     LOST = -32013
     NO_ANSWER = -32014
+    GONE = -32015
 
 
 _KINDS: Final[dict[int, Callable[[str], RequestFailed]]] = {
@@ -59,6 +60,7 @@ _KINDS: Final[dict[int, Callable[[str], RequestFailed]]] = {
     Trouble.FORGOTTEN: Forgotten,
     Trouble.LOST: Lost,
     Trouble.NO_ANSWER: NoAnswer,
+    Trouble.GONE: SessionGone,
 }
 
 
@@ -75,11 +77,17 @@ def failure_of(error: ErrorData) -> RequestFailed:
     return Refused(error.model_dump(mode="json", exclude_unset=True))
 
 
-def http_client(config: UpstreamConfig) -> httpx2.AsyncClient:
-    """A client for one upstream. Nothing that reaches Ringback is forwarded; only the configured headers go out."""
+def guarded(config: UpstreamConfig) -> "GuardedTransport":
+    return GuardedTransport(Pools(ssl_context(config.url)))
+
+
+def http_client(
+    config: UpstreamConfig, transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]
+) -> httpx2.AsyncClient:
+    """A client for one upstream. Nothing that reaches Ringback is forwarded; only these and the configured headers go out."""
     return httpx2.AsyncClient(
-        transport=GuardedTransport(Pools(ssl_context(config.url))),
-        headers={"user-agent": f"ringback/{__version__}", **config.headers, "accept-encoding": "identity"},
+        transport=transport,
+        headers={"user-agent": f"ringback/{__version__}", **config.headers, **headers, "accept-encoding": "identity"},
         # No read timeout: closing the stream would cancel the tool. The call's own deadline decides.
         timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=None),
         trust_env=False,
@@ -135,7 +143,7 @@ async def _judge(request: httpx2.Request, response: httpx2.Response, request_id:
             return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
         if request_id is None:
             return httpx2.Response(HTTPStatus.ACCEPTED)
-        in_session = _SESSION_HEADER in request.headers
+        in_session = SESSION_HEADER in request.headers
         if in_session and response.status_code == HTTPStatus.NOT_FOUND:
             return _forgotten()
         if kind == "application/json" and not encoded:
@@ -204,8 +212,8 @@ def _error_code(message: Any) -> int | None:
 
 def _kept(response: httpx2.Response) -> dict[str, str]:
     headers = {"content-type": "application/json"}
-    if session := response.headers.get(_SESSION_HEADER):
-        headers[_SESSION_HEADER] = session
+    if session := response.headers.get(SESSION_HEADER):
+        headers[SESSION_HEADER] = session
     return headers
 
 

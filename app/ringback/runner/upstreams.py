@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Catalog
+from ringback.runner.adoption import UpstreamTasks
 from ringback.runner.catalog import UpstreamCatalog
 from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.connection import PATIENCE_SECONDS, Connection
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.drivers import CallSession, DrivenSession, PlainDriver
+from ringback.runner.drivers import CallSession, DrivenSession, driver_for
 
 __all__ = ["UpstreamConfig", "Upstreams"]
 
@@ -43,7 +45,8 @@ class Upstreams:
                 config, clock=clock, chance=chance, patience_seconds=connect_patience_seconds
             )
         self.catalog: Catalog = UpstreamCatalog(self._connections)
-        self._driver = PlainDriver()
+        self.tasks = UpstreamTasks(self._connections)
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -63,13 +66,13 @@ class Upstreams:
         return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
 
     @asynccontextmanager
-    async def session(self, upstream: str) -> AsyncGenerator[CallSession]:
-        """A live session; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
-        connection = self._connections.get(upstream)
+    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
+        """A live session with the driver that suits the call; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
+        connection = self._connections.get(call.upstream)
         if connection is None:
             raise UpstreamUnreachable("it is not configured any more. Configure it again, or cancel the call.")
-        async with connection.session() as session:
-            yield DrivenSession(session=session, driver=self._driver)
+        async with connection.session(call) as session:
+            yield DrivenSession(session=session, driver=driver_for(call, session, clock=self._clock))
 
 
 def _report_bug(task: asyncio.Task[None]) -> None:

@@ -3,11 +3,16 @@
 REST today, MCP and others later, all come through here; no surface talks to the store or to an upstream by itself. A service
 method takes the caller first, checks its scope, and does the whole thing or nothing:
 
-    calls       start, read, wait, list, result, cancel
-    webhooks    register, read, list, change, remove
-    events      poll the log
+    calls       start, read, wait, join, list, result, cancel
+    adoption    tasks that exist upstream, followed as calls
+    reports     calls that run elsewhere, told by whoever runs them
+    started     what these answer to whoever brought a call about
+    webhooks    register, read, list, change, test, give a new secret, remove
+    events      poll the log, and follow it
     deliveries  what was sent, and what came of it
-    resume      a token becomes a call, its result and the events since
+    replays     what was sent, sent again
+    resume      a token becomes a call, its result and the events since; a fresh token, and the end of older ones
+    quotas      how much of everything one principal may have at once
     keys        API keys, and who presents one
     insights    what can be called, and how the service is doing
 

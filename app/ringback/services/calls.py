@@ -3,24 +3,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
-from ringback.domain.call import CANCELLED, Call, RerunPolicy, request_hash
+from ringback.domain.call import CANCELLED, Call, Phase, RerunPolicy, request_hash
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
-from ringback.domain.event import EventName, event_of
-from ringback.domain.ids import CallId, EventId, Ids, looks_like
+from ringback.domain.ids import CallId, Ids, looks_like
 from ringback.domain.ports import QUEUED, CallFilter, Catalog, Store, Tombstone, Transaction, cancelling, changed
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.reported import is_reported
 from ringback.domain.webhook import Webhook
-from ringback.notifier.record import Recorder, listeners
+from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper
+from ringback.services.started import Started, started
 from ringback.services.waiting import look_until
 from ringback.services.webhooks import Registration, Webhooks
 
 TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
+
+
+class JoinMode(StrEnum):
+    ANY = "any"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,7 @@ class StartCall:
     idempotency_key: str | None = None
     callback: Registration | None = None
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    accepts_input: bool = False
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
 
     def hash(self) -> str:
@@ -44,18 +53,6 @@ class StartCall:
             arguments=self.arguments,
             callback_url=self.callback.url if self.callback else None,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    call: Call
-    resume_token: str = field(repr=False)
-    webhooks: Sequence[Webhook]
-    """Who will be rung when the call ends."""
-    created: bool
-    """False when the idempotency key named a call that was already there."""
-    secret: str | None = field(default=None, repr=False)
-    """The callback's signing secret if it was generated just now; shown this once."""
 
 
 class Calls:
@@ -69,6 +66,7 @@ class Calls:
         recorder: Recorder,
         tokens: CallTokens,
         webhooks: Webhooks,
+        quotas: QuotaKeeper,
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
@@ -78,17 +76,22 @@ class Calls:
         self._recorder = recorder
         self._tokens = tokens
         self._webhooks = webhooks
+        self._quotas = quotas
         self._lifecycle = lifecycle
 
     async def start(self, caller: Caller, request: StartCall) -> Started:
         """Store the call and answer; it runs from then on whatever becomes of the client.
 
-        The same idempotency key with the same request gives the same call, whatever its state by then.
+        The same idempotency key with the same request gives the same call, whatever its state by then. A callback is a webhook,
+        so it takes the scope of one too.
         """
         caller.require(Scope.CALLS)
+        if request.callback is not None:
+            caller.require(Scope.WEBHOOKS)
         self._lifecycle.require_open()
         if repeated := await self._store.read(lambda tx: self._repeated(tx, caller.principal, request)):
             return repeated
+        self._quotas.count_start(caller.principal)
         await self._check(caller, request)
         secret, callback = await self._callback(caller, request)
         return await self._store.write(lambda tx: self._insert(tx, caller.principal, request, callback, secret))
@@ -113,6 +116,30 @@ class Calls:
             return call, None
         return call, await self._store.read(lambda tx: tx.calls.result(call.id))
 
+    async def join(
+        self, caller: Caller, call_ids: Sequence[str], mode: JoinMode, *, wait_seconds: float
+    ) -> tuple[Sequence[Call], bool]:
+        """These calls, and whether any or all of them have ended: as soon as that is so, or when the time is over."""
+        caller.require(Scope.READ)
+        enough = any if mode is JoinMode.ANY else all
+
+        async def look(tx: Transaction) -> Sequence[Call]:
+            return [await own_call(tx, caller.principal, call_id) for call_id in call_ids]
+
+        def done(calls: Sequence[Call]) -> bool:
+            return enough(call.final for call in calls)
+
+        calls = await look_until(
+            lambda: self._store.read(look),
+            done,
+            signals=self._store.signals,
+            topics=[changed(CallId(call_id)) for call_id in call_ids],
+            wait_seconds=wait_seconds,
+            clock=self._clock,
+            lifecycle=self._lifecycle,
+        )
+        return calls, done(calls)
+
     async def page(self, caller: Caller, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
         caller.require(Scope.READ)
         return await self._store.read(lambda tx: tx.calls.page(caller.principal, where, before=before, limit=limit))
@@ -133,7 +160,8 @@ class Calls:
     async def cancel(self, caller: Caller, call_id: str) -> Call:
         """Ask for the call's end; idempotent, and too late once it has ended.
 
-        A call that was not dispatched ends at once. One that runs is asked to stop, and tells by itself how it ended.
+        A call that was not dispatched ends at once, and so does one for which its upstream holds nothing. One that runs, here
+        or elsewhere, is asked to stop, and tells by itself how it ended.
         """
         caller.require(Scope.CALLS)
 
@@ -142,7 +170,7 @@ class Calls:
             if call.final:
                 return call
             tx.ring(cancelling(call.id))
-            if call.dispatched_at is None:
+            if call.dispatched_at is None or (call.phase is Phase.PARKED and not is_reported(call)):
                 asked = replace(call, cancel_requested=True)
                 return await self._recorder.finish(tx, asked, CANCELLED, lease_token=None) or call
             return await _ask_to_cancel(tx, call)
@@ -152,10 +180,6 @@ class Calls:
     # -- starting --
 
     async def _check(self, caller: Caller, request: StartCall) -> None:
-        if request.rerun_policy is not RerunPolicy.NEVER:
-            raise InvalidRequest(
-                f"rerun_policy '{request.rerun_policy}' is not supported yet; leave it out or send 'never'."
-            )
         if not 0 < request.timeout_seconds <= TIMEOUT_SECONDS_MAX:
             raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
         await self._catalog.check(request.upstream, request.tool, request.arguments, visible=caller.upstreams)
@@ -175,12 +199,13 @@ class Calls:
     ) -> Started:
         if repeated := await self._repeated(tx, principal, request):
             return repeated
+        await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, now=tx.now())
         await tx.calls.insert(call)
         if callback is not None:
             await tx.webhooks.insert(replace(callback, call_id=call.id))
         tx.ring(QUEUED)
-        return await self._started(tx, call, created=True, secret=secret)
+        return await started(tx, self._tokens, call, created=True, secret=secret)
 
     def _new_call(self, principal: Principal, request: StartCall, *, now: datetime) -> Call:
         return Call(
@@ -193,11 +218,23 @@ class Calls:
             correlation_id=request.correlation_id,
             idempotency_key=request.idempotency_key,
             request_hash=request.hash(),
+            accepts_input=request.accepts_input,
             rerun_policy=request.rerun_policy,
+            rerun_allowed=self._may_rerun(request),
             created_at=now,
             updated_at=now,
             deadline_at=now + seconds(request.timeout_seconds),
         )
+
+    def _may_rerun(self, request: StartCall) -> bool:
+        """Judged once: what a tool says of itself later is no word about this call."""
+        match request.rerun_policy:
+            case RerunPolicy.NEVER:
+                return False
+            case RerunPolicy.IF_SAFE:
+                return self._catalog.may_repeat(request.upstream, request.tool)
+            case RerunPolicy.ALWAYS:
+                return True
 
     async def _repeated(self, tx: Transaction, principal: Principal, request: StartCall) -> Started | None:
         """What the idempotency key already names: the same call, a conflict, or the memory of one that has expired."""
@@ -214,18 +251,7 @@ class Calls:
             )
         if call is None:
             raise CallExpired("The call of this Idempotency-Key has expired. Nothing was started; use a new key.")
-        return await self._started(tx, call, created=False, secret=None)
-
-    async def _started(self, tx: Transaction, call: Call, *, created: bool, secret: str | None) -> Started:
-        head = await tx.events.head(call.principal)
-        end = event_of(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
-        return Started(
-            call=call,
-            resume_token=self._tokens.issue(call, after_seq=head if created else 0),
-            webhooks=await listeners(tx, end),
-            created=created,
-            secret=secret,
-        )
+        return await started(tx, self._tokens, call, created=False, secret=None)
 
     # -- waiting --
 
@@ -237,7 +263,7 @@ class Calls:
             lambda: self._store.read(lambda tx: own_call(tx, caller.principal, seen.id)),
             settled,
             signals=self._store.signals,
-            topic=changed(seen.id),
+            topics=[changed(seen.id)],
             wait_seconds=wait_seconds,
             clock=self._clock,
             lifecycle=self._lifecycle,

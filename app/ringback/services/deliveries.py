@@ -25,13 +25,13 @@ class Deliveries:
         caller.require(Scope.READ)
 
         async def read(tx: Transaction) -> tuple[Delivery, Sequence[Attempt]]:
-            delivery = await _own_delivery(tx, caller.principal, delivery_id)
+            delivery = await own_delivery(tx, caller.principal, delivery_id)
             return delivery, await tx.deliveries.attempts(delivery.id)
 
         return await self._store.read(read)
 
 
-async def _own_delivery(tx: Transaction, principal: Principal, delivery_id: str) -> Delivery:
+async def own_delivery(tx: Transaction, principal: Principal, delivery_id: str) -> Delivery:
     if looks_like("dlv", delivery_id):
         delivery = await tx.deliveries.get(DeliveryId(delivery_id))
         if delivery is not None and delivery.principal == principal:

@@ -1,7 +1,8 @@
-"""Events: the log, polled."""
+"""Events: the log, polled and followed."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import decode_seq, encode_seq
@@ -9,7 +10,15 @@ from ringback.domain.event import Event
 from ringback.domain.ports import EventFilter, Store, Transaction, appended
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper
 from ringback.services.waiting import look_until
+
+HEARTBEAT_SECONDS: Final = 15.0
+"""Half of what the stricter clients take for silence (mcp-events §5), and below the idle timeout of every common proxy."""
+FOLLOW_SECONDS_MAX: Final = 900.0
+"""Then a follower has to come back, with its cursor and a key that is still good."""
+FOLLOW_PAGE: Final = 100
+"""Events read ahead of a follower: what it does not take stays in the log and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +32,10 @@ class EventPage:
 
 
 class Events:
-    def __init__(self, *, store: Store, clock: Clock, lifecycle: Lifecycle) -> None:
+    def __init__(self, *, store: Store, clock: Clock, quotas: QuotaKeeper, lifecycle: Lifecycle) -> None:
         self._store = store
         self._clock = clock
+        self._quotas = quotas
         self._lifecycle = lifecycle
 
     async def poll(
@@ -38,11 +48,26 @@ class Events:
             lambda: self._store.read(lambda tx: read_page(tx, caller.principal, where, after=after, limit=limit)),
             lambda page: bool(page.events),
             signals=self._store.signals,
-            topic=appended(caller.principal),
+            topics=[appended(caller.principal)],
             wait_seconds=wait_seconds,
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
+
+    async def follow(self, caller: Caller, where: EventFilter, *, cursor: str | None) -> AsyncGenerator[EventPage]:
+        """Page after page as events come, and an empty one when nothing came for a heartbeat; the first comes at once.
+
+        Ends when the service stops, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
+        """
+        ends_at = self._clock.monotonic() + FOLLOW_SECONDS_MAX
+        with self._quotas.stream(caller.principal):
+            page = await self.poll(caller, where, cursor=cursor, limit=FOLLOW_PAGE)
+            yield page
+            while not self._lifecycle.stopping.is_set() and self._clock.monotonic() < ends_at:
+                page = await self.poll(
+                    caller, where, cursor=page.cursor, limit=FOLLOW_PAGE, wait_seconds=HEARTBEAT_SECONDS
+                )
+                yield page
 
 
 async def read_page(

@@ -5,7 +5,7 @@ decides who is asking, and a token of somebody else's is as unknown as a forged 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
@@ -51,11 +51,27 @@ class Resume:
             lambda: self._store.read(lambda tx: self._look(tx, caller.principal, claims)),
             lambda resumed: resumed.call.final,
             signals=self._store.signals,
-            topic=changed(CallId(claims.call_id)),
+            topics=[changed(CallId(claims.call_id))],
             wait_seconds=wait_seconds,
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
+
+    async def issue(self, caller: Caller, call_id: str, *, revoke_older: bool = False) -> str:
+        """A fresh token of the call, standing at the end of the log; with `revoke_older`, the only one that still works.
+
+        Revoking reaches the tokens in callbacks too, also in those that are still on their way.
+        """
+        caller.require(Scope.CALLS)
+
+        async def issue(tx: Transaction) -> str:
+            call = await own_call(tx, caller.principal, call_id)
+            if revoke_older:
+                call = replace(call, token_version=call.token_version + 1, updated_at=tx.now())
+                await tx.calls.update(call, expected=call.status, lease_token=None)
+            return self._tokens.issue(call, after_seq=await tx.events.head(caller.principal))
+
+        return await (self._store.write(issue) if revoke_older else self._store.read(issue))
 
     def _claims(self, caller: Caller, token: str) -> ResumeClaims:
         try:

@@ -1,6 +1,6 @@
 """Long polling: look, wait for a ring, look again, until there is something to say or the time is over."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
@@ -21,14 +21,14 @@ async def look_until(
     settled: Callable[[T], bool],
     *,
     signals: Signals,
-    topic: str,
+    topics: Collection[str],
     wait_seconds: float,
     clock: Clock,
     lifecycle: Lifecycle,
 ) -> T:
     """What `look` last saw: as soon as it is `settled`, or when `wait_seconds` or the service's own life is over."""
     ends_at = clock.monotonic() + min(wait_seconds, WAIT_SECONDS_MAX)
-    with signals.listen(topic) as bell:
+    with signals.listen(*topics) as bell:
         while True:
             seen = await look()
             left = ends_at - clock.monotonic()

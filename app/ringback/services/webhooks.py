@@ -1,26 +1,47 @@
-"""Webhooks: register, read, list, change, remove."""
+"""Webhooks: register, read, list, change, test, give a new secret, remove."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_seq
-from ringback.domain.errors import InvalidRequest, NotFound
+from ringback.domain.delivery import Delivery
+from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotActive, WebhookNotVerified
 from ringback.domain.event import EventName
+from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import CallId, Ids, WebhookId, looks_like
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.ports import DUE, Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookSecret, WebhookState
+from ringback.domain.retry import DAY, Profile
+from ringback.domain.webhook import (
+    DEFAULT_EVENTS,
+    OLD_SECRETS_MAX,
+    SWITCHES,
+    Origin,
+    Webhook,
+    WebhookSecret,
+    WebhookState,
+    moved,
+    rotated,
+    switched,
+)
+from ringback.notifier.on_demand import OnDemand
 from ringback.notifier.record import Recorder
 from ringback.notifier.target_guard import TargetGuard
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper
 from ringback.signing import secrets as signing_secrets
 
 SECRET_BYTES: Final = 32
 CATCH_UP_EVENTS_MAX: Final = 10_000
 """As many deliveries as may be held for one webhook (design of the held queue); older events are there to be polled."""
+
+OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
+"""A receiver is deployed anew within a day (and what implementations of MCP events use: mcp-events §8)."""
+OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +59,8 @@ class Registration:
     match_correlation: bool = False
     retries: Profile = Profile.DAYS
     include_result: bool = False
+    ordered: bool = False
+    rate_per_second: float | None = None
     description: str | None = None
     cursor: str | None = None
     """Hear from this place in the event log on, instead of from now."""
@@ -53,6 +76,7 @@ class Change:
     description: str | None = None
     include_result: bool | None = None
     retries: Profile | None = None
+    rate_per_second: float | None = None
     state: WebhookState | None = None
 
 
@@ -63,15 +87,35 @@ class Registered:
     """The signing secret if it was generated just now; shown this once."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotated:
+    webhook: Webhook
+    secret: str | None = field(default=None, repr=False)
+    """The new signing secret if it was generated just now; shown this once."""
+    overlap_ends_at: datetime
+    """Until then what signed before still signs, too."""
+
+
 class Webhooks:
     def __init__(
-        self, *, store: Store, clock: Clock, ids: Ids, recorder: Recorder, guard: TargetGuard, lifecycle: Lifecycle
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        recorder: Recorder,
+        on_demand: OnDemand,
+        guard: TargetGuard,
+        quotas: QuotaKeeper,
+        lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._recorder = recorder
+        self._on_demand = on_demand
         self._guard = guard
+        self._quotas = quotas
         self._lifecycle = lifecycle
 
     async def register(self, caller: Caller, registration: Registration) -> Registered:
@@ -95,17 +139,52 @@ class Webhooks:
         return await self._store.read(lambda tx: tx.webhooks.page(caller.principal, before=before, limit=limit))
 
     async def change(self, caller: Caller, webhook_id: str, change: Change) -> Webhook:
+        """Change what is named. Whatever was held for a webhook goes out as soon as that becomes active."""
         caller.require(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check(change.url)
 
         async def apply(tx: Transaction) -> Webhook:
-            webhook = _changed(await own_webhook(tx, caller.principal, webhook_id), change)
-            webhook = replace(webhook, updated_at=tx.now())
-            await tx.webhooks.update(webhook)
-            return webhook
+            before = await own_webhook(tx, caller.principal, webhook_id)
+            after = replace(_changed(before, change), updated_at=tx.now())
+            await tx.webhooks.update(after)
+            if before.state is not after.state is WebhookState.ACTIVE:
+                await tx.delivery_lanes.release(after.id, now=tx.now(), limit=RELEASE_STEP)
+                tx.ring(DUE)
+            return after
 
         return await self._store.write(apply)
+
+    async def test(self, caller: Caller, webhook_id: str) -> Delivery:
+        """Send a test to this webhook, and to no other, by the way that every delivery takes."""
+        caller.require(Scope.WEBHOOKS)
+        self._lifecycle.require_open()
+        self._quotas.count_start(caller.principal)
+
+        async def test(tx: Transaction) -> Delivery:
+            webhook = await own_webhook(tx, caller.principal, webhook_id)
+            require_enabled(webhook)
+            return await self._on_demand.test(tx, webhook)
+
+        return await self._store.write(test)
+
+    async def rotate_secret(
+        self, caller: Caller, webhook_id: str, *, secret: str | None, overlap_seconds: float
+    ) -> Rotated:
+        """Sign with a new secret from now on, and with the old ones beside it until the overlap is over."""
+        caller.require(Scope.WEBHOOKS)
+        generated = None if secret else signing_secrets.generate(self._ids.random(SECRET_BYTES))
+        newest = generated or _checked_secret(secret or "")
+
+        async def rotate(tx: Transaction) -> Rotated:
+            now = tx.now()
+            webhook = await own_webhook(tx, caller.principal, webhook_id)
+            webhook = rotated(webhook, newest, now=now, overlap_seconds=overlap_seconds)
+            _require_few_secrets(webhook, now)
+            await tx.webhooks.update(webhook)
+            return Rotated(webhook=webhook, secret=generated, overlap_ends_at=now + seconds(overlap_seconds))
+
+        return await self._store.write(rotate)
 
     async def remove(self, caller: Caller, webhook_id: str) -> None:
         """Remove it; what of it was not delivered yet is cancelled."""
@@ -138,6 +217,8 @@ class Webhooks:
             secrets=(WebhookSecret(value=generated or _checked_secret(registration.secret or "")),),
             retries=registration.retries,
             include_result=registration.include_result,
+            ordered=registration.ordered,
+            rate_per_second=registration.rate_per_second,
             description=registration.description,
             origin=origin,
             created_at=now,
@@ -148,6 +229,7 @@ class Webhooks:
     async def _insert(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> None:
         """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
         head = await tx.events.head(webhook.principal, lock=True)
+        await self._quotas.require_room_for_webhook(tx, webhook.principal)
         after_seq = head if cursor is None else decode_seq(cursor)
         if webhook.call_id is not None:
             await _known_call(tx, webhook)
@@ -169,6 +251,26 @@ async def own_webhook(tx: Transaction, principal: Principal, webhook_id: str) ->
     raise NotFound("No webhook of yours has this id. List yours: GET /v1/webhooks")
 
 
+def require_enabled(webhook: Webhook) -> None:
+    if webhook.state is WebhookState.DISABLED:
+        raise WebhookNotActive(
+            "The webhook is disabled, so nothing is sent to it. Switch it on first: "
+            f'PATCH /v1/webhooks/{webhook.id} {{"state": "active"}}'
+        )
+
+
+def _require_few_secrets(webhook: Webhook, now: datetime) -> None:
+    ends = [secret.ends_at for secret in webhook.secrets if secret.ends_at is not None]
+    if len(ends) > OLD_SECRETS_MAX:
+        raise QuotaExceeded(
+            f"{OLD_SECRETS_MAX} older secrets of this webhook still sign. Wait until the first of them ends, or end them "
+            "with a shorter overlap_seconds; 0 ends them all at once.",
+            retry_after_seconds=math.ceil((min(ends) - now).total_seconds()),
+            quota="old_secrets",
+            limit=OLD_SECRETS_MAX,
+        )
+
+
 def _checked_secret(secret: str) -> str:
     try:
         signing_secrets.parse(secret)
@@ -184,14 +286,24 @@ async def _known_call(tx: Transaction, webhook: Webhook) -> None:
 
 
 def _changed(webhook: Webhook, change: Change) -> Webhook:
-    if change.state is not None and change.state not in {WebhookState.ACTIVE, WebhookState.DISABLED}:
-        raise InvalidRequest("state may be set to 'active' or 'disabled' only.")
+    state = change.state or webhook.state
+    if state is not webhook.state:
+        _require_switchable(webhook, state)
     return replace(
-        webhook,
-        url=change.url or webhook.url,
+        moved(switched(webhook, state), change.url or webhook.url),
         events=webhook.events if change.events is None else change.events,
         description=webhook.description if change.description is None else change.description,
         include_result=webhook.include_result if change.include_result is None else change.include_result,
         retries=change.retries or webhook.retries,
-        state=change.state or webhook.state,
+        rate_per_second=change.rate_per_second or webhook.rate_per_second,
     )
+
+
+def _require_switchable(webhook: Webhook, state: WebhookState) -> None:
+    if state not in {WebhookState.ACTIVE, WebhookState.DISABLED}:
+        raise InvalidRequest("state may be set to 'active' or 'disabled' only.")
+    if state not in SWITCHES[webhook.state]:
+        raise WebhookNotVerified(
+            "The webhook waits for the proof that its URL wants callbacks. It becomes active by that and by nothing else; "
+            "until then nothing is sent to it. If you no longer want it, remove it."
+        )

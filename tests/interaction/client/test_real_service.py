@@ -1,6 +1,9 @@
 """RingbackClient against the real API, services and store, in this process: what is mocked in tests/unit/client is true."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,10 @@ from ringback.client import (
     Unavailable,
 )
 from ringback.domain.call import Outcome, Progress, failed
+from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
+from tests.support.serving import serving
 
 ARGUMENTS = {"repo_path": "/srv/repo"}
 
@@ -270,3 +275,56 @@ async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: Ring
 
     assert caught.value.slug == "store-unavailable"
     assert caught.value.retry_after_seconds is not None
+
+
+@pytest.mark.requirement("R22")
+async def test_a_webhook_is_tested_rotated_and_replayed(alice: RingbackClient, service: Service) -> None:
+    webhook = await alice.register_webhook(CALLBACK_URL)
+    test = await alice.test_webhook(webhook.id)
+    rotated = await alice.rotate_secret(webhook.id, overlap_seconds=60)
+    await service.finish((await start(alice)).call.id)
+    dead = [each for each in await service.deliveries("alice") if each.call_id]
+    await service.settle(dead, DeliveryState.DEAD)
+
+    replay = await alice.replay_webhook(webhook.id, dead=True)
+    by_time = await alice.replay_webhook(webhook.id, since=datetime(2020, 1, 1, tzinfo=UTC))
+    again = await alice.redeliver(dead[0].id)
+
+    assert (test.call_id, test.state) == (None, "pending")
+    assert rotated.secret not in {None, webhook.secret}
+    assert (replay.replayed, by_time.replayed, by_time.still_open) == (1, 0, 1)
+    assert (again.generation, again.message_id) == (2, dead[0].message_id)
+
+
+@pytest.mark.requirement("R11")
+async def test_several_calls_are_joined(alice: RingbackClient, service: Service) -> None:
+    calls = [(await start(alice)).call.id for _ in range(2)]
+    await service.finish(calls[1])
+
+    some = await alice.wait_any(calls, timeout_seconds=10)
+    every = await alice.wait_all(calls, timeout_seconds=0.05)
+
+    assert [call.status for call in some] == [call.status for call in every] == ["working", "completed"]
+
+
+@pytest.mark.requirement("R24")
+async def test_older_tokens_are_revoked_by_a_fresh_one(alice: RingbackClient) -> None:
+    started = await start(alice)
+
+    fresh = await alice.fresh_resume_token(started.call.id, revoke_older=True)
+
+    assert (await alice.resume(fresh)).call.id == started.call.id
+    with pytest.raises(NotFound):
+        await alice.resume(started.resume_token)
+
+
+@pytest.mark.requirement("R20")
+async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service: Service) -> None:
+    key = await service.key("alice")
+    async with asyncio.timeout(20), serving(service.app) as url, RingbackClient(url, api_key=key) as client:
+        async with aclosing(client.stream_events(name="call.finished")) as stream:
+            for _ in range(3):
+                call_id = (await start(alice)).call.id
+                await service.finish(call_id)
+                assert (await anext(stream)).data["call_id"] == call_id
+        service.services.lifecycle.stop()

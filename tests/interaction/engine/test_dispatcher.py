@@ -1,8 +1,7 @@
 """The dispatcher: every delivery is tried until it is delivered, given up, or not wanted any more; never twice at once."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,11 +15,11 @@ from ringback.domain.delivery import Category, Delivery, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import LADDERS, Profile
 from ringback.domain.webhook import Webhook, WebhookSecret, WebhookState
-from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
+from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.signing.standard_webhooks import verify
-from tests.support.builders import a_call, a_delivery, a_webhook
+from tests.support.builders import a_call, a_delivery, a_trusted_webhook, a_webhook
 from tests.support.clock import START, FakeClock
-from tests.support.engine import WAIT_SECONDS, Engine, UnsteadyStore, until
+from tests.support.engine import Engine, UnsteadyStore, dispatching, until
 from tests.support.examples import WEBHOOK
 
 DAY = 86400
@@ -389,25 +388,13 @@ async def somebody_waits(crowd: Crowd) -> bool:
     return any(not answer.done() for _, answer in crowd.waiting)
 
 
-@asynccontextmanager
-async def dispatching(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
-    """A dispatcher at work; the event stops it, and so does the end."""
-    stop = asyncio.Event()
-    work = asyncio.create_task(dispatcher.run(stop))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        await asyncio.wait_for(work, WAIT_SECONDS)
-
-
 async def some_commits(engine: Engine) -> None:
-    """Time for whoever has something to write: an end to be settled, and the lease that follows it."""
+    """Long enough for whoever is awake to look at the store."""
 
     async def nothing(tx: Transaction) -> None:
-        pass
+        del tx
 
-    for _ in range(5):
+    for _ in range(3):
         await engine.store.write(nothing)
 
 
@@ -431,34 +418,34 @@ async def all_delivered(engine: Engine, *deliveries: Delivery) -> None:
 
 
 @pytest.mark.requirement("R27")
-@pytest.mark.parametrize("per_webhook_max", [1, 2, 3, 8])
+@pytest.mark.parametrize("per_receiver_max", [1, 2, 3, 8])
 async def test_one_webhook_never_has_more_attempts_in_flight_than_its_share(
-    engine: Engine, per_webhook_max: int
+    engine: Engine, per_receiver_max: int
 ) -> None:
-    crowd, webhook = Crowd(), a_webhook()
+    crowd, webhook = Crowd(), a_trusted_webhook()
     deliveries = await some_deliveries(engine, 20, webhook)
 
-    async with dispatching(engine.dispatcher(crowd, per_webhook_max=per_webhook_max)):
-        await crowd.until_waiting(per_webhook_max)
+    async with dispatching(engine.dispatcher(crowd, per_receiver_max=per_receiver_max)):
+        await crowd.until_waiting(per_receiver_max)
         for _ in deliveries:
             await until(lambda: somebody_waits(crowd))
             crowd.let_one_go()
             await some_commits(engine)
         await all_delivered(engine, *deliveries)
 
-    assert crowd.at_once_max == {webhook.id: per_webhook_max}
+    assert crowd.at_once_max == {webhook.id: per_receiver_max}
 
 
 @pytest.mark.requirement("R27")
 async def test_a_slow_receiver_leaves_room_for_the_others(engine: Engine) -> None:
-    crowd, slow, quick = Crowd(), a_webhook(), a_webhook(url="https://quick.example/")
+    crowd, slow, quick = Crowd(), a_trusted_webhook(), a_trusted_webhook(url="https://quick.example/")
     late = await some_deliveries(engine, 20, slow)
     punctual = await some_deliveries(engine, 20, quick)
 
     async def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(204) if request.url.host == "quick.example" else await crowd(request)
 
-    async with dispatching(engine.dispatcher(answer, per_webhook_max=4, in_flight_max=8)):
+    async with dispatching(engine.dispatcher(answer, per_receiver_max=4, in_flight_max=8)):
         await all_delivered(engine, *punctual)
         assert crowd.at_once_max == {slow.id: 4}
         for _ in late:
@@ -493,7 +480,7 @@ async def test_a_bug_with_one_delivery_is_no_business_of_the_others(engine: Engi
             raise ZeroDivisionError
         return httpx.Response(204)
 
-    async with dispatching(engine.dispatcher(answer, per_webhook_max=1)):
+    async with dispatching(engine.dispatcher(answer, per_receiver_max=1)):
         await all_delivered(engine, *deliveries)
 
 
@@ -520,7 +507,7 @@ async def test_a_dispatcher_wakes_for_the_next_attempt(engine: Engine) -> None:
 async def test_a_store_that_cannot_be_written_for_a_while_delays_and_loses_nothing(
     engine: Engine, unsteady: UnsteadyStore
 ) -> None:
-    deliveries = await some_deliveries(engine, 3, a_webhook())
+    deliveries = await some_deliveries(engine, 3, a_trusted_webhook())
     unsteady.refusals = 3
 
     async with dispatching(engine.dispatcher(Mailman(204), poll_seconds=0.01)):
@@ -529,7 +516,7 @@ async def test_a_store_that_cannot_be_written_for_a_while_delays_and_loses_nothi
 
 async def test_a_stopped_dispatcher_lets_the_attempts_in_flight_end(engine: Engine) -> None:
     crowd = Crowd()
-    deliveries = await some_deliveries(engine, 3, a_webhook())
+    deliveries = await some_deliveries(engine, 3, a_trusted_webhook())
 
     async with dispatching(engine.dispatcher(crowd)) as stop:
         await crowd.until_waiting(3)

@@ -113,7 +113,7 @@ class Broken(ScriptedUpstreams):
         self._problem = problem
 
     @asynccontextmanager
-    async def session(self, upstream: str) -> AsyncGenerator[CallSession]:  # noqa: ARG002 - a Sessions' name
+    async def session(self, call: Call) -> AsyncGenerator[CallSession]:  # noqa: ARG002 - a Sessions' name
         raise self._problem
         yield self
 

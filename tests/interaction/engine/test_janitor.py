@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Outcome, Status
-from ringback.domain.delivery import DeliveryState
+from ringback.domain.call import Call, Outcome, Phase, Status
+from ringback.domain.delivery import DeliveryState, Verdict, settled
 from ringback.domain.errors import CallExpired
 from ringback.domain.ports import DUE, QUEUED, Transaction
 from ringback.janitor import GIVE_UP_SECONDS, LAPSE_GRACE_SECONDS, Janitor, JanitorConfig, Retention
@@ -60,12 +60,12 @@ async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock:
         await still.janitor().run_once()
         assert await bell.wait(WAIT_SECONDS)
 
-    assert await still.call(call) == call
+    assert await still.call(call) == replace(call, updated_at=fake_clock.now())
     assert await still.events() == []
 
 
 async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(still: Engine) -> None:
-    call = a_call(cancel_requested=True)
+    call = a_call(phase=Phase.RUNNING, cancel_requested=True)
     await still.queue(call)
 
     await still.janitor().run_once()
@@ -185,8 +185,8 @@ async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engin
     await still.janitor().run_once()
     assert await still.webhook(webhook.id) == webhook
 
-    settled = replace(delivery, state=DeliveryState.DELIVERED, finished_at=START)
-    await still.store.write(lambda tx: tx.delivery_queue.settle(settled, lease_token="lease_1"))
+    delivered = settled(delivery, Verdict(state=DeliveryState.DELIVERED), category=None, now=START)
+    await still.store.write(lambda tx: tx.delivery_queue.settle([delivered]))
     await still.janitor().run_once()
     assert await still.store.read(lambda tx: tx.webhooks.get(webhook.id)) is None
 
@@ -229,7 +229,7 @@ async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: 
 async def test_the_janitor_rests_between_rounds_but_not_while_there_is_more_to_do(
     still: Engine, still_unsteady: UnsteadyStore
 ) -> None:
-    calls = [a_call(cancel_requested=True) for _ in range(5)]
+    calls = [a_call(phase=Phase.RUNNING, cancel_requested=True) for _ in range(5)]
     await still.queue(*calls)
     rests: list[int] = []
     stop = asyncio.Event()
@@ -271,7 +271,7 @@ async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine
 
 
 async def test_a_stopped_janitor_does_not_begin_another_round(still: Engine) -> None:
-    call, stop = a_call(cancel_requested=True), asyncio.Event()
+    call, stop = a_call(phase=Phase.RUNNING, cancel_requested=True), asyncio.Event()
     await still.queue(call)
     stop.set()
 

@@ -1,14 +1,14 @@
 """The runner: many calls at once, each upstream as much as it takes, each principal its turn, and an orderly end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, Status
+from ringback.domain.call import Call, Ending, Outcome, Phase, Status
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction, cancelling
 from ringback.notifier.record import Recorder
@@ -219,13 +219,13 @@ async def test_the_lease_of_a_call_that_nobody_drives_any_more_runs_out(engine: 
     work = asyncio.create_task(runner.run(stop))
     await tool.until_inside(1)
 
-    async def only_the_other_is_prolonged() -> bool:
-        left_alone, prolonged = (await engine.call(unlucky)).lease_until, (await engine.call(busy)).lease_until
-        assert left_alone is not None
+    async def left_behind() -> bool:
+        prolonged, left_alone = (await engine.call(busy)).lease_until, (await engine.call(unlucky)).lease_until
         assert prolonged is not None
+        assert left_alone is not None
         return prolonged > left_alone + seconds(0.1)
 
-    await until(only_the_other_is_prolonged)
+    await until(left_behind)
     tool.release.set()
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
@@ -331,3 +331,79 @@ async def test_the_next_runner_takes_up_what_was_handed_back(engine: Engine) -> 
         (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+
+
+# -- trust ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_not_trusted_to_its_end() -> None:
+    config = RunnerConfig(owner=OWNER)
+
+    assert config.trust_seconds == config.lease_seconds - config.margin_seconds
+
+
+@pytest.mark.requirement("R35")
+async def test_a_runner_that_cannot_prolong_its_leases_stops_its_drives_and_writes_nothing(
+    engine: Engine, unsteady: UnsteadyStore
+) -> None:
+    calls, tool = calls_of(engine, 2), Holding()
+    await engine.queue(*calls)
+
+    async with engine.running(ScriptedUpstreams(tool), lease_seconds=0.3, margin_seconds=0.1, heartbeat_seconds=0.05):
+        await tool.until_inside(2)
+        before = [await engine.call(call) for call in calls]
+        unsteady.refusals = MANY
+        await tool.until_called_off(2)
+        unsteady.refusals = 0
+
+    after = [await engine.call(call) for call in calls]
+    assert [replace(call, lease_until=None) for call in after] == [replace(call, lease_until=None) for call in before]
+    assert await engine.events() == []
+
+
+class Stalled(UnsteadyStore):
+    """A store whose commits take for ever while a test says so."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self.stalled = False
+
+    async def write(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        if self.stalled:
+            await asyncio.Event().wait()
+        return await super().write(work)
+
+
+@pytest.mark.requirement("R35")
+async def test_a_heartbeat_that_never_returns_is_as_bad_as_one_that_fails(engine: Engine) -> None:
+    (call,), tool, store = calls_of(engine, 1), Holding(), Stalled(engine.store)
+    await engine.queue(call)
+
+    stalled = Engine(store, engine.clock)
+    async with stalled.running(ScriptedUpstreams(tool), lease_seconds=0.3, margin_seconds=0.1, heartbeat_seconds=0.05):
+        await tool.until_inside(1)
+        store.stalled = True
+        await tool.until_called_off(1)
+        store.stalled = False
+
+    assert (await engine.call(call)).phase is Phase.RUNNING
+
+
+async def test_a_runner_that_comes_to_itself_after_its_lease_was_given_away_changes_nothing(engine: Engine) -> None:
+    """As after SIGSTOP and SIGCONT: the next holder's row stays as it is, whatever the first one saw meanwhile."""
+    (call,), tool = calls_of(engine, 1), Holding()
+    await engine.queue(call)
+
+    async with engine.running(ScriptedUpstreams(tool), heartbeat_seconds=10.0):
+        await tool.until_inside(1)
+        taken = replace(await engine.call(call), lease_owner="runner-2", lease_token="lease_of_another")
+        await engine.store.write(lambda tx: tx.calls.update(taken, expected=taken.status, lease_token=None))
+        tool.release.set()
+        await until(partial(nobody_holds, tool))
+
+    assert await engine.call(call) == taken
+    assert await engine.events() == []
+
+
+async def nobody_holds(tool: Holding) -> bool:
+    return not tool.inside

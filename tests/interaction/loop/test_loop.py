@@ -332,7 +332,7 @@ class Buggy:
         return await self._store.read(work)
 
     async def write(self, work: Any) -> Any:
-        if work.__qualname__.startswith("Dispatcher._lease"):
+        if getattr(work, "__qualname__", "").startswith("Claims._claim"):
             raise ZeroDivisionError
         return await self._store.write(work)
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,25 +17,41 @@ OPERATIONS = [
     ("GET", "/v1/calls", Scope.READ),
     ("POST", "/v1/calls", Scope.CALLS),
     ("GET", "/v1/calls/call_1", Scope.READ),
+    ("POST", "/v1/calls/wait", Scope.READ),
+    ("POST", "/v1/calls/adopt", Scope.ADOPT),
+    ("POST", "/v1/calls/report", Scope.ADOPT),
     ("GET", "/v1/calls/call_1/result", Scope.READ),
+    ("HEAD", "/v1/calls/call_1/result", Scope.READ),
+    ("POST", "/v1/calls/call_1/resume-token", Scope.CALLS),
     ("POST", "/v1/calls/call_1/cancel", Scope.CALLS),
+    ("POST", "/v1/calls/call_1/input", Scope.CALLS),
     ("POST", "/v1/resume", Scope.READ),
     ("GET", "/v1/webhooks", Scope.READ),
     ("POST", "/v1/webhooks", Scope.WEBHOOKS),
     ("GET", "/v1/webhooks/wh_1", Scope.READ),
     ("PATCH", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
     ("DELETE", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
+    ("POST", "/v1/webhooks/wh_1/test", Scope.WEBHOOKS),
+    ("POST", "/v1/webhooks/wh_1/rotate-secret", Scope.WEBHOOKS),
+    ("POST", "/v1/webhooks/wh_1/replay", Scope.WEBHOOKS),
     ("GET", "/v1/events", Scope.READ),
+    ("GET", "/v1/events/stream", Scope.READ),
     ("GET", "/v1/deliveries", Scope.READ),
     ("GET", "/v1/deliveries/dlv_1", Scope.READ),
+    ("POST", "/v1/deliveries/dlv_1/redeliver", Scope.WEBHOOKS),
     ("GET", "/v1/upstreams", Scope.READ),
     ("GET", "/v1/upstreams/git/tools", Scope.READ),
 ]
-BODIES = {
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): CALL_BODY,
     ("POST", "/v1/webhooks"): {"url": CALLBACK_URL},
     ("PATCH", "/v1/webhooks/wh_1"): {"description": "mine"},
     ("POST", "/v1/resume"): {"resume_token": "none"},
+    ("POST", "/v1/calls/wait"): {"call_ids": ["call_1"]},
+    ("POST", "/v1/calls/call_1/input"): {"responses": {"r1.name": {"action": "decline"}}},
+    ("POST", "/v1/calls/adopt"): {"upstream": "git", "task_id": "task-1"},
+    ("POST", "/v1/calls/report"): {"key": "build-1", "upstream": "farm", "tool": "build_report"},
+    ("POST", "/v1/webhooks/wh_1/replay"): {"dead": True},
 }
 
 
@@ -60,7 +77,8 @@ async def test_without_a_key_nothing_is_answered_or_read(
 
     answer = await nobody.request(method, path, content=b"this is not even JSON")
 
-    assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthenticated")
+    assert answer.status_code == 401
+    assert method == "HEAD" or answer.json()["type"] == "/problems/unauthenticated"
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -74,11 +92,26 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     only = await service.client("alice", scopes=frozenset({scope}))
 
     refused = await without.request(method, path, json=body)
+    if path.endswith("/stream"):
+        service.services.lifecycle.stop()  # a stream that is let in would go on
     allowed = await only.request(method, path, json=body)
 
-    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
-    assert str(scope) in refused.json()["detail"]
+    assert refused.status_code == 403
+    assert method == "HEAD" or str(scope) in refused.json()["detail"]
     assert allowed.status_code in {200, 201, 202, 404}
+
+
+async def test_a_callback_along_with_a_call_takes_the_scope_of_a_webhook(service: Service) -> None:
+    body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
+    starter = await service.client("alice", scopes=frozenset({Scope.CALLS}))
+    both = await service.client("alice", scopes=frozenset({Scope.CALLS, Scope.WEBHOOKS}))
+
+    refused = await starter.post("/v1/calls", json=body)
+
+    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
+    assert "'webhooks'" in refused.json()["detail"]
+    assert service.rows()["calls"] == 0
+    assert (await both.post("/v1/calls", json=body)).status_code == 202
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,10 @@ async def test_a_wrong_member_of_a_call_is_pointed_at(
         ({"expires_in_seconds": 1e300}, "#/expires_in_seconds"),
         ({"cursor": "x" * 257}, "#/cursor"),
         ({"call_id": "x" * 65}, "#/call_id"),
-        ({"ordered": True}, "#/ordered"),
+        ({"ordered": "yes"}, "#/ordered"),
+        ({"rate_per_second": 0}, "#/rate_per_second"),
+        ({"rate_per_second": "fast"}, "#/rate_per_second"),
+        ({"rate_per_second": 1e6}, "#/rate_per_second"),
         ({"when": "detached"}, "#/when"),
     ],
 )
@@ -260,15 +263,22 @@ async def test_an_unknown_tool_is_answered_with_a_likely_one(service: Service, a
     assert "GET /v1/upstreams/git/tools" in problem["detail"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"repo_path": 7}, {"repo_path": "/srv/repo", "max_count": "ten"}])
+@pytest.mark.parametrize(
+    ("arguments", "pointer"),
+    [
+        ({}, "#/arguments"),
+        ({"repo_path": 7}, "#/arguments/repo_path"),
+        ({"repo_path": "/srv/repo", "max_count": "ten"}, "#/arguments/max_count"),
+    ],
+)
 async def test_arguments_are_judged_against_the_tools_schema(
-    service: Service, alice: httpx.AsyncClient, arguments: dict[str, Any]
+    service: Service, alice: httpx.AsyncClient, arguments: dict[str, Any], pointer: str
 ) -> None:
     body = CALL_BODY | {"arguments": arguments, "callback": {"url": CALLBACK_URL}}
     problem = await refused(service, alice, "POST", "/v1/calls", json=body)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-arguments")
-    assert problem["errors"]
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from ringback.domain.call import Outcome, Progress, failed, refused
 from ringback.domain.principal import Scope
-from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ListedConnection, Service
 
 
 async def start(client: httpx.AsyncClient, **over: object) -> str:
@@ -214,11 +214,27 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
     assert {call_id for page in pages for call_id in page} == started
 
 
-async def test_a_rerun_policy_that_is_not_there_yet_is_refused(service: Service, alice: httpx.AsyncClient) -> None:
-    answer = await alice.post("/v1/calls", json=CALL_BODY | {"rerun_policy": "always"})
+@pytest.mark.parametrize(
+    ("policy", "trusted", "allowed"),
+    [("never", True, False), ("if_safe", False, False), ("if_safe", True, True), ("always", False, True)],
+)
+async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
+    service: Service,
+    alice: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    *,
+    trusted: bool,
+    allowed: bool,
+) -> None:
+    monkeypatch.setattr(ListedConnection, "trusted", trusted)
+    read = await start(alice, tool="git_status", rerun_policy=policy)
+    write = await start(alice, rerun_policy=policy)
 
-    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
-    assert service.rows()["calls"] == 0
+    calls = [await service.call(call_id) for call_id in (read, write)]
+
+    assert [call.rerun_allowed for call in calls] == [allowed, allowed and policy == "always"]
+    assert (await alice.get(f"/v1/calls/{read}")).json()["rerun_policy"] == policy
 
 
 async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_read(

@@ -30,10 +30,16 @@ OPERATIONS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/calls/{call}?wait_seconds=1", None),
     ("GET", "/v1/calls/{call}/result", None),
     ("POST", "/v1/calls/{call}/cancel", None),
+    ("POST", "/v1/calls/{call}/resume-token", None),
+    ("HEAD", "/v1/calls/{call}/result", None),
     ("GET", "/v1/webhooks/{webhook}", None),
     ("PATCH", "/v1/webhooks/{webhook}", {"state": "disabled"}),
     ("DELETE", "/v1/webhooks/{webhook}", None),
+    ("POST", "/v1/webhooks/{webhook}/test", None),
+    ("POST", "/v1/webhooks/{webhook}/rotate-secret", {"overlap_seconds": 60}),
+    ("POST", "/v1/webhooks/{webhook}/replay", {"dead": True}),
     ("GET", "/v1/deliveries/{delivery}", None),
+    ("POST", "/v1/deliveries/{delivery}/redeliver", None),
 ]
 
 

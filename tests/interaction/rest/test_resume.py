@@ -1,11 +1,13 @@
 """Resume tokens over REST: they name a call, to its owner, for as long as its result lives."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import orjson
 import pytest
 
+from ringback.domain.call import Progress
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Service
 
 pytestmark = pytest.mark.requirement("R24")
@@ -104,3 +106,75 @@ async def test_an_overlong_token_is_refused_before_it_is_looked_at(alice: httpx.
 
     assert answer.status_code == 422
     assert "aaaa" not in answer.text
+
+
+async def test_a_fresh_token_stands_at_the_end_of_the_log(service: Service, alice: httpx.AsyncClient) -> None:
+    started = await start(alice)
+    await service.finish(started["call"]["id"])
+
+    answer = await alice.post(f"/v1/calls/{started['call']['id']}/resume-token")
+    fresh = (await resume(alice, answer.json()["resume_token"])).json()
+
+    assert (answer.status_code, fresh["events"]) == (200, [])
+    assert fresh["result"]["content"] == [{"type": "text", "text": "done"}]
+    assert (await resume(alice, started["resume_token"])).status_code == 200
+
+
+async def test_fifty_uses_at_once_of_a_revoked_token_are_all_refused(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    started = await start(alice)
+    path = f"/v1/calls/{started['call']['id']}/resume-token"
+    fresh = (await alice.post(path, json={"revoke_older": True})).json()["resume_token"]
+
+    answers = await asyncio.gather(*(resume(alice, started["resume_token"]) for _ in range(50)))
+
+    assert {(answer.status_code, answer.json()["type"]) for answer in answers} == {(404, "/problems/not-found")}
+    assert answers[0].content == (await resume(alice, "nonsense")).content
+    assert (await resume(alice, fresh)).status_code == 200
+
+
+async def test_a_revocation_outlives_everything_that_happens_to_the_call(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.finished", "call.progress"]})
+    started = await start(alice)
+    call_id = started["call"]["id"]
+    await service.dispatch(call_id)
+    await alice.post(f"/v1/calls/{call_id}/resume-token", json={"revoke_older": True})
+    await service.progress(call_id, Progress(progress=1))
+    await service.finish(call_id)
+
+    tokens = [orjson.loads(delivery.body)["data"]["resume_token"] for delivery in await service.deliveries("alice")]
+
+    assert (await resume(alice, started["resume_token"])).status_code == 404
+    assert [(await resume(alice, token)).status_code for token in tokens] == [200, 200]
+
+
+async def test_progress_that_was_on_its_way_carries_a_token_that_works(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    """Whoever drives a call knows it as it was before its tokens were revoked."""
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.progress"]})
+    call_id = (await start(alice))["call"]["id"]
+    await service.dispatch(call_id)
+    stale = await service.call(call_id)
+    await alice.post(f"/v1/calls/{call_id}/resume-token", json={"revoke_older": True})
+    await service.store.write(
+        lambda tx: service.recorder.progress(tx, stale, Progress(progress=1), lease_token="lease_1")
+    )
+
+    (delivery,) = await service.deliveries("alice")
+
+    assert (await resume(alice, orjson.loads(delivery.body)["data"]["resume_token"])).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"revoke_older": "yes"}', b'{"revoke": true}', b"[]"])
+async def test_a_token_is_not_made_from_a_wrong_body(alice: httpx.AsyncClient, body: bytes) -> None:
+    started = await start(alice)
+    path = f"/v1/calls/{started['call']['id']}/resume-token"
+
+    answer = await alice.post(path, content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code in {400, 422}
+    assert (await resume(alice, started["resume_token"])).status_code == 200

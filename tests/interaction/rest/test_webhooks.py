@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.domain.webhook import WebhookState
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service
 
 pytestmark = pytest.mark.requirement("R22")
@@ -151,3 +152,50 @@ async def test_a_state_that_only_the_service_gives_cannot_be_asked_for(alice: ht
     answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "suspended"})
 
     assert answer.status_code == 422
+
+
+# -- states ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_suspended_webhook_is_switched_on_by_its_owner_and_what_was_held_goes_out(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id, other = (await register(alice))["id"], (await register(alice))["id"]
+    for suspended in (webhook_id, other):
+        await service.put_into(suspended, WebhookState.SUSPENDED)
+    await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    before = {delivery.webhook_id: delivery.state for delivery in await service.deliveries("alice")}
+
+    changed = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "active"})).json()
+
+    after = {delivery.webhook_id: delivery.state for delivery in await service.deliveries("alice")}
+    assert before == {webhook_id: "held", other: "held"}
+    assert after == {webhook_id: "pending", other: "held"}
+    assert (changed["state"], changed["failing_since"], changed["last_error"]) == ("active", None, None)
+
+
+@pytest.mark.requirement("R26")
+@pytest.mark.parametrize("state", ["active", "disabled"])
+async def test_a_webhook_that_waits_for_its_proof_is_not_switched(
+    service: Service, alice: httpx.AsyncClient, state: str
+) -> None:
+    """Neither on nor off: off and on again would be a way round."""
+    webhook_id = (await register(alice))["id"]
+    await service.put_into(webhook_id, WebhookState.PENDING_VERIFICATION)
+
+    answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": state, "description": "mine"})
+
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/webhook-not-verified")
+    read = (await alice.get(f"/v1/webhooks/{webhook_id}")).json()
+    assert (read["state"], read["description"]) == ("pending_verification", None)
+
+
+async def test_a_webhook_that_waits_for_its_proof_may_be_changed_otherwise(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = (await register(alice))["id"]
+    await service.put_into(webhook_id, WebhookState.PENDING_VERIFICATION)
+
+    changed = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"description": "mine"})).json()
+
+    assert (changed["state"], changed["description"]) == ("pending_verification", "mine")

@@ -146,7 +146,7 @@ async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule
         with pytest.raises(InvalidArguments) as caught:
             await check(upstreams.catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git")
 
-    assert "at $.max_count: 'ten' is not of type 'integer'" in caught.value.detail
+    assert "#/arguments/max_count: 'ten' is not of type 'integer'" in caught.value.detail
     assert caught.value.extra["tool"] == "git_log"
 
 

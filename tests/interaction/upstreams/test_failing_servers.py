@@ -12,6 +12,7 @@ from ringback.runner import link, transport
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.transport import RESULT_BYTES_MAX
+from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -25,7 +26,6 @@ from tests.support.upstreams import (
     drive,
     free_port,
     http_config,
-    ignore,
     legacy_only,
     opened,
     serving,
@@ -75,11 +75,14 @@ async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:
 async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
     async with serving(Stage().app()) as server, opened(http_config(server.url), patience_seconds=0.2) as upstreams:
         assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
-        async with upstreams.session("stage") as session:
+        call = replace(CALL, upstream="stage", tool="echo")
+        async with upstreams.session(call) as session:
             await server.kill()
-            first = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
-            second = await session.drive(replace(CALL, tool="echo"), on_progress=ignore)
+            first = await session.drive(PaperDesk(call))
+            second = await session.drive(PaperDesk(call))
 
+    assert isinstance(first, Ending)
+    assert isinstance(second, Ending)
     assert (first.outcome, second.outcome) == (Outcome.REJECTED, Outcome.REJECTED)
     assert "could not be connected to" in message_of(first)
     assert "before the request was sent" in message_of(second)

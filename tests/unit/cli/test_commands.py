@@ -10,7 +10,7 @@ from ringback import __version__
 Run = Callable[..., Result]
 
 COMMANDS: dict[tuple[str, ...], set[str]] = {
-    (): {"--version", "serve", "keys", "call", "listen"},
+    (): {"--version", "serve", "keys", "call", "listen", "webhooks", "deliveries", "doctor"},
     ("serve",): {"--dev", "--config", "--upstream", "--database", "--host", "--port", "--log-level", "--log-format"},
     ("keys",): {"create", "list", "revoke", "ring"},
     ("keys", "create"): {"--name", "--scope", "--upstream", "--json", "--database"},
@@ -28,6 +28,16 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         "--api-key",
     },
     ("listen",): {"--port", "--secret", "--url", "--api-key"},
+    ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
+    ("webhooks", "add"): {
+        *("--event", "--upstream", "--tool", "--session", "--correlation"),
+        *("--secret", "--include-result", "--description", "--url", "--api-key"),
+    },
+    ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--url", "--api-key"},
+    ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--url", "--api-key"},
+    ("deliveries",): {"list", "show", "redeliver"},
+    ("deliveries", "list"): {"--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"},
+    ("doctor",): {"--config", "--upstream", "--database", "--url", "--callbacks", "--api-key", "--json"},
 }
 
 

@@ -61,7 +61,60 @@ async def test_a_webhook_is_read_changed_and_removed(client: RingbackClient, ser
     assert body_of(last_of(patch)) == {"state": "disabled"}
 
 
+async def test_a_webhook_is_tested_and_its_past_sent_again(client: RingbackClient, service: respx.MockRouter) -> None:
+    delivery = {**examples.DELIVERY, "call_id": None}
+    service.post("/v1/webhooks/wh_1/test").respond(202, json=delivery)
+    replay = service.post("/v1/webhooks/wh_1/replay").respond(202, json={"replayed": 3, "still_open": 1, "more": False})
+    service.post("/v1/deliveries/dlv_1/redeliver").respond(202, json={**examples.DELIVERY, "generation": 2})
+
+    test = await client.test_webhook("wh_1")
+    since = await client.replay_webhook("wh_1", since=datetime(2026, 11, 20, 17, tzinfo=UTC))
+    await client.replay_webhook("wh_1", cursor="a")
+    await client.replay_webhook("wh_1", dead=True)
+
+    assert test.call_id is None
+    assert (since.replayed, since.still_open, since.more) == (3, 1, False)
+    assert [body_of(request) for request in requests_of(replay)] == [
+        {"since": "2026-11-20T17:00:00+00:00"},
+        {"cursor": "a"},
+        {"dead": True},
+    ]
+    assert (await client.redeliver("dlv_1")).generation == 2
+
+
+async def test_a_secret_is_rotated_as_told_or_as_the_service_likes(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    (answer,) = examples.EXAMPLES_OF["RotatedWebhookView"]
+    route = service.post("/v1/webhooks/wh_1/rotate-secret").respond(json=answer)
+
+    rotated = await client.rotate_secret("wh_1")
+    await client.rotate_secret("wh_1", secret=examples.SECRET, overlap_seconds=0)
+
+    assert rotated.secret == examples.SECRET
+    assert rotated.overlap_ends_at.tzinfo == UTC
+    assert examples.SECRET not in repr(rotated)
+    assert [body_of(request) for request in requests_of(route)] == [
+        {},
+        {"secret": examples.SECRET, "overlap_seconds": 0},
+    ]
+
+
 # -- calls --
+
+
+async def test_questions_are_read_with_the_call_and_answered_by_their_keys(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get("/v1/calls/call_1").respond(json=examples.INPUT_REQUIRED_CALL)
+    route = service.post("/v1/calls/call_1/input").respond(json={**examples.ANSWERED, "ignored": ["r0.1"]})
+
+    call = await client.call("call_1")
+    told = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
+
+    assert call.input_requests["r1.1"].params["message"] == "Which branch?"
+    assert body_of(last_of(route)) == examples.ANSWER
+    assert (told.accepted, told.ignored, told.call.status) == (("r1.1",), ("r0.1",), "working")
 
 
 async def test_starting_sends_the_call_and_a_key_of_its_own(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -122,6 +175,37 @@ async def test_a_call_is_read_with_all_that_is_known_of_it(client: RingbackClien
     assert call.finished_at.tzinfo == UTC
     assert call.progress is not None
     assert call.progress.message == "reading"
+
+
+async def test_several_calls_are_waited_for_in_one_request_after_the_other(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.post("/v1/calls/wait")
+    route.side_effect = [
+        httpx.Response(200, json={"calls": [CALL, FINISHED], "done": False}),
+        httpx.Response(200, json={"calls": [FINISHED, FINISHED], "done": True}),
+        httpx.Response(200, json={"calls": [CALL], "done": False}),
+        httpx.Response(200, json={"calls": [CALL], "done": False}),
+    ]
+
+    every = await client.wait_all(["call_1", "call_2"])
+    some = await client.wait_any(["call_1"], timeout_seconds=0.5)
+
+    assert [call.final for call in every] == [True, True]
+    assert [call.status for call in some] == ["working"]
+    assert [body_of(request) for request in requests_of(route)] == [
+        *[{"call_ids": ["call_1", "call_2"], "mode": "all", "wait_seconds": 60.0}] * 2,
+        {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.5},
+        {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.0},
+    ]
+    assert clock.monotonic() == 1.5
+
+
+async def test_a_fresh_token_may_be_the_only_one(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls/call_1/resume-token").respond(json={"resume_token": "fresh"})
+
+    assert await client.fresh_resume_token("call_1", revoke_older=True) == "fresh"
+    assert body_of(last_of(route)) == {"revoke_older": True}
 
 
 async def test_calls_are_found_by_your_own_ids(client: RingbackClient, service: respx.MockRouter) -> None:

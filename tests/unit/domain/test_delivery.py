@@ -10,9 +10,11 @@ from ringback.domain.delivery import (
     Category,
     DeliveryState,
     Verdict,
+    again,
     category_of,
     judge,
 )
+from ringback.domain.ids import DeliveryId
 from ringback.domain.retry import Profile
 from tests.support.clock import START
 from tests.support.examples import DELIVERY, EVENT
@@ -111,3 +113,17 @@ def test_every_attempt_of_a_delivery_goes_by_the_id_of_its_event() -> None:
 def test_a_delivery_never_prints_what_it_carries() -> None:
     assert "hunter2" not in repr(replace(DELIVERY, body=b"hunter2"))
     assert "hunter2" not in repr(Answer(category=Category.HTTP_5XX, excerpt="hunter2"))
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize(("holds", "state"), [(False, DeliveryState.PENDING), (True, DeliveryState.HELD)])
+def test_what_is_sent_again_is_the_same_body_with_every_attempt_before_it(*, holds: bool, state: DeliveryState) -> None:
+    later = START + timedelta(days=5)
+    dead = replace(DELIVERY, state=DeliveryState.DEAD, attempts=12, last_category=Category.TIMEOUT, finished_at=later)
+
+    renewed = again(dead, delivery_id=DeliveryId("dlv_2"), holds=holds, profile=Profile.DAYS, now=later)
+
+    assert (renewed.id, renewed.generation, renewed.state, renewed.attempts) == ("dlv_2", 2, state, 0)
+    assert (renewed.body, renewed.message_id, renewed.seq) == (dead.body, dead.message_id, dead.seq)
+    assert (renewed.due_at, renewed.give_up_at) == (later, later + timedelta(days=4))
+    assert (renewed.last_category, renewed.finished_at) == (None, None)

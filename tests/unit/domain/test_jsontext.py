@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.jsontext import canonical, dumps, loads, sha256
+from ringback.domain.jsontext import canonical, dumps, loads, pointer, sha256
 
 values = st.recursive(
     st.none()
@@ -62,3 +62,11 @@ def test_what_not_every_reader_could_read_is_not_written(value: Any) -> None:
 
 def test_the_digest_is_sha256_in_hexadecimal() -> None:
     assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [((), "#"), (("a", 0, "b"), "#/a/0/b"), (("a/b", "~"), "#/a~1b/~0"), (("x" * 300,), "#/" + "x" * 254)],
+)
+def test_a_place_is_told_as_a_pointer_that_does_not_grow_without_end(path: tuple[object, ...], told: str) -> None:
+    assert pointer(path) == told

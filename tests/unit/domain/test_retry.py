@@ -12,7 +12,7 @@ def test_the_ladders_are_the_published_ones() -> None:
 
 @pytest.mark.parametrize(("chance", "expected"), [(0, 4.0), (0.5, 5.0), (0.75, 5.5)])
 def test_chance_moves_a_step_within_a_fifth(chance: float, expected: float) -> None:
-    delay = delay_seconds(Profile.DAYS, attempts=1, chance=chance, retry_after_seconds=None)
+    delay = delay_seconds(LADDERS[Profile.DAYS], attempts=1, chance=chance, retry_after_seconds=None)
     assert delay == pytest.approx(expected)
 
 

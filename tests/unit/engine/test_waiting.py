@@ -48,7 +48,7 @@ class Poll:
             look or self.shelf.look,
             lambda there: there,
             signals=self.signals,
-            topic=TOPIC,
+            topics=[TOPIC],
             wait_seconds=wait_seconds,
             clock=self.clock,
             lifecycle=self.lifecycle,

@@ -8,6 +8,7 @@ import pytest
 
 from ringback.runner.config import (
     ConfigError,
+    Isolation,
     Transport,
     UpstreamConfig,
     load_upstreams,
@@ -64,6 +65,8 @@ def test_unknown_settings_are_tolerated_and_disabled_servers_left_out() -> None:
 
 def test_our_own_settings_are_read() -> None:
     assert parse_one({"command": "uvx", "ringback": {"max_concurrent": 3}}).max_concurrent == 3
+    assert parse_one({"command": "uvx", "ringback": {"isolation": "call"}}).isolation is Isolation.CALL
+    assert parse_one({"url": "https://mcp.example/mcp"}).isolation is Isolation.SHARED
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,8 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": 1}, "must be an object"),
         ({"command": "x", "ringback": {"max_concurent": 1}}, "no setting 'max_concurent'"),
         ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
+        ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, call"),
+        ({"command": "x", "ringback": {"isolation": []}}, "one of shared, call"),
         ({"command": "x", "ringback": {"max_concurrent": True}}, "from 1 to"),
         ("uvx", "must be an object"),
     ],

@@ -1,51 +1,25 @@
 """The plain driver over a session that answers what a test wants."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from mcp.shared.dispatcher import ProgressFnT
 
 from ringback.domain import jsontext
 from ringback.domain.call import Ending, Outcome, Progress
-from ringback.runner.drivers import PlainDriver
-from ringback.runner.drivers.plain import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
+from ringback.domain.results import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
+from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
+from tests.support.sessions import Answering
 
 TEXT = {"type": "text", "text": "done"}
 
 
-class Answering:
-    """A session with one answer for everything, which tells some progress before it gives it."""
-
-    def __init__(
-        self, answer: dict[str, Any] | RequestFailed, *progress: tuple[float, float | None, str | None]
-    ) -> None:
-        self._answer = answer
-        self._progress = progress
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
-
-    async def request(
-        self, method: str, params: Mapping[str, Any], *, on_progress: ProgressFnT | None = None
-    ) -> dict[str, Any]:
-        self.asked.append((method, params))
-        for told in self._progress:
-            assert on_progress is not None
-            await on_progress(*told)
-        if isinstance(self._answer, RequestFailed):
-            raise self._answer
-        return self._answer
-
-
 async def run(session: Answering, **changes: Any) -> tuple[Ending, list[Progress]]:
-    seen: list[Progress] = []
-
-    async def keep(progress: Progress) -> None:
-        seen.append(progress)
-
-    return await PlainDriver().run(replace(CALL, **changes), session, on_progress=keep), seen
+    desk = PaperDesk(replace(CALL, **changes))
+    return await PlainDriver().run(session, desk), desk.told
 
 
 async def test_a_result_is_kept_as_it_came() -> None:
@@ -158,7 +132,8 @@ async def test_arguments_and_meta_go_along_unchanged() -> None:
 
 
 async def test_progress_is_bounded_and_made_of_numbers() -> None:
-    session = Answering({"content": []}, (float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
+    progress = ((float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
+    session = Answering({"content": []}, progress=progress)
     _, seen = await run(session)
 
     assert seen == [

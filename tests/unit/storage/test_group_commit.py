@@ -14,6 +14,7 @@ from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.database import connect, use_wal
 from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
 from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.webhooks import WebhookReader
 from tests.support.builders import a_call
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
@@ -43,7 +44,7 @@ def rung() -> list[str]:
 
 @pytest.fixture
 async def writer(connection: sqlite3.Connection, clock: FakeClock, rung: list[str]) -> AsyncGenerator[GroupCommit]:
-    writer = GroupCommit(connection, clock=clock, sealer=a_sealer(), ring=rung.extend)
+    writer = GroupCommit(connection, clock=clock, sealer=a_sealer(), reader=WebhookReader(a_sealer()), ring=rung.extend)
     yield writer
     await writer.close()
 
@@ -210,3 +211,17 @@ async def test_a_unit_whose_caller_has_gone_before_its_turn_is_not_run(writer: G
 
     assert await writing == 1
     assert await head(writer) == 1
+
+
+async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit, path: Path) -> None:
+    told: list[bool] = []
+
+    async def reserve_and_tell(tx: Transaction) -> None:
+        await reserve(tx)
+        tx.at_end(told.append)
+
+    await writer.write(reserve_and_tell)
+    with full_disk(path):
+        await asyncio.gather(*(writer.write(reserve_and_tell) for _ in range(3)), return_exceptions=True)
+
+    assert told == [True, False, False, False]

@@ -1,7 +1,7 @@
 """Calls, as they are asked for and as they are shown."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
@@ -13,6 +13,7 @@ from ringback.api.schemas.fields import (
     Description,
     EventNames,
     Flag,
+    Id,
     Instant,
     Label,
     Question,
@@ -22,17 +23,21 @@ from ringback.api.schemas.fields import (
     View,
     WaitSeconds,
 )
-from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status
+from ringback.domain.call import Call, InputRequest, Outcome, Progress, RerunPolicy, Status
 from ringback.domain.ports import CallFilter
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, StartCall, Started
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCall
+from ringback.services.started import Started
 from ringback.services.webhooks import Registration
 
 HINT = (
     "Nobody will be rung when this call ends. Register a webhook (POST /v1/webhooks), send a `callback` with the call, "
     "or ask: GET /v1/calls/{id}?wait_seconds=60"
 )
+
+JOINED_MAX: Final = 100
+"""Calls in one wait: a page of them."""
 
 
 class CallbackBody(Body):
@@ -70,15 +75,23 @@ class StartCallBody(Body):
         default=None, description="Your name for your session; comes back everywhere."
     )
     correlation_id: Label | None = Field(default=None, description="Your name for this work; comes back everywhere.")
-    callback: CallbackBody | None = None
+    callback: CallbackBody | None = Field(
+        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
+    )
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
         default=0.0, description="Wait so long for the end before answering; the call goes on in any case."
     )
     timeout_seconds: Annotated[float, Strict()] = Field(
         default=TIMEOUT_SECONDS_DEFAULT, gt=0, le=TIMEOUT_SECONDS_MAX, description="The call's deadline, from now."
     )
+    accepts_input: Flag = Field(
+        default=False,
+        description="Whether you can answer questions of the tool (`call.input_required`). Without it, it is told not to ask.",
+    )
     rerun_policy: RerunPolicy = Field(
-        default=RerunPolicy.NEVER, description="What to do when a dispatched call was lost. Only `never` for now."
+        default=RerunPolicy.NEVER,
+        description="Whether the tool may be run a second time when its runner died and nothing tells how far it was: "
+        "`if_safe` when it says that this does no harm (readOnlyHint, idempotentHint) and its upstream is trusted to say so.",
     )
 
     def request(self, *, idempotency_key: str | None) -> StartCall:
@@ -91,6 +104,7 @@ class StartCallBody(Body):
             idempotency_key=idempotency_key,
             callback=self.callback.registration() if self.callback else None,
             timeout_seconds=self.timeout_seconds,
+            accepts_input=self.accepts_input,
             rerun_policy=self.rerun_policy,
         )
 
@@ -118,6 +132,14 @@ class WaitQuestion(Question):
     wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for a change of the status.")
 
 
+class JoinCallsBody(Body):
+    """Calls to wait for together."""
+
+    call_ids: list[Id] = Field(min_length=1, max_length=JOINED_MAX)
+    mode: JoinMode = Field(default=JoinMode.ALL, description="Wait until `any` of them has ended, or `all`.")
+    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(default=0.0, description="Wait so long at most.")
+
+
 class ProgressView(View):
     progress: float
     total: float | None
@@ -126,6 +148,17 @@ class ProgressView(View):
     @classmethod
     def of(cls, progress: Progress) -> Self:
         return cls(progress=progress.progress, total=progress.total, message=progress.message)
+
+
+class InputRequestView(View):
+    """A question of the tool: an MCP request, to be answered with an ElicitResult."""
+
+    method: str
+    params: dict[str, Any]
+
+    @classmethod
+    def of(cls, request: InputRequest) -> Self:
+        return cls(method=request.method, params=dict(request.params))
 
 
 class CallView(View):
@@ -142,9 +175,13 @@ class CallView(View):
     error: dict[str, Any] | None = Field(description="The JSON-RPC error object of a failed call.")
     result_bytes: int | None
     result_sha256: str | None
+    accepts_input: bool
+    input_requests: dict[str, InputRequestView] = Field(
+        description="What the tool wants to know now. Answer it: POST /v1/calls/{id}/input"
+    )
     rerun_policy: RerunPolicy
-    cancel_requested: bool
-    runs: int = Field(description="How often it was dispatched to its upstream.")
+    cancel_requested: bool = Field(description="It was asked to stop; the upstream tells by itself how it ended.")
+    runs: int = Field(description="How often it was begun at its upstream.")
     created_at: Instant
     updated_at: Instant
     dispatched_at: Instant | None = Field(description="Null while the call is queued.")
@@ -166,6 +203,8 @@ class CallView(View):
             error=call.error,
             result_bytes=call.result_bytes,
             result_sha256=call.result_sha256,
+            accepts_input=call.accepts_input,
+            input_requests={key: InputRequestView.of(request) for key, request in call.input_requests.items()},
             rerun_policy=call.rerun_policy,
             cancel_requested=call.cancel_requested,
             runs=call.runs,
@@ -213,6 +252,15 @@ class StartedCallView(View):
             hint=None if call.final or started.webhooks else HINT,
             callback_secret=started.secret,
         )
+
+
+class JoinedCallsView(View):
+    calls: list[CallView] = Field(description="In the order asked for.")
+    done: bool = Field(description="Whether any or all of them have ended, whichever was asked for.")
+
+    @classmethod
+    def of(cls, calls: Sequence[Call], *, done: bool) -> Self:
+        return cls(calls=[CallView.of(call) for call in calls], done=done)
 
 
 class CallPageView(View):

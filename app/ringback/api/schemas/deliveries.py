@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import Cursor, Id, Instant, Question, View
-from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState
+from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import DeliveryFilter
 
@@ -32,9 +32,13 @@ class DeliveryView(View):
 
     id: str
     webhook_id: str
-    event_id: str = Field(description="Also the `webhook-id` header of every attempt.")
-    call_id: str
-    generation: int
+    kind: Kind
+    event_id: str | None = Field(description="Null for the envelope that tells of a gap, which is in no log.")
+    message_id: str = Field(description="The `webhook-id` header of every attempt; the event's id where there is one.")
+    call_id: str | None = Field(description="Null for what is about no call: a test, a webhook, a gap.")
+    generation: int = Field(
+        description="Raised each time it is sent again: the same body, under the same `webhook-id`."
+    )
     state: DeliveryState
     attempt_count: int
     last_category: Category | None
@@ -48,7 +52,9 @@ class DeliveryView(View):
         return cls(
             id=delivery.id,
             webhook_id=delivery.webhook_id,
+            kind=delivery.kind,
             event_id=delivery.event_id,
+            message_id=delivery.message_id,
             call_id=delivery.call_id,
             generation=delivery.generation,
             state=delivery.state,

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.calls import CallView
-from ringback.api.schemas.fields import Body, Cursor, Id, Instant, Label, Question, Sometimes, View, WaitSeconds
+from ringback.api.schemas.fields import Body, Cursor, Flag, Id, Instant, Label, Question, Sometimes, View, WaitSeconds
 from ringback.domain.call import Call
 from ringback.domain.cursor import encode_seq
 from ringback.domain.event import Event, EventName
@@ -17,14 +17,12 @@ from ringback.services.resume import Resumed
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 
-class EventsQuestion(Question):
+class StreamQuestion(Question):
     cursor: Cursor | None = Field(default=None, description="From the last answer; without it, from the oldest event.")
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
     name: EventName | None = None
     call_id: Id | None = None
     client_session_id: Label | None = None
     correlation_id: Label | None = None
-    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
 
     def where(self) -> EventFilter:
         return EventFilter(
@@ -33,6 +31,21 @@ class EventsQuestion(Question):
             client_session_id=self.client_session_id,
             correlation_id=self.correlation_id,
         )
+
+
+class EventsQuestion(StreamQuestion):
+    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
+
+
+class ResumeTokenBody(Body):
+    """Whether a fresh token is to be the only one."""
+
+    revoke_older: Flag = Field(default=False, description="Refuse every token that was made before this one.")
+
+
+class ResumeTokenView(View):
+    resume_token: str
 
 
 class ResumeBody(Body):

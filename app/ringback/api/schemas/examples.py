@@ -1,5 +1,6 @@
 """One story, told in examples: a call of a git server's tool, the webhook that rings for it, and what came of both."""
 
+import json
 from typing import Any, Final
 
 CALL_ID: Final = "call_01KAGZ8A00QW7T3M5N9R1S2V4X"
@@ -26,6 +27,8 @@ WORKING_CALL: Final[dict[str, Any]] = {
     "error": None,
     "result_bytes": None,
     "result_sha256": None,
+    "accepts_input": False,
+    "input_requests": {},
     "rerun_policy": "never",
     "cancel_requested": False,
     "runs": 1,
@@ -46,6 +49,27 @@ FINISHED_CALL: Final[dict[str, Any]] = {
     "finished_at": "2026-11-20T17:00:06.000Z",
     "expires_at": "2026-11-27T17:00:06.000Z",
 }
+INPUT_REQUIRED_CALL: Final[dict[str, Any]] = {
+    **WORKING_CALL,
+    "status": "input_required",
+    "accepts_input": True,
+    "input_requests": {
+        "r1.1": {
+            "method": "elicitation/create",
+            "params": {
+                "mode": "form",
+                "message": "Which branch?",
+                "requestedSchema": {"type": "object", "properties": {"branch": {"type": "string"}}},
+            },
+        }
+    },
+}
+ANSWER: Final[dict[str, Any]] = {"responses": {"r1.1": {"action": "accept", "content": {"branch": "main"}}}}
+ANSWERED: Final[dict[str, Any]] = {
+    "call": {**WORKING_CALL, "accepts_input": True},
+    "accepted": ["r1.1"],
+    "ignored": [],
+}
 
 START_CALL: Final[dict[str, Any]] = {
     "upstream": "git",
@@ -57,6 +81,21 @@ START_CALL_WITH_CALLBACK: Final[dict[str, Any]] = {
     **START_CALL,
     "callback": {"url": "https://agent.example/callback", "correlation_id": "inbox-3"},
     "wait_seconds": 10,
+}
+
+REPORT_START: Final[dict[str, Any]] = {
+    "key": "build-4711",
+    "upstream": "build-farm",
+    "tool": "build_report",
+    **_IDS,
+    "callback": {"url": "https://agent.example/callback"},
+    "timeout_seconds": 3600,
+}
+REPORT_END: Final[dict[str, Any]] = {
+    "key": "build-4711",
+    "upstream": "build-farm",
+    "tool": "build_report",
+    "result": RESULT,
 }
 
 WEBHOOK: Final[dict[str, Any]] = {
@@ -71,6 +110,8 @@ WEBHOOK: Final[dict[str, Any]] = {
     "match_correlation": False,
     "retries": "days",
     "include_result": False,
+    "ordered": False,
+    "rate_per_second": None,
     "description": "rings the report agent",
     "state": "active",
     "origin": "rest",
@@ -80,6 +121,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "last_delivery_at": None,
     "last_error": None,
     "failing_since": None,
+    "paused_until": None,
 }
 REGISTER_WEBHOOK: Final[dict[str, Any]] = {
     "url": "https://agent.example/callback",
@@ -126,7 +168,7 @@ FINISHED_CALLBACK: Final[dict[str, Any]] = {**EVENT, "data": {**FINISHED_DATA, *
 INPUT_REQUIRED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "call.input_required",
-    "data": {**_STILL, "status": "input_required", **_FOR_THE_RECEIVER},
+    "data": {**_STILL, "status": "input_required", "input_keys": ["r1.1"], **_FOR_THE_RECEIVER},
 }
 PROGRESS_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
@@ -137,7 +179,9 @@ PROGRESS_CALLBACK: Final[dict[str, Any]] = {
 DELIVERY: Final[dict[str, Any]] = {
     "id": DELIVERY_ID,
     "webhook_id": WEBHOOK_ID,
+    "kind": "event",
     "event_id": EVENT_ID,
+    "message_id": EVENT_ID,
     "call_id": CALL_ID,
     "generation": 1,
     "state": "pending",
@@ -157,6 +201,30 @@ ATTEMPT: Final[dict[str, Any]] = {
     "status_code": 503,
     "excerpt": "deploying",
 }
+
+TEST_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "webhook.test",
+    "data": {"webhook_id": WEBHOOK_ID, "client_session_id": "session-7", "webhook_correlation_id": "inbox-3"},
+}
+_ABOUT_A_WEBHOOK: Final[dict[str, Any]] = {"webhook_id": WEBHOOK_ID, "webhook_correlation_id": "inbox-3"}
+SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "webhook.suspended",
+    "data": {
+        **_ABOUT_A_WEBHOOK,
+        "state": "suspended",
+        "last_error": "timeout",
+        "failing_since": "2026-11-16T17:00:00.000Z",
+    },
+}
+RECOVERED_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "webhook.recovered",
+    "data": {**_ABOUT_A_WEBHOOK, "state": "active", "last_error": None, "failing_since": None},
+}
+GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
+STREAM: Final = f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\n: still here\n\n"
 
 UPSTREAM: Final[dict[str, Any]] = {
     "name": "git",
@@ -178,6 +246,8 @@ TOOL: Final[dict[str, Any]] = {
 }
 
 EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
+    "AnswerBody": [ANSWER],
+    "AnsweredView": [ANSWERED],
     "StartCallBody": [START_CALL, START_CALL_WITH_CALLBACK],
     "StartedCallView": [
         {
@@ -187,17 +257,28 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
         },
         {"call": FINISHED_CALL, "resume_token": RESUME_TOKEN, "webhooks": [], "result": RESULT},
     ],
-    "CallView": [WORKING_CALL, FINISHED_CALL],
+    "AdoptBody": [{"upstream": "git", "task_id": "786512e2-9e0d-44bd-8f29-789f320fe840", "tool": "git_log", **_IDS}],
+    "ReportBody": [REPORT_START, REPORT_END],
+    "CallView": [WORKING_CALL, FINISHED_CALL, INPUT_REQUIRED_CALL],
+    "JoinCallsBody": [{"call_ids": [CALL_ID], "mode": "all", "wait_seconds": 30}],
+    "JoinedCallsView": [{"calls": [FINISHED_CALL], "done": True}],
     "CallPageView": [{"calls": [WORKING_CALL], "next_cursor": None}],
     "RegisterWebhookBody": [REGISTER_WEBHOOK],
     "RegisteredWebhookView": [REGISTERED_WEBHOOK],
     "ChangeWebhookBody": [{"state": "disabled"}],
+    "RotateSecretBody": [{"overlap_seconds": 3600}],
+    "RotatedWebhookView": [{**WEBHOOK, "overlap_ends_at": "2026-11-20T18:00:00.000Z", "secret": SECRET}],
+    "ReplayBody": [{"dead": True}, {"since": "2026-11-20T12:00:00Z"}, {"cursor": CURSOR}],
+    "ReplayedView": [{"replayed": 12, "still_open": 1, "more": False, "cursor": None}],
     "WebhookView": [WEBHOOK],
     "WebhookPageView": [{"webhooks": [WEBHOOK], "next_cursor": None}],
     "ResumeBody": [{"resume_token": RESUME_TOKEN, "wait_seconds": 30}],
+    "ResumeTokenBody": [{"revoke_older": True}],
+    "ResumeTokenView": [{"resume_token": RESUME_TOKEN}],
     "ResumedView": [{"call": FINISHED_CALL, "events": [EVENT], "resume_token": RESUME_TOKEN, "result": RESULT}],
     "EventPageView": [{"events": [EVENT], "cursor": CURSOR, "truncated": False, "has_more": False}],
     "DeliveryPageView": [{"deliveries": [DELIVERY], "next_cursor": None}],
+    "DeliveryView": [DELIVERY],
     "DeliveryWithAttemptsView": [{**DELIVERY, "attempts": [ATTEMPT]}],
     "UpstreamsView": [{"upstreams": [UPSTREAM]}],
     "ToolsView": [{"tools": [TOOL]}],
@@ -207,5 +288,9 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "FinishedCallback": [FINISHED_CALLBACK],
     "InputRequiredCallback": [INPUT_REQUIRED_CALLBACK],
     "ProgressCallback": [PROGRESS_CALLBACK],
+    "TestCallback": [TEST_CALLBACK],
+    "SuspendedCallback": [SUSPENDED_CALLBACK],
+    "RecoveredCallback": [RECOVERED_CALLBACK],
+    "GapEnvelope": [GAP],
 }
 """By the name of the schema that they are examples of."""

@@ -22,6 +22,10 @@ SECRET_LENGTH_MAX: Final = 256
 """More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
 EXPIRY_SECONDS_MAX: Final = 366 * 86400
 """A webhook that is to live longer is one without an end."""
+RATE_MIN: Final = 0.01
+"""One in a hundred seconds; what is slower would rather poll."""
+RATE_MAX: Final = 1000.0
+"""Above this a limit would never be felt."""
 
 EVENTS_DEFAULT: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the document: a set would be written in another order by each process."""
@@ -65,6 +69,7 @@ Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidato
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
 Flag = Annotated[bool, Strict()]
 ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]
+Rate = Annotated[float, Strict(), Field(ge=RATE_MIN, le=RATE_MAX, allow_inf_nan=False)]
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 Instant = Annotated[

@@ -1,9 +1,10 @@
 """Webhooks, as they are registered and as they are shown. A secret comes back once, and only if it was generated here."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, Strict, field_validator
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
@@ -18,6 +19,7 @@ from ringback.api.schemas.fields import (
     Instant,
     Label,
     Question,
+    Rate,
     Secret,
     Sometimes,
     Url,
@@ -26,7 +28,15 @@ from ringback.api.schemas.fields import (
 from ringback.domain.event import EventName
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookState, describe
-from ringback.services.webhooks import Change, Registered, Registration
+from ringback.services.replays import Replayed, ReplayFrom
+from ringback.services.webhooks import (
+    OVERLAP_SECONDS_DEFAULT,
+    OVERLAP_SECONDS_MAX,
+    Change,
+    Registered,
+    Registration,
+    Rotated,
+)
 
 
 class RegisterWebhookBody(Body):
@@ -45,6 +55,12 @@ class RegisterWebhookBody(Body):
     call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
     retries: Profile = Profile.DAYS
     include_result: Flag = Field(default=False, description="Put the result into the callback if it fits.")
+    ordered: Flag = Field(
+        default=False,
+        description="One callback at a time for each client_session_id, or call where there is none, in the order of the "
+        "log. One that fails holds up those behind it, for at most an hour.",
+    )
+    rate_per_second: Rate | None = Field(default=None, description="Attempts a second at most.")
     cursor: Cursor | None = Field(default=None, description="Hear from this place in the event log on, not from now.")
     expires_in_seconds: ExpirySeconds | None = None
     description: Description | None = None
@@ -62,6 +78,8 @@ class RegisterWebhookBody(Body):
             match_correlation=self.match_correlation,
             retries=self.retries,
             include_result=self.include_result,
+            ordered=self.ordered,
+            rate_per_second=self.rate_per_second,
             description=self.description,
             cursor=self.cursor,
             expires_in_seconds=self.expires_in_seconds,
@@ -76,6 +94,7 @@ class ChangeWebhookBody(Body):
     description: Description | None = None
     include_result: Flag | None = None
     retries: Profile | None = None
+    rate_per_second: Rate | None = None
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
@@ -93,7 +112,56 @@ class ChangeWebhookBody(Body):
             description=self.description,
             include_result=self.include_result,
             retries=self.retries,
+            rate_per_second=self.rate_per_second,
             state=WebhookState(self.state) if self.state else None,
+        )
+
+
+class RotateSecretBody(Body):
+    """A new signing secret, and how long the old ones go on beside it."""
+
+    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
+    overlap_seconds: Annotated[float, Strict()] = Field(
+        default=OVERLAP_SECONDS_DEFAULT,
+        ge=0,
+        le=OVERLAP_SECONDS_MAX,
+        description="So long callbacks carry a signature of each older secret, too. 0 ends all of them now.",
+    )
+
+
+class ReplayBody(Body):
+    """What to send again: exactly one of these."""
+
+    since: datetime | None = Field(default=None, description="What happened from this time on; with its offset.")
+    cursor: Cursor | None = Field(default=None, description="What came after this place in the event log.")
+    dead: Literal[True] | None = Field(default=None, description="Whatever was given up.")
+
+    @field_validator("since")
+    @classmethod
+    def _has_an_offset(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("Say in which time zone: 2026-11-20T17:00:00Z.")
+        return value
+
+    def wanted(self) -> ReplayFrom:
+        return ReplayFrom(since=self.since, cursor=self.cursor, dead=self.dead is True)
+
+
+class ReplayedView(View):
+    replayed: int = Field(description="How many deliveries are sent again.")
+    still_open: int = Field(description="How many were left alone, because they are being delivered anyway.")
+    more: bool = Field(
+        description="Whether the bound of one request was reached. Ask again, from the cursor if there is one."
+    )
+    cursor: str | None
+
+    @classmethod
+    def of(cls, replayed: Replayed) -> Self:
+        return cls(
+            replayed=replayed.replayed,
+            still_open=replayed.still_open,
+            more=replayed.more,
+            cursor=replayed.cursor,
         )
 
 
@@ -116,6 +184,8 @@ class WebhookView(View):
     match_correlation: bool
     retries: Profile
     include_result: bool
+    ordered: bool
+    rate_per_second: float | None
     description: str | None
     state: WebhookState
     origin: Origin
@@ -125,6 +195,9 @@ class WebhookView(View):
     last_delivery_at: Instant | None
     last_error: str | None = Field(description="How the last attempt failed, until one succeeds.")
     failing_since: Instant | None
+    paused_until: Instant | None = Field(
+        description="After several failures in a row nothing is sent until then; after that one attempt at a time."
+    )
 
     @classmethod
     def of(cls, webhook: Webhook, **more: Any) -> Self:
@@ -140,6 +213,8 @@ class WebhookView(View):
             match_correlation=webhook.match_correlation,
             retries=webhook.retries,
             include_result=webhook.include_result,
+            ordered=webhook.ordered,
+            rate_per_second=webhook.rate_per_second,
             description=webhook.description,
             state=webhook.state,
             origin=webhook.origin,
@@ -149,6 +224,7 @@ class WebhookView(View):
             last_delivery_at=webhook.last_delivery_at,
             last_error=webhook.last_error,
             failing_since=webhook.failing_since,
+            paused_until=webhook.breaker.paused_until,
             **more,
         )
 
@@ -162,6 +238,17 @@ class RegisteredWebhookView(WebhookView):
     @classmethod
     def registered(cls, registered: Registered) -> Self:
         return cls.of(registered.webhook, hears=describe(registered.webhook), secret=registered.secret)
+
+
+class RotatedWebhookView(WebhookView):
+    """A webhook with a new secret, which is shown this once."""
+
+    overlap_ends_at: Instant = Field(description="Until then callbacks carry signatures of older secrets, too.")
+    secret: Sometimes[str] = Field(default=None, description="The signing secret if it was generated; shown this once.")
+
+    @classmethod
+    def rotated(cls, rotated: Rotated) -> Self:
+        return cls.of(rotated.webhook, overlap_ends_at=rotated.overlap_ends_at, secret=rotated.secret)
 
 
 class WebhookPageView(View):

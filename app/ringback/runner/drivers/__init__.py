@@ -1,13 +1,53 @@
 """How a call is carried over a session: one driver for each way of doing it.
 
-    Session   what drivers need of a connection: raw requests
-    Driver    run(call, session, on_progress) -> Ending
-    plain     one tools/call; nothing can be rejoined
+                         ┌────────────── Desk: the call, under its lease ──────────────┐
+    runner.drive ──▶ Driver.run(session, desk)                                           │
+                         │   keep(handle)     durable, before the driver waits           │
+                         │   ask, answers     input_required while the session lives     │
+                         │   progress                                                    │
+                         ├──▶ Ending          how it ended, truthfully                   │
+                         └──▶ Parked          waits for answers, driven by nobody        │
+    runner.drive ──▶ Driver.cancel(session, call): the upstream is told to stop
 
-The runner sees only `CallSession`, a session with the driver that suits it.
+    driver        handle (`Handle.data`)                 after this process died
+    plain         none                                   `unknown`, or run again by policy
+    mrtr          request_state, round                   parked: answer and retry; a retry in flight: as plain
+    task          task_id                                go on polling and listening
+    legacy_task   task_id, session                       go on polling, in that session
+    stream        session, request_id, event_id          read on after that event, in that session
+
+    base       the interfaces      choice   which driver suits a call      results   a raw result as an ending
+    rounds     tools/call with input_required rounds: shared by mrtr and task
+    questions  what a tool asks in a session of its call's own: shared by all drivers of before 2026-07-28
+
+A new driver: one file with a class that has `run` and `cancel`, a name for its handles, and a line in `choice`. A handle is
+JSON of at most `HANDLE_BYTES_MAX`; it names its driver, so a call that has one is always driven on by the same driver. Between
+sending a request and keeping its handle lies the one window in which nobody can know: a call that was dispatched and has no
+handle becomes `unknown` (`domain.recovery`).
 """
 
-from ringback.runner.drivers.base import CallSession, DrivenSession, Driver, OnProgress, Session
-from ringback.runner.drivers.plain import PlainDriver
+from ringback.runner.drivers.base import (
+    CallSession,
+    Desk,
+    DrivenSession,
+    Driver,
+    LeaseLost,
+    Negotiated,
+    Parked,
+    Session,
+    Told,
+)
+from ringback.runner.drivers.choice import driver_for
 
-__all__ = ["CallSession", "DrivenSession", "Driver", "OnProgress", "PlainDriver", "Session"]
+__all__ = [
+    "CallSession",
+    "Desk",
+    "DrivenSession",
+    "Driver",
+    "LeaseLost",
+    "Negotiated",
+    "Parked",
+    "Session",
+    "Told",
+    "driver_for",
+]

@@ -1,34 +1,237 @@
-"""What a driver is: it carries one call over a session to its end, and says truthfully how it ended."""
+"""What a driver is: it carries one call over a session to its end, and says truthfully how it ended.
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+A driver is made once and drives many calls at once, so it holds no state: what it must know again after this process has died
+goes into its handle, and `Desk.keep` makes it durable before the driver waits for anything.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcp.shared.dispatcher import ProgressFnT
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.call import Call, Ending, Handle, Progress
+from ringback.domain.ports import ToolInfo
 
-OnProgress = Callable[[Progress], Awaitable[None]]
+
+class LeaseLost(Exception):
+    """The call is somebody else's now, or may be: whoever drives it here stops, and writes nothing."""
+
+
+# -- what a driver is given: the upstream ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negotiated:
+    """What a session and its upstream agreed on: the facts that choose the driver."""
+
+    protocol_version: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The upstream's own, in the form of the wire."""
+
+    @property
+    def modern(self) -> bool:
+        """Whether each request stands alone (2026-07-28 and later); before, there was a handshake and a session."""
+        return self.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def extends(self, extension: str) -> bool:
+        """Whether the upstream offers this extension."""
+        return extension in self.capabilities.get("extensions", {})
+
+
+class Told(Protocol):
+    """What an upstream tells on a stream that was asked for."""
+
+    async def next(self) -> Mapping[str, Any] | None:
+        """The next notification's parameters; None once the stream has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionName:
+    """What finds a session of before 2026-07-28 again, from any process."""
+
+    session_id: str
+    protocol_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the answer to a request will be found: after this event, in that session's stream for the request."""
+
+    session: SessionName
+    request_id: str | int
+    event_id: str
+
+
+OnPlace = Callable[[Place], None]
+OnQuestion = Callable[[str, Mapping[str, Any] | None], None]
+"""A question `{method, params}` of the upstream by its name; None when it does not want to know any more."""
+
+
+class StatefulSession(Protocol):
+    """A session of before 2026-07-28, for drivers that come back to it. What is sent here goes to no other session."""
+
+    @property
+    def name(self) -> SessionName | None:
+        """None when nothing finds it again: a child's pipe, or a server without sessions."""
+        ...
+
+    def named(self) -> AbstractContextManager[None]:
+        """Keep the session alive at the upstream, also after this was left by an exception: somebody comes back to it."""
+        ...
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Session.request`; but cancelling it tells the upstream nothing, because it only asks about what goes on."""
+        ...
+
+    async def resume(
+        self, place: Place, *, on_place: OnPlace, on_progress: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        """The answer to a request of before; raises `Lost` while it is worth asking again, `SessionGone` when it is not.
+
+        Only in a session that was rejoined. Cancelling it tells the upstream nothing.
+        """
+        ...
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification; it has arrived when this returns, else `RequestFailed` is raised."""
+        ...
+
+    def answering(self, on_question: OnQuestion) -> AbstractContextManager[None]:
+        """Hear the upstream's questions. It asks none in a session that is shared: it was not told that it may."""
+        ...
+
+    async def reply(self, name: str, answer: Mapping[str, Any]) -> None:
+        """Answer a question, also one of before; it has arrived when this returns, else `RequestFailed` is raised."""
+        ...
 
 
 class Session(Protocol):
     """What drivers need of a connection."""
 
+    @property
+    def negotiated(self) -> Negotiated: ...
+
+    def tool(self, name: str) -> ToolInfo | None:
+        """The tool as the upstream listed it, if it did."""
+        ...
+
     async def request(
-        self, method: str, params: Mapping[str, Any], *, on_progress: ProgressFnT | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        declare: Mapping[str, Any] | None = None,
+        on_progress: ProgressFnT | None = None,
+        on_place: OnPlace | None = None,
     ) -> dict[str, Any]:
-        """The raw result; raises `RequestFailed`. Cancelling it tells the upstream to stop."""
+        """The raw result; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
+
+        `declare` holds the client capabilities that this one request declares; 2026-07-28 only, before it there were those of
+        the handshake. `on_place` is for sessions of before, and hears where the answer will be found if this one is lost.
+        """
+        ...
+
+    def listen(
+        self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[Told | None]:
+        """A `subscriptions/listen` stream with this filter; None when the upstream does not honour all of it.
+
+        Before 2026-07-28 the upstream tells of `taskIds` unasked, and what it tells is a hint.
+        """
+        ...
+
+    @property
+    def stateful(self) -> StatefulSession:
+        """The very session that the last request went to (before 2026-07-28)."""
+        ...
+
+    def rejoined(self, name: SessionName) -> AbstractAsyncContextManager[StatefulSession]:
+        """A session that any process has opened and nobody ended, over a connection of its own."""
         ...
 
 
+# -- what a driver is given: its call ----------------------------------------------------------------------------------------
+
+
+class Desk(Protocol):
+    """What a driver may do to its call.
+
+    Every write is durable when it returns and checks the lease; it raises `LeaseLost` when that has gone. While the store
+    cannot be written it waits, as long as the lease is trusted.
+    """
+
+    @property
+    def call(self) -> Call:
+        """The call as this desk wrote or read it last."""
+        ...
+
+    async def progress(self, progress: Progress) -> None:
+        """Take the newest progress; it is stored now and then, and never fails."""
+        ...
+
+    async def keep(self, handle: Handle | None) -> None:
+        """Keep what finds the call again. None: from here on it could not be found again, until the next handle."""
+        ...
+
+    async def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        """Everything that the upstream wants to know now, by its own keys: `{method, params}` each.
+
+        New requests make the call `input_required` and ring; those that are not among them any more are withdrawn; with
+        nothing left the call is `working` again. Those with an answer that was not yet passed on do not count as new.
+        Raises `ValueError` when there is more than is kept, or something that was never offered to be asked.
+        """
+        ...
+
+    async def answers(self, timeout_seconds: float) -> Mapping[str, Any]:
+        """Answers to pass on, by the upstream's keys. Waits for one; empty when the time ran out, or at a cancellation."""
+        ...
+
+    async def passed_on(self, keys: Collection[str]) -> None:
+        """These answers have arrived upstream; the call forgets them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """The upstream waits for answers without holding anything open: nobody needs to drive the call until they are there."""
+
+    handle: Handle
+    requests: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    """As in `Desk.ask`."""
+
+
+# -- the driver --------------------------------------------------------------------------------------------------------------
+
+
 class Driver(Protocol):
-    async def run(self, call: Call, session: Session, *, on_progress: OnProgress) -> Ending: ...
+    async def run(self, session: Session, desk: Desk) -> Ending | Parked:
+        """Carry `desk.call` to its end: from its handle if it has one, else from its beginning.
+
+        Being cancelled means that this process stops driving. With a handle kept, the upstream must not notice; without one,
+        the request in flight is abandoned, which tells the upstream to stop. May raise `NotSent` when it has a handle: it
+        is run again once the upstream is there.
+        """
+        ...
+
+    async def cancel(self, session: Session, call: Call) -> Ending | None:
+        """Tell the upstream to stop, while `run` goes on. May be repeated; raises `RequestFailed` when it cannot be told.
+
+        The ending, if the call ends by that: then `run` is cancelled. None if the upstream will tell by itself how the call
+        ended, which may be a result: then `run` goes on, and its `answers` return at once to have it look.
+        """
+        ...
 
 
 class CallSession(Protocol):
-    """A live session with the driver that suits it: what the runner needs for one call."""
+    """A live session with the driver that suits the call: what the runner needs."""
 
-    async def drive(self, call: Call, *, on_progress: OnProgress) -> Ending: ...
+    async def drive(self, desk: Desk) -> Ending | Parked: ...
+
+    async def cancel(self, call: Call) -> Ending | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +239,8 @@ class DrivenSession:
     session: Session
     driver: Driver
 
-    async def drive(self, call: Call, *, on_progress: OnProgress) -> Ending:
-        return await self.driver.run(call, self.session, on_progress=on_progress)
+    async def drive(self, desk: Desk) -> Ending | Parked:
+        return await self.driver.run(self.session, desk)
+
+    async def cancel(self, call: Call) -> Ending | None:
+        return await self.driver.cancel(self.session, call)

@@ -48,6 +48,10 @@ class SqliteCallQueue:
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [to_call(row) for row in self._sql.all("expired", now=from_instant(now), limit=limit)]
 
+    async def of_task(self, upstream: str, task_id: str) -> Call | None:
+        row = self._sql.one("of_task", upstream=upstream, task_id=task_id)
+        return None if row is None else to_call(row)
+
 
 def _in_order_of_last(principals: Sequence[Principal]) -> list[Principal]:
     """Each once, in the order in which they were served for the last time."""

@@ -1,12 +1,12 @@
 """Calls, as rows."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, Outcome, Progress, RerunPolicy, Status
+from ringback.domain.call import Call, Handle, InputRequest, Outcome, Phase, Progress, RerunPolicy, Status
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
@@ -88,12 +88,19 @@ def to_call(row: sqlite3.Row) -> Call:
         idempotency_key=row["idempotency_key"],
         request_hash=row["request_hash"],
         status=Status(row["status"]),
+        phase=Phase(row["phase"]),
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
         progress=None if progress is None else Progress(**progress),
         error=to_optional_json(row["error"]),
         result_bytes=row["result_bytes"],
         result_sha256=row["result_sha256"],
+        handle=_to_handle(row["handle"]),
+        input_requests=_to_input_requests(row["input_requests"]),
+        input_responses=to_optional_json(row["input_responses"]) or {},
+        input_round=row["input_round"],
+        accepts_input=bool(row["accepts_input"]),
         rerun_policy=RerunPolicy(row["rerun_policy"]),
+        rerun_allowed=bool(row["rerun_allowed"]),
         cancel_requested=bool(row["cancel_requested"]),
         lease_owner=row["lease_owner"],
         lease_token=row["lease_token"],
@@ -121,12 +128,19 @@ def _to_row(call: Call) -> dict[str, Any]:
         "idempotency_key": call.idempotency_key,
         "request_hash": call.request_hash,
         "status": call.status,
+        "phase": call.phase,
         "outcome": call.outcome,
         "progress": None if call.progress is None else from_json(progress_data(call.progress)),
         "error": from_optional_json(call.error),
         "result_bytes": call.result_bytes,
         "result_sha256": call.result_sha256,
+        "handle": None if call.handle is None else from_json([call.handle.driver, call.handle.data]),
+        "input_requests": _from_input_requests(call.input_requests),
+        "input_responses": from_json(call.input_responses) if call.input_responses else None,
+        "input_round": call.input_round,
+        "accepts_input": call.accepts_input,
         "rerun_policy": call.rerun_policy,
+        "rerun_allowed": call.rerun_allowed,
         "cancel_requested": call.cancel_requested,
         "lease_owner": call.lease_owner,
         "lease_token": call.lease_token,
@@ -140,6 +154,24 @@ def _to_row(call: Call) -> dict[str, Any]:
         "deadline_at": from_instant(call.deadline_at),
         "expires_at": from_instant(call.expires_at),
     }
+
+
+def _to_handle(text: str | None) -> Handle | None:
+    if text is None:
+        return None
+    driver, data = jsontext.loads(text)
+    return Handle(driver=driver, data=data)
+
+
+def _to_input_requests(text: str | None) -> dict[str, InputRequest]:
+    asked: dict[str, Any] = {} if text is None else jsontext.loads(text)
+    return {key: InputRequest(name=name, method=method, params=params) for key, (name, method, params) in asked.items()}
+
+
+def _from_input_requests(requests: Mapping[str, InputRequest]) -> str | None:
+    if not requests:
+        return None
+    return from_json({key: [request.name, request.method, request.params] for key, request in requests.items()})
 
 
 def _page_for(where: CallFilter) -> str:

@@ -61,6 +61,8 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute(SESSION["sync_every_commit"])
     connection.execute(SESSION["check_references"])
+    connection.execute(SESSION["checkpoint_rarely"])
+    connection.execute(SESSION["cache_more"])
     return connection
 
 

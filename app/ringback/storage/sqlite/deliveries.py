@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState
-from ringback.domain.ids import DeliveryId, WebhookId
+from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
+from ringback.domain.ids import CallId, DeliveryId, WebhookId
 from ringback.domain.ports import DeliveryFilter, Sealer
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
@@ -20,9 +20,10 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
 class SqliteDeliveries:
     """Implements `domain.ports.DeliveryRows`."""
 
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
+        self._now = now
 
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
         self._sql.change_each("insert", [to_row(delivery) for delivery in deliveries])
@@ -59,6 +60,9 @@ class SqliteDeliveries:
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
 
+    async def supersede(self, call_id: CallId) -> None:
+        self._sql.change("supersede", call_id=call_id, now=from_instant(self._now))
+
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
 
@@ -70,6 +74,7 @@ def to_row(delivery: Delivery) -> dict[str, Any]:
         "principal": delivery.principal,
         "webhook_id": delivery.webhook_id,
         "event_id": delivery.event_id,
+        "kind": delivery.kind,
         "call_id": delivery.call_id,
         "seq": delivery.seq,
         "generation": delivery.generation,
@@ -77,6 +82,7 @@ def to_row(delivery: Delivery) -> dict[str, Any]:
         "attempts": delivery.attempts,
         "due_at": from_instant(delivery.due_at),
         "give_up_at": from_instant(delivery.give_up_at),
+        "order_key": delivery.order_key,
         "lease_token": delivery.lease_token,
         "lease_until": from_instant(delivery.lease_until),
         "last_category": delivery.last_category,
@@ -92,6 +98,7 @@ def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
         principal=row["principal"],
         webhook_id=row["webhook_id"],
         event_id=row["event_id"],
+        kind=Kind(row["kind"]),
         call_id=row["call_id"],
         seq=row["seq"],
         generation=row["generation"],
@@ -100,6 +107,7 @@ def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
         attempts=row["attempts"],
         due_at=from_epoch_milliseconds(row["due_at"]),
         give_up_at=from_epoch_milliseconds(row["give_up_at"]),
+        order_key=row["order_key"],
         lease_token=row["lease_token"],
         lease_until=to_instant(row["lease_until"]),
         last_category=None if row["last_category"] is None else Category(row["last_category"]),
@@ -125,9 +133,8 @@ def _page_for(where: DeliveryFilter) -> str:
     """The statement whose index fits the narrowest filter."""
     if where.call_id is not None:
         return "page_of_call"
-    if where.webhook_id is not None:
-        return "page_of_webhook"
-    return "page_of_dead" if where.state is DeliveryState.DEAD else "page"
+    page = "page" if where.state is not DeliveryState.DEAD else "page_of_dead"
+    return page if where.webhook_id is None else f"{page}_of_webhook"
 
 
 def _place(delivery_id: str) -> str:

@@ -1,18 +1,17 @@
-"""Deliveries as the dispatcher and the janitor see them: what is due, who has it, and what came of it."""
+"""Deliveries as the dispatcher sees them: what is due, who has it, and what came of it."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.delivery import Attempt, Delivery
-from ringback.domain.ids import WebhookId
+from ringback.domain.delivery import Attempt, Delivery, Settled
+from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.ports import Sealer
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.deliveries import to_delivery, to_row
+from ringback.storage.sqlite.deliveries import to_delivery
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/delivery_queue.sql")
 
@@ -28,18 +27,45 @@ class SqliteDeliveryQueue:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
 
+    async def lanes(self, *, now: datetime, without: Collection[WebhookId], limit: int) -> Sequence[WebhookId]:
+        """Two ways, because each alone has a bad day.
+
+        In order of time, ten thousand rows of one dead receiver stand before everybody else's; webhook by webhook, ten
+        thousand webhooks that wait for a later attempt are asked in vain.
+        """
+        front = self._sql.all("due_front", now=from_instant(now), limit=FRONT_ROWS)
+        lanes = [lane for lane in dict.fromkeys(row["webhook_id"] for row in front) if lane not in without][:limit]
+        if len(lanes) == limit or len(front) < FRONT_ROWS:
+            return lanes
+        rows = self._sql.all("due_lanes", now=from_instant(now), without=from_json(list(without)), limit=limit)
+        return [row["webhook_id"] for row in rows]
+
     async def lease(
-        self, *, now: datetime, token: str, until: datetime, limit: int, per_webhook: int, busy: Collection[WebhookId]
+        self, webhook_id: WebhookId, *, now: datetime, token: str, until: datetime, limit: int, ordered: bool
     ) -> Sequence[Delivery]:
-        due = self._due(now=now, limit=limit, per_webhook=per_webhook, busy=busy)
+        due = self._sql.all(
+            "due_in_order" if ordered else "due", webhook_id=webhook_id, now=from_instant(now), limit=limit
+        )
         if not due:
             return []
-        ids = from_json(due)
+        ids = from_json([row["id"] for row in due])
         self._sql.change("lease", ids=ids, token=token, until=from_instant(until))
-        return [to_delivery(row, self._sealer) for row in self._sql.all("by_ids", ids=ids)]
+        return self._by_ids(ids)
 
-    async def settle(self, delivery: Delivery, *, lease_token: str) -> bool:
-        return self._sql.change("settle", held_token=lease_token, **to_row(delivery)) == 1
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        rows = [
+            (
+                each.delivery.id,
+                each.state,
+                each.delivery.attempts,
+                from_instant(each.due_at),
+                each.category,
+                from_instant(each.finished_at),
+                each.delivery.lease_token,
+            )
+            for each in settled
+        ]
+        return {row["id"] for row in self._sql.all("settle", rows=from_json(rows))}
 
     async def log(self, attempts: Sequence[Attempt]) -> None:
         self._sql.change_each(
@@ -59,40 +85,13 @@ class SqliteDeliveryQueue:
             ],
         )
 
-    async def release(self, *, lease_token: str | None, now: datetime) -> int:
-        if lease_token is None:
-            return self._sql.change("release_lapsed", now=from_instant(now))
-        return self._sql.change("release_held", lease_token=lease_token)
-
-    async def release_all(self) -> int:
-        return self._sql.change("release_all")
+    async def give_up(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        ended = self._sql.all("give_up", webhook_id=webhook_id, now=from_instant(now), limit=limit)
+        return self._by_ids(from_json([row["id"] for row in ended]))
 
     async def next_due(self) -> datetime | None:
         (row,) = self._sql.all("next_due")
         return to_instant(row["due_at"])
 
-    def _due(self, *, now: datetime, limit: int, per_webhook: int, busy: Collection[WebhookId]) -> list[str]:
-        """The ids to lease, oldest due first.
-
-        Two ways, because each alone has a bad day. In order of time, ten thousand rows of one dead receiver stand before
-        everybody else's; webhook by webhook, ten thousand webhooks that wait for a later attempt are asked in vain.
-        """
-        front = self._sql.all("due_front", now=from_instant(now), limit=FRONT_ROWS)
-        due = _spread(front, per_webhook=per_webhook, busy=frozenset(busy))[:limit]
-        if len(due) == limit or len(front) < FRONT_ROWS:
-            return due
-        lanes = self._sql.all(
-            "due_lanes", now=from_instant(now), limit=limit, per_webhook=per_webhook, busy=from_json(list(busy))
-        )
-        return [row["id"] for row in lanes]
-
-
-def _spread(rows: Iterable[sqlite3.Row], *, per_webhook: int, busy: frozenset[WebhookId]) -> list[str]:
-    taken: Counter[WebhookId] = Counter()
-    ids: list[str] = []
-    for row in rows:
-        webhook_id: WebhookId = row["webhook_id"]
-        if webhook_id not in busy and taken[webhook_id] < per_webhook:
-            taken[webhook_id] += 1
-            ids.append(row["id"])
-    return ids
+    def _by_ids(self, ids: str) -> list[Delivery]:
+        return [to_delivery(row, self._sealer) for row in self._sql.all("by_ids", ids=ids)]

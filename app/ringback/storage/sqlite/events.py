@@ -24,7 +24,10 @@ class SqliteEvents:
         self._sql = Statements(connection, _SQL)
 
     async def reserve(self, principal: Principal, count: int) -> int:
-        (row,) = self._sql.all("reserve", principal=principal, count=count)
+        row = self._sql.one("reserve", principal=principal, count=count)
+        if row is None:
+            self._sql.change("begin", principal=principal, count=count)
+            return 1
         return row["seq"] - count + 1
 
     async def head(self, principal: Principal, *, lock: bool = False) -> int:
@@ -60,6 +63,10 @@ class SqliteEvents:
             limit=limit,
         )
         return [_to_event(row) for row in rows]
+
+    async def last_before(self, principal: Principal, instant: datetime) -> int:
+        row = self._sql.one("last_before", principal=principal, instant=from_instant(instant))
+        return 0 if row is None else row["seq"]
 
     async def horizon(self, principal: Principal) -> int:
         row = self._sql.one("head", principal=principal)

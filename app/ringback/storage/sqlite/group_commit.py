@@ -14,6 +14,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.ports import Sealer, Transaction
 from ringback.storage.sqlite.database import SESSION, caller_sees, result_code, unavailable
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.webhooks import WebhookReader
 
 T = TypeVar("T")
 
@@ -34,9 +35,12 @@ class _Unit:
     value: Any = None
     error: Exception | None = None
     rung: list[str] = field(default_factory=list[str])
+    endings: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
 
     def settle(self) -> None:
-        """Tell the caller, unless it has gone."""
+        """Do what was left for the end, and tell the caller unless it has gone."""
+        for ending in self.endings:
+            ending(self.error is None)
         if self.done.done():
             return
         if self.error is None:
@@ -52,11 +56,13 @@ class GroupCommit:
         *,
         clock: Clock,
         sealer: Sealer,
+        reader: WebhookReader,
         ring: Callable[[Iterable[str]], None],
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._sealer = sealer
+        self._reader = reader
         self._ring = ring
         self._waiting: deque[_Unit] = deque()
         self._writing: asyncio.Task[None] | None = None
@@ -105,11 +111,13 @@ class GroupCommit:
     def _perform(self, unit: _Unit) -> None:
         if unit.done.cancelled():
             return
-        transaction = SqliteTransaction(self._connection, sealer=self._sealer, now=self._clock.now())
+        transaction = SqliteTransaction(
+            self._connection, sealer=self._sealer, reader=self._reader, now=self._clock.now()
+        )
+        unit.rung, unit.endings = transaction.rung, transaction.endings
         self._execute("start_unit")
         try:
             unit.value = drive(unit.work(transaction))
-            unit.rung = transaction.rung
         except Exception as error:  # boundary: an error inside a unit is its caller's and no business of its neighbours
             if not self._connection.in_transaction:
                 raise  # a full disk or an I/O error: SQLite itself has undone the whole group
@@ -120,7 +128,7 @@ class GroupCommit:
     def _settle(self, group: list[_Unit]) -> None:
         for unit in group:
             unit.settle()
-        self._ring(topic for unit in group for topic in unit.rung)
+        self._ring(topic for unit in group if unit.error is None for topic in unit.rung)
 
     def _undo(self, group: list[_Unit], error: Exception) -> None:
         log.error("store.group_undone", extra={"units": len(group)}, exc_info=error)

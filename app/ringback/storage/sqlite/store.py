@@ -16,6 +16,7 @@ from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.lock import FileLock
 from ringback.storage.sqlite.migrate import migrate, shipped
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.webhooks import WebhookReader
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._sealer = sealer
+        self._reader = WebhookReader(sealer)
         self._signals = LocalSignals()
         self._opened: _Opened | None = None
 
@@ -62,7 +64,9 @@ class SqliteStore:
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
             except sqlite3.Error as error:
                 raise database.unavailable(error) from error
-            group_commit = GroupCommit(writer, clock=self._clock, sealer=self._sealer, ring=self._signals.ring)
+            group_commit = GroupCommit(
+                writer, clock=self._clock, sealer=self._sealer, reader=self._reader, ring=self._signals.ring
+            )
             self._opened = _Opened(group_commit, reader, stack.pop_all())
 
     async def close(self) -> None:
@@ -80,7 +84,8 @@ class SqliteStore:
         reader = self._require_open().reader
         try:
             reader.execute(database.SESSION["begin_reading"])
-            return drive(work(SqliteTransaction(reader, sealer=self._sealer, now=self._clock.now())))
+            transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
+            return drive(work(transaction))
         except sqlite3.Error as error:
             raise database.caller_sees(error) from error
         finally:

@@ -22,14 +22,16 @@ class SqliteTombstones:
         self._sql = Statements(connection, _SQL)
 
     async def bury(self, tombstone: Tombstone) -> None:
+        expired_at = from_instant(tombstone.expired_at)
+        call = {"principal": tombstone.principal, "call_id": tombstone.call_id}
         self._sql.change("delete_call", call_id=tombstone.call_id)
+        self._sql.change("expire_own_webhook", expired_at=expired_at, **call)
         self._sql.change(
             "bury",
-            call_id=tombstone.call_id,
-            principal=tombstone.principal,
             idempotency_key=tombstone.idempotency_key,
             request_hash=tombstone.request_hash,
-            expired_at=from_instant(tombstone.expired_at),
+            expired_at=expired_at,
+            **call,
         )
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:

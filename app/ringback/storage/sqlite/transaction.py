@@ -1,7 +1,7 @@
 """What a unit of work sees of the store, and how it is driven."""
 
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TypeVar
 
@@ -9,21 +9,27 @@ from ringback.domain.ports import Sealer
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
 from ringback.storage.sqlite.deliveries import SqliteDeliveries
+from ringback.storage.sqlite.delivery_lanes import SqliteDeliveryLanes
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
+from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryUpkeep
 from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.keys import SqliteKeys
+from ringback.storage.sqlite.origins import SqliteOrigins
 from ringback.storage.sqlite.tombstones import SqliteTombstones
-from ringback.storage.sqlite.webhooks import SqliteWebhooks
+from ringback.storage.sqlite.usage import SqliteUsage
+from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
 
 T = TypeVar("T")
 
 
 class SqliteTransaction:
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, reader: WebhookReader, now: datetime) -> None:
         self._connection = connection
         self._sealer = sealer
+        self._reader = reader
         self._now = now
         self.rung: list[str] = []
+        self.endings: list[Callable[[bool], None]] = []
 
     @property
     def calls(self) -> SqliteCalls:
@@ -43,15 +49,31 @@ class SqliteTransaction:
 
     @property
     def webhooks(self) -> SqliteWebhooks:
-        return SqliteWebhooks(self._connection, sealer=self._sealer, now=self._now)
+        return SqliteWebhooks(self._connection, sealer=self._sealer, reader=self._reader, now=self._now)
 
     @property
     def deliveries(self) -> SqliteDeliveries:
-        return SqliteDeliveries(self._connection, sealer=self._sealer)
+        return SqliteDeliveries(self._connection, sealer=self._sealer, now=self._now)
+
+    @property
+    def delivery_lanes(self) -> SqliteDeliveryLanes:
+        return SqliteDeliveryLanes(self._connection, sealer=self._sealer)
 
     @property
     def delivery_queue(self) -> SqliteDeliveryQueue:
         return SqliteDeliveryQueue(self._connection, sealer=self._sealer)
+
+    @property
+    def delivery_upkeep(self) -> SqliteDeliveryUpkeep:
+        return SqliteDeliveryUpkeep(self._connection, sealer=self._sealer)
+
+    @property
+    def origins(self) -> SqliteOrigins:
+        return SqliteOrigins(self._connection, now=self._now)
+
+    @property
+    def usage(self) -> SqliteUsage:
+        return SqliteUsage(self._connection)
 
     @property
     def keys(self) -> SqliteKeys:
@@ -62,6 +84,9 @@ class SqliteTransaction:
 
     def ring(self, *topics: str) -> None:
         self.rung.extend(topics)
+
+    def at_end(self, action: Callable[[bool], None]) -> None:
+        self.endings.append(action)
 
 
 def drive(awaitable: Awaitable[T]) -> T:

@@ -12,12 +12,19 @@ CREATE TABLE calls (
     idempotency_key   TEXT,
     request_hash      TEXT NOT NULL,
     status            TEXT NOT NULL,
+    phase             TEXT NOT NULL,
     outcome           TEXT,
     progress          TEXT,
     error             TEXT,
     result_bytes      INTEGER,
     result_sha256     TEXT,
+    handle            TEXT,
+    input_requests    TEXT,
+    input_responses   TEXT,
+    input_round       INTEGER NOT NULL,
+    accepts_input     INTEGER NOT NULL,
     rerun_policy      TEXT NOT NULL,
+    rerun_allowed     INTEGER NOT NULL,
     cancel_requested  INTEGER NOT NULL,
     lease_owner       TEXT,
     lease_token       TEXT,
@@ -47,26 +54,48 @@ CREATE VIEW whole_calls AS
 SELECT calls.*, inputs.arguments, inputs.meta
 FROM calls CROSS JOIN inputs ON inputs.call_id = calls.id;
 
--- What waits for a runner.
-CREATE VIEW queued_calls AS
-SELECT id, upstream, principal, deadline_at
-FROM calls
-WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
-
-CREATE INDEX calls_queued ON calls (upstream, principal, id)
-    WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
-CREATE INDEX calls_queued_deadline ON calls (deadline_at)
-    WHERE status = 'working' AND dispatched_at IS NULL AND lease_token IS NULL AND cancel_requested = 0;
-CREATE INDEX calls_adrift ON calls (id)
-    WHERE status IN ('working', 'input_required') AND lease_token IS NULL
-        AND (dispatched_at IS NOT NULL OR cancel_requested = 1);
-CREATE INDEX calls_leased ON calls (lease_until) WHERE lease_until IS NOT NULL;
-CREATE INDEX calls_lease_owner ON calls (lease_owner) WHERE lease_owner IS NOT NULL;
+CREATE INDEX calls_queued ON calls (upstream, principal, id) WHERE phase = 'queued';
+CREATE INDEX calls_running ON calls (lease_until) WHERE phase = 'running';
+CREATE INDEX calls_waiting_deadline ON calls (deadline_at) WHERE phase IN ('queued', 'parked');
 CREATE INDEX calls_expiring ON calls (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX calls_of_principal ON calls (principal, id);
 CREATE INDEX calls_of_session ON calls (principal, client_session_id, id) WHERE client_session_id IS NOT NULL;
 CREATE INDEX calls_of_correlation ON calls (principal, correlation_id, id) WHERE correlation_id IS NOT NULL;
+CREATE INDEX calls_of_task ON calls (upstream, json_extract(handle, '$[1].task_id')) WHERE handle IS NOT NULL;
 CREATE UNIQUE INDEX calls_idempotency ON calls (principal, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- How many calls there are, kept up by whatever changes them: quotas are asked with every start, and counting ten thousand rows
+-- each time would cost more than the start.
+CREATE TABLE call_counts (
+    principal    TEXT NOT NULL,
+    status       TEXT NOT NULL,
+    calls        INTEGER NOT NULL,
+    result_bytes INTEGER NOT NULL,
+    PRIMARY KEY (principal, status)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER calls_count_new AFTER INSERT ON calls
+BEGIN
+    INSERT INTO call_counts (principal, status, calls, result_bytes)
+    VALUES (NEW.principal, NEW.status, 1, coalesce(NEW.result_bytes, 0))
+    ON CONFLICT (principal, status) DO UPDATE SET calls = calls + 1, result_bytes = result_bytes + excluded.result_bytes;
+END;
+
+CREATE TRIGGER calls_count_moved AFTER UPDATE OF status, result_bytes ON calls
+WHEN NEW.status <> OLD.status OR NEW.result_bytes IS NOT OLD.result_bytes
+BEGIN
+    UPDATE call_counts SET calls = calls - 1, result_bytes = result_bytes - coalesce(OLD.result_bytes, 0)
+    WHERE principal = OLD.principal AND status = OLD.status;
+    INSERT INTO call_counts (principal, status, calls, result_bytes)
+    VALUES (NEW.principal, NEW.status, 1, coalesce(NEW.result_bytes, 0))
+    ON CONFLICT (principal, status) DO UPDATE SET calls = calls + 1, result_bytes = result_bytes + excluded.result_bytes;
+END;
+
+CREATE TRIGGER calls_count_gone AFTER DELETE ON calls
+BEGIN
+    UPDATE call_counts SET calls = calls - 1, result_bytes = result_bytes - coalesce(OLD.result_bytes, 0)
+    WHERE principal = OLD.principal AND status = OLD.status;
+END;
 
 -- Whose turn it is on an upstream: the principal with the lowest ticket was served longest ago.
 CREATE TABLE turns (
@@ -98,11 +127,11 @@ CREATE TABLE events (
     seq               INTEGER NOT NULL,
     id                TEXT NOT NULL,
     name              TEXT NOT NULL,
-    call_id           TEXT NOT NULL,
+    call_id           TEXT,
     client_session_id TEXT,
     correlation_id    TEXT,
-    upstream          TEXT NOT NULL,
-    tool              TEXT NOT NULL,
+    upstream          TEXT,
+    tool              TEXT,
     data              TEXT NOT NULL,
     created_at        INTEGER NOT NULL,
     PRIMARY KEY (principal, seq)
@@ -125,6 +154,8 @@ CREATE TABLE webhooks (
     secrets           BLOB NOT NULL,
     retries           TEXT NOT NULL,
     include_result    INTEGER NOT NULL,
+    ordered           INTEGER NOT NULL,
+    rate_per_second   REAL,
     description       TEXT,
     state             TEXT NOT NULL,
     origin            TEXT NOT NULL,
@@ -133,10 +164,15 @@ CREATE TABLE webhooks (
     expires_at        INTEGER,
     last_delivery_at  INTEGER,
     last_error        TEXT,
-    failing_since     INTEGER
+    failing_since     INTEGER,
+    failures          INTEGER NOT NULL,
+    openings          INTEGER NOT NULL,
+    paused_until      INTEGER,
+    missed_from       INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX webhooks_of_principal ON webhooks (principal, id);
+CREATE INDEX webhooks_registered ON webhooks (principal) WHERE origin <> 'call';
 CREATE INDEX webhooks_hearing ON webhooks (principal, call_id, client_session_id);
 CREATE INDEX webhooks_expiring ON webhooks (expires_at) WHERE expires_at IS NOT NULL;
 
@@ -144,14 +180,16 @@ CREATE TABLE deliveries (
     id            TEXT PRIMARY KEY,
     principal     TEXT NOT NULL,
     webhook_id    TEXT NOT NULL,
-    event_id      TEXT NOT NULL,
-    call_id       TEXT NOT NULL,
-    seq           INTEGER NOT NULL,
+    event_id      TEXT,
+    kind          TEXT NOT NULL,
+    call_id       TEXT,
+    seq           INTEGER,
     generation    INTEGER NOT NULL,
     state         TEXT NOT NULL,
     attempts      INTEGER NOT NULL,
     due_at        INTEGER NOT NULL,
     give_up_at    INTEGER NOT NULL,
+    order_key     TEXT,
     lease_token   TEXT,
     lease_until   INTEGER,
     last_category TEXT,
@@ -173,13 +211,29 @@ FROM deliveries CROSS JOIN bodies ON bodies.delivery_id = deliveries.id;
 CREATE INDEX deliveries_due ON deliveries (state, due_at, webhook_id) WHERE state = 'pending';
 CREATE INDEX deliveries_lanes ON deliveries (state, webhook_id, due_at, seq) WHERE state = 'pending';
 CREATE INDEX deliveries_leased ON deliveries (lease_until) WHERE state = 'leased';
-CREATE INDEX deliveries_lease_token ON deliveries (lease_token) WHERE state = 'leased';
-CREATE INDEX deliveries_open ON deliveries (webhook_id, seq) WHERE state IN ('held', 'pending', 'leased');
+CREATE INDEX deliveries_open ON deliveries (webhook_id, generation, seq) WHERE state IN ('held', 'pending', 'leased');
+CREATE INDEX deliveries_ordered ON deliveries (webhook_id, order_key, seq)
+    WHERE order_key IS NOT NULL AND state IN ('held', 'pending', 'leased');
+CREATE INDEX deliveries_held ON deliveries (webhook_id, id) WHERE state = 'held';
+CREATE INDEX deliveries_held_age ON deliveries (give_up_at) WHERE state = 'held';
+CREATE INDEX deliveries_progress ON deliveries (call_id) WHERE kind = 'progress' AND state IN ('held', 'pending');
 CREATE INDEX deliveries_dead ON deliveries (state, principal, id) WHERE state = 'dead';
+CREATE INDEX deliveries_dead_of_webhook ON deliveries (state, webhook_id, id) WHERE state = 'dead';
 CREATE INDEX deliveries_finished ON deliveries (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX deliveries_of_principal ON deliveries (principal, id);
 CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id);
 CREATE INDEX deliveries_of_call ON deliveries (call_id, id);
+
+-- Breakers of origins that have failed; one that is closed has no row.
+CREATE TABLE origins (
+    origin       TEXT PRIMARY KEY,
+    failures     INTEGER NOT NULL,
+    openings     INTEGER NOT NULL,
+    paused_until INTEGER,
+    changed_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX origins_changed ON origins (changed_at);
 
 CREATE TABLE attempts (
     delivery_id TEXT NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE,

@@ -2,16 +2,18 @@
 -- cost no more than one. Turns come first, then whoever was served longest ago.
 -- name: queued
 WITH RECURSIVE waiting (principal) AS (
-    SELECT min(principal) FROM queued_calls WHERE upstream = :upstream
+    SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream
     UNION ALL
-    SELECT (SELECT min(principal) FROM queued_calls WHERE upstream = :upstream AND principal > waiting.principal)
+    SELECT (
+        SELECT min(principal) FROM calls WHERE phase = 'queued' AND upstream = :upstream AND principal > waiting.principal
+    )
     FROM waiting WHERE waiting.principal IS NOT NULL
 )
 SELECT calls.id, calls.principal
 FROM waiting
 CROSS JOIN calls ON calls.id IN (
-    SELECT id FROM queued_calls
-    WHERE upstream = :upstream AND principal = waiting.principal
+    SELECT id FROM calls
+    WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
     ORDER BY id LIMIT :limit
 )
 LEFT JOIN turns ON turns.upstream = :upstream AND turns.principal = calls.principal
@@ -19,7 +21,7 @@ ORDER BY row_number() OVER (PARTITION BY calls.principal ORDER BY calls.id), coa
 LIMIT :limit;
 
 -- name: lease
-UPDATE calls SET lease_owner = :owner, lease_token = :token, lease_until = :until
+UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: take_turns
@@ -41,20 +43,26 @@ RETURNING id;
 -- name: lapsed
 SELECT * FROM whole_calls
 WHERE id IN (
-    SELECT id FROM calls WHERE lease_until <= :now AND status IN ('working', 'input_required')
+    SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL
     UNION ALL
-    SELECT id FROM calls
-    WHERE status IN ('working', 'input_required') AND lease_token IS NULL
-        AND (dispatched_at IS NOT NULL OR cancel_requested = 1)
+    SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now
 )
 ORDER BY id LIMIT :limit;
 
 -- name: overdue
 SELECT * FROM whole_calls
-WHERE id IN (SELECT id FROM queued_calls WHERE deadline_at <= :now ORDER BY deadline_at LIMIT :limit);
+WHERE id IN (
+    SELECT id FROM calls WHERE phase IN ('queued', 'parked') AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit
+);
 
 -- name: release_all
-UPDATE calls SET lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL;
+UPDATE calls SET lease_owner = NULL, lease_token = NULL, lease_until = NULL
+WHERE phase = 'running' AND lease_until IS NOT NULL;
 
 -- name: expired
 SELECT * FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- name: of_task
+SELECT * FROM whole_calls
+WHERE upstream = :upstream AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
+ORDER BY id LIMIT 1;

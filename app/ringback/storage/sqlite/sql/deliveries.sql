@@ -1,10 +1,10 @@
 -- name: insert
 INSERT INTO deliveries (
-    id, principal, webhook_id, event_id, call_id, seq, generation, state, attempts, due_at, give_up_at, lease_token, lease_until,
-    last_category, created_at, finished_at
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, last_category, created_at, finished_at
 ) VALUES (
-    :id, :principal, :webhook_id, :event_id, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at, :lease_token,
-    :lease_until, :last_category, :created_at, :finished_at
+    :id, :principal, :webhook_id, :event_id, :kind, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at,
+    :order_key, :lease_token, :lease_until, :last_category, :created_at, :finished_at
 );
 
 -- name: insert_body
@@ -13,7 +13,7 @@ INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
 -- name: get
 SELECT * FROM whole_deliveries WHERE id = :id;
 
--- The four pages differ only in the index they walk. '~' sorts after every id.
+-- The five pages differ only in the index they walk. '~' sorts after every id.
 
 -- name: page
 SELECT * FROM whole_deliveries
@@ -39,11 +39,21 @@ SELECT * FROM whole_deliveries
 WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
+-- name: page_of_dead_of_webhook
+SELECT * FROM whole_deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~') AND +principal = :principal
+ORDER BY id DESC LIMIT :limit;
+
 -- name: watermark
-SELECT min(seq) AS seq FROM deliveries WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased');
+SELECT min(seq) AS seq FROM deliveries
+WHERE webhook_id = :webhook_id AND generation = 1 AND state IN ('held', 'pending', 'leased') AND kind <> 'gap';
 
 -- name: attempts
 SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
+
+-- name: supersede
+UPDATE deliveries SET state = 'cancelled', finished_at = :now
+WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
 
 -- name: remove
 DELETE FROM deliveries WHERE id IN (

@@ -1,5 +1,5 @@
 -- name: due_front
-SELECT id, webhook_id FROM deliveries WHERE state = 'pending' AND due_at <= :now ORDER BY due_at LIMIT :limit;
+SELECT webhook_id FROM deliveries WHERE state = 'pending' AND due_at <= :now ORDER BY due_at LIMIT :limit;
 
 -- Step from webhook to webhook along the index: however much one of them has piled up, it costs as much as the others.
 -- name: due_lanes
@@ -9,15 +9,49 @@ WITH RECURSIVE lanes (webhook_id) AS (
     SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'pending' AND webhook_id > lanes.webhook_id)
     FROM lanes WHERE lanes.webhook_id IS NOT NULL
 )
-SELECT deliveries.id
+SELECT lanes.webhook_id, min(deliveries.due_at) AS due_at
 FROM lanes
-CROSS JOIN deliveries ON deliveries.id IN (
-    SELECT id FROM deliveries
-    WHERE webhook_id = lanes.webhook_id AND state = 'pending' AND due_at <= :now
-    ORDER BY due_at, seq LIMIT :per_webhook
+CROSS JOIN deliveries ON deliveries.id = (
+    SELECT id FROM deliveries WHERE webhook_id = lanes.webhook_id AND state = 'pending' AND due_at <= :now
+    ORDER BY due_at LIMIT 1
 )
-WHERE lanes.webhook_id NOT IN (SELECT value FROM json_each(:busy))
-ORDER BY deliveries.due_at LIMIT :limit;
+WHERE lanes.webhook_id NOT IN (SELECT value FROM json_each(:without))
+GROUP BY lanes.webhook_id ORDER BY due_at LIMIT :limit;
+
+-- name: due
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
+ORDER BY due_at, seq LIMIT :limit;
+
+-- Step from order key to order key: what waits behind the first of a key is never looked at. The first goes if it is due and
+-- nothing of its key is out. What has no key was made before order was asked for, or is an envelope.
+-- name: due_in_order
+WITH RECURSIVE keys (order_key) AS (
+    SELECT min(order_key) FROM deliveries
+    WHERE webhook_id = :webhook_id AND order_key IS NOT NULL AND state IN ('held', 'pending', 'leased')
+    UNION ALL
+    SELECT (
+        SELECT min(order_key) FROM deliveries
+        WHERE webhook_id = :webhook_id AND order_key > keys.order_key AND state IN ('held', 'pending', 'leased')
+    )
+    FROM keys WHERE keys.order_key IS NOT NULL
+)
+SELECT first.id, first.due_at
+FROM keys
+CROSS JOIN deliveries AS first ON first.id = (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND order_key = keys.order_key AND state IN ('held', 'pending', 'leased')
+    ORDER BY seq LIMIT 1
+)
+WHERE first.state = 'pending' AND first.due_at <= :now AND NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE webhook_id = :webhook_id AND order_key = keys.order_key AND state IN ('held', 'pending', 'leased')
+        AND state = 'leased'
+)
+UNION ALL
+SELECT id, due_at FROM deliveries
+WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now
+ORDER BY due_at LIMIT :limit;
 
 -- name: lease
 UPDATE deliveries SET state = 'leased', lease_token = :token, lease_until = :until, attempts = attempts + 1
@@ -30,26 +64,23 @@ ORDER BY due_at, seq;
 
 -- name: settle
 UPDATE deliveries SET
-    state = :state, attempts = :attempts, due_at = :due_at, last_category = :last_category, finished_at = :finished_at,
-    lease_token = NULL, lease_until = NULL
-WHERE id = :id AND state = 'leased' AND lease_token = :held_token;
+    state = settled.value ->> 1, attempts = settled.value ->> 2, due_at = settled.value ->> 3,
+    last_category = settled.value ->> 4, finished_at = settled.value ->> 5, lease_token = NULL, lease_until = NULL
+FROM json_each(:rows) AS settled
+WHERE deliveries.id = settled.value ->> 0 AND state = 'leased' AND lease_token = settled.value ->> 6
+RETURNING deliveries.id;
 
 -- name: log
 INSERT INTO attempts (delivery_id, id, number, started_at, duration_ms, category, status_code, excerpt)
 VALUES (:delivery_id, :id, :number, :started_at, :duration_ms, :category, :status_code, :excerpt);
 
--- Handed back unsent: the attempt that the lease was for is not counted.
--- name: release_held
-UPDATE deliveries SET state = 'pending', attempts = attempts - 1, lease_token = NULL, lease_until = NULL
-WHERE state = 'leased' AND lease_token = :lease_token;
-
--- Its holder is gone and may have sent it: the attempt stays counted.
--- name: release_lapsed
-UPDATE deliveries SET state = 'pending', lease_token = NULL, lease_until = NULL
-WHERE state = 'leased' AND lease_until <= :now;
-
--- name: release_all
-UPDATE deliveries SET state = 'pending', lease_token = NULL, lease_until = NULL WHERE state = 'leased';
+-- name: give_up
+UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
+    SELECT id FROM deliveries
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now AND give_up_at <= :now
+    LIMIT :limit
+)
+RETURNING id;
 
 -- name: next_due
 SELECT min(due_at) AS due_at FROM deliveries WHERE state = 'pending';

@@ -1,7 +1,8 @@
 -- name: reserve
-INSERT INTO log_heads (principal, seq) VALUES (:principal, :count)
-ON CONFLICT (principal) DO UPDATE SET seq = seq + excluded.seq
-RETURNING seq;
+UPDATE log_heads SET seq = seq + :count WHERE principal = :principal RETURNING seq;
+
+-- name: begin
+INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
 
 -- name: head
 SELECT seq, horizon FROM log_heads WHERE principal = :principal;
@@ -27,6 +28,10 @@ WHERE call_id = :call_id AND seq > :seq AND +principal = :principal
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
+
+-- Backwards from the end of the log: it costs as much as was appended since.
+-- name: last_before
+SELECT seq FROM events WHERE principal = :principal AND created_at < :instant ORDER BY seq DESC LIMIT 1;
 
 -- name: remove
 DELETE FROM events WHERE (principal, seq) IN (

@@ -7,6 +7,10 @@ VALUES (:call_id, :principal, :idempotency_key, :request_hash, :expired_at);
 -- name: delete_call
 DELETE FROM calls WHERE id = :call_id;
 
+-- Its own webhook may still have something to deliver; once that is over, it goes like every webhook that has expired.
+-- name: expire_own_webhook
+UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND call_id = :call_id AND origin = 'call';
+
 -- name: get
 SELECT * FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
 

@@ -1,15 +1,19 @@
 -- name: insert
 INSERT INTO webhooks (
     id, principal, url, events, upstream, tool, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, description, state, origin, created_at, updated_at, expires_at, last_delivery_at, last_error, failing_since
+    include_result, ordered, rate_per_second, description, state, origin, created_at, updated_at, expires_at, last_delivery_at,
+    last_error, failing_since, failures, openings, paused_until, missed_from
 ) VALUES (
     :id, :principal, :url, :events, :upstream, :tool, :call_id, :client_session_id, :correlation_id, :match_correlation, :secrets,
-    :retries, :include_result, :description, :state, :origin, :created_at, :updated_at, :expires_at, :last_delivery_at,
-    :last_error, :failing_since
+    :retries, :include_result, :ordered, :rate_per_second, :description, :state, :origin, :created_at, :updated_at, :expires_at,
+    :last_delivery_at, :last_error, :failing_since, :failures, :openings, :paused_until, :missed_from
 );
 
 -- name: get
 SELECT * FROM webhooks WHERE id = :id;
+
+-- name: by_ids
+SELECT webhooks.* FROM json_each(:ids) AS wanted CROSS JOIN webhooks ON webhooks.id = wanted.value;
 
 -- name: page
 SELECT * FROM webhooks
@@ -31,9 +35,10 @@ WHERE principal = :principal AND call_id IS NULL AND client_session_id = :client
 UPDATE webhooks SET
     url = :url, events = :events, upstream = :upstream, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    secrets = :secrets, retries = :retries, include_result = :include_result, description = :description, state = :state,
-    updated_at = :updated_at, expires_at = :expires_at, last_delivery_at = :last_delivery_at, last_error = :last_error,
-    failing_since = :failing_since
+    secrets = :secrets, retries = :retries, include_result = :include_result, ordered = :ordered,
+    rate_per_second = :rate_per_second, description = :description, state = :state, updated_at = :updated_at,
+    expires_at = :expires_at, last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since,
+    failures = :failures, openings = :openings, paused_until = :paused_until, missed_from = :missed_from
 WHERE id = :id;
 
 -- name: delete

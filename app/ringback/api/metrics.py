@@ -1,0 +1,93 @@
+"""Metrics in Prometheus' text format: what is there now, read from the store and the workers when it is asked for.
+
+Nothing is counted here on the way. So the figures are true after a restart, and cost nothing while nobody asks.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from ringback import __version__
+from ringback.api.auth import Asking
+from ringback.api.context import Behind, config_of
+from ringback.api.guarded_route import GuardedRoute
+from ringback.api.problems import GUARDED, documented
+from ringback.domain.ports import UpstreamInfo
+from ringback.services.insights import Vitals
+
+router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+
+UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "failing")
+_EXAMPLE: Final = """\
+# HELP ringback_calls Calls that are kept, by status.
+# TYPE ringback_calls gauge
+ringback_calls{status="working"} 3.0
+"""
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus' text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+        **documented(*GUARDED),
+    },
+)
+async def read_metrics(request: Request, behind: Behind, caller: Asking) -> Response:
+    """How the service is doing, for Prometheus. It tells of all principals: the key needs the scope `admin`."""
+    vitals = await behind.insights.vitals(caller)
+    registry = CollectorRegistry()
+    registry.register(_Families(vitals, failing_workers=len(config_of(request).failing_workers())))
+    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+class _Families(Collector):
+    def __init__(self, vitals: Vitals, *, failing_workers: int) -> None:
+        self._vitals = vitals
+        self._failing_workers = failing_workers
+
+    def collect(self) -> Iterator[Metric]:
+        vitals = self._vitals
+        yield InfoMetricFamily("ringback_build", "The version that runs.", value={"version": __version__})
+        calls = GaugeMetricFamily("ringback_calls", "Calls that are kept, by status.", labels=["status"])
+        for status, count in vitals.totals.calls.items():
+            calls.add_metric([status], count)
+        yield calls
+        deliveries = GaugeMetricFamily("ringback_open_deliveries", "Deliveries that have not ended.", labels=["state"])
+        for state, count in vitals.totals.open_deliveries.items():
+            deliveries.add_metric([state], count)
+        yield deliveries
+        yield GaugeMetricFamily(
+            "ringback_oldest_due_delivery_age_seconds",
+            "How long the delivery that has waited longest is overdue.",
+            value=vitals.oldest_due_age_seconds,
+        )
+        yield CounterMetricFamily("ringback_events", "Events ever written to the log.", value=vitals.totals.events)
+        yield GaugeMetricFamily("ringback_open_streams", "Event streams that are open.", value=vitals.open_streams)
+        yield GaugeMetricFamily(
+            "ringback_failing_workers", "Background workers that failed and are being restarted.", self._failing_workers
+        )
+        yield from _of_upstreams(vitals.upstreams)
+
+
+def _of_upstreams(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        "ringback_upstream_state", "1 for the state that the upstream is in.", labels=["upstream", "state"]
+    )
+    in_flight = GaugeMetricFamily(
+        "ringback_upstream_calls_in_flight", "Calls that the upstream is at work on.", labels=["upstream"]
+    )
+    for upstream in upstreams:
+        for state in UPSTREAM_STATES:
+            states.add_metric([upstream.name, state], float(state == upstream.state))
+        in_flight.add_metric([upstream.name], upstream.calls_in_flight)
+    yield states
+    yield in_flight

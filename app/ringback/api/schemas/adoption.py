@@ -1,0 +1,43 @@
+"""Tasks that exist upstream, as they are adopted."""
+
+from typing import Annotated, Final
+
+from pydantic import Field, Strict
+
+from ringback.api.schemas.calls import CallbackBody
+from ringback.api.schemas.fields import Body, Label
+from ringback.services.adoption import UNKNOWN_TOOL, AdoptTask
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+
+TASK_ID_LENGTH_MAX: Final = 1024
+"""As much as the drivers keep of an upstream's own."""
+
+
+class AdoptBody(Body):
+    """A task that somebody already started upstream."""
+
+    upstream: Label
+    task_id: Annotated[str, Field(min_length=1, max_length=TASK_ID_LENGTH_MAX)]
+    tool: Label = Field(default=UNKNOWN_TOOL, description="What was called: the task itself does not say.")
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    callback: CallbackBody | None = Field(
+        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
+    )
+    timeout_seconds: Annotated[float, Strict()] = Field(
+        default=TIMEOUT_SECONDS_DEFAULT,
+        gt=0,
+        le=TIMEOUT_SECONDS_MAX,
+        description="The call's deadline, from now. The task is cancelled then.",
+    )
+
+    def request(self) -> AdoptTask:
+        return AdoptTask(
+            upstream=self.upstream,
+            task_id=self.task_id,
+            tool=self.tool,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            callback=self.callback.registration() if self.callback else None,
+            timeout_seconds=self.timeout_seconds,
+        )

@@ -1,0 +1,96 @@
+"""Calls that run elsewhere, as they are reported."""
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, Strict, model_validator
+
+from ringback.api.schemas.calls import CallbackBody
+from ringback.api.schemas.fields import Body, Label
+from ringback.domain.call import CANCELLED, Ending, Progress
+from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.reports import Report, ending_of_error, ending_of_result
+
+KEY_LENGTH_MAX: Final = 256
+"""As for an Idempotency-Key: room for several UUIDs, or for the reporter's own name of the work."""
+_FINITE: Final = Field(allow_inf_nan=False)
+
+Told = Literal["working", "completed", "failed", "cancelled"]
+
+
+class ProgressBody(Body):
+    """MCP's progress."""
+
+    progress: Annotated[float, Strict(), _FINITE]
+    total: Annotated[float, Strict(), _FINITE] | None = None
+    message: Annotated[str, Field(max_length=PROGRESS_MESSAGE_LENGTH_MAX)] | None = None
+
+    def value(self) -> Progress:
+        return Progress(progress=self.progress, total=self.total, message=self.message)
+
+
+class ErrorBody(Body):
+    """A JSON-RPC error object."""
+
+    code: Annotated[int, Strict()]
+    message: str
+    data: Any = None
+
+
+class ReportBody(Body):
+    """What is known of a tool call that runs elsewhere. Every report may be the first: it makes the call then."""
+
+    key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x20-\x7e]+$")] = Field(
+        description="Your own name for the call, the same in every report of it."
+    )
+    upstream: Label = Field(description="What runs the tool: 1 to 24 of a-z, 0-9 and '-'. It need not be configured.")
+    tool: Label
+    arguments: dict[str, Any] | None = Field(default=None, description="What the tool was called with.")
+    client_session_id: Label | None = None
+    correlation_id: Label | None = None
+    callback: CallbackBody | None = Field(
+        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
+    )
+    timeout_seconds: Annotated[float, Strict()] = Field(
+        default=TIMEOUT_SECONDS_DEFAULT,
+        gt=0,
+        le=TIMEOUT_SECONDS_MAX,
+        description="From the first report on: a call whose end was not reported by then ends as `unknown`.",
+    )
+    progress: ProgressBody | None = None
+    status: Told | None = Field(default=None, description="Follows from the rest, but for `cancelled`.")
+    result: dict[str, Any] | None = Field(default=None, description="The CallToolResult of a call that has ended.")
+    error: ErrorBody | None = Field(default=None, description="The JSON-RPC error of a call that has failed.")
+
+    @model_validator(mode="after")
+    def _tells_one_story(self) -> Self:
+        shown = {"completed": self.result, "failed": self.error}
+        told = [status for status, how in shown.items() if how is not None]
+        told = told or ["cancelled" if self.status == "cancelled" else "working"]
+        if told != [self.status or told[0]]:
+            raise ValueError(
+                "Send `result` for a completed call, `error` for a failed one, `status: cancelled` for a cancelled one, "
+                "and none of these while it runs."
+            )
+        return self
+
+    def report(self) -> Report:
+        return Report(
+            key=self.key,
+            upstream=self.upstream,
+            tool=self.tool,
+            arguments=self.arguments,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            callback=self.callback.registration() if self.callback else None,
+            timeout_seconds=self.timeout_seconds,
+            progress=self.progress.value() if self.progress else None,
+            ending=self._ending(),
+        )
+
+    def _ending(self) -> Ending | None:
+        if self.result is not None:
+            return ending_of_result(self.result)
+        if self.error is not None:
+            return ending_of_error(self.error.model_dump(exclude_unset=True))
+        return CANCELLED if self.status == "cancelled" else None

@@ -1,0 +1,269 @@
+"""What `ringback doctor` looks at. Each check tells what it found, and where something is wrong, what to do about it."""
+
+import asyncio
+import os
+import random
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from ringback.bootstrap import open_beside
+from ringback.client import ClientError, RingbackClient
+from ringback.domain.clock import Clock
+from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import ANONYMOUS
+from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, UnresolvedHost, parse_target
+from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.settings import Settings, SettingsError
+from ringback.signing.sealing import UnsealError
+from ringback.storage.open import sqlite_path
+
+ANSWER_SECONDS: Final = 5.0
+SKEW_SECONDS_MAX: Final = 60.0
+"""A fifth of what a signature's timestamp may be off (300 s): the rest is for the way."""
+CERTIFICATE_DAYS_MIN: Final = 7
+"""An automatic renewal that works has happened long before (30 days are usual)."""
+_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    about: str
+    ok: bool
+    told: str
+
+
+# -- what is on this machine -----------------------------------------------------------------------------------------------
+
+
+async def check_database(settings: Settings) -> list[Finding]:
+    """Whether it opens and can be written, and whether the keys are those that it was written with."""
+    try:
+        path = sqlite_path(settings.database_url)
+    except StoreUnavailable as problem:
+        return [Finding("database", False, problem.detail)]
+    if not path.exists():
+        return [_missing_database(path)]
+    key = _check_key_ring(settings, path)
+    if not key.ok:
+        return [key]
+    try:
+        async with open_beside(settings) as store:
+            await store.write(_nothing)
+            return [
+                Finding("database", True, f"{path} opens and can be written"),
+                key,
+                *await _in_store(store, settings),
+            ]
+    except StoreUnavailable as problem:
+        return [key, Finding("database", False, problem.detail)]
+
+
+def _missing_database(path: Path) -> Finding:
+    folder = path.absolute().parent
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Finding("database", True, f"{path} is not there yet; `ringback serve` makes it")
+    return Finding(
+        "database", False, f"{path} cannot be made: make the folder {folder}, and let this user write there."
+    )
+
+
+def _check_key_ring(settings: Settings, database: Path) -> Finding:
+    file = database.with_name(database.name + KEY_FILE_SUFFIX)
+    if settings.secret_keys is None and not file.exists():
+        return Finding(
+            "key ring", False, f"{file} is missing, and with it what reads the secrets in the database. Restore it."
+        )
+    try:
+        ring = load_key_ring(settings, random_bytes=os.urandom)
+    except SettingsError as problem:
+        return Finding("key ring", False, str(problem))
+    if settings.secret_keys is None and file.stat().st_mode & 0o077:
+        return Finding("key ring", False, f"Others may read {file}. Run: chmod 600 {file}")
+    return Finding("key ring", True, f"'{ring.current}' is the current key of {len(ring.keys)}")
+
+
+async def _in_store(store: Store, settings: Settings) -> list[Finding]:
+    keys = [key for key in await store.read(lambda tx: tx.keys.all()) if key.revoked_at is None]
+    principals = {ANONYMOUS, *(key.principal for key in keys)}
+
+    async def unseal(tx: Transaction) -> None:
+        for principal in principals:
+            await tx.webhooks.page(principal, before=None, limit=1)
+
+    try:
+        await store.read(unseal)
+    except UnsealError:
+        sealed = Finding(
+            "sealed data",
+            False,
+            "The key ring is not the one that sealed the database. Put back the keys it was made with.",
+        )
+    else:
+        sealed = Finding("sealed data", True, "the key ring opens it")
+    if settings.auth == "off":
+        return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
+    if not keys:
+        return [
+            sealed,
+            Finding("API keys", False, "There is none, so nobody gets in. Run: ringback keys create PRINCIPAL"),
+        ]
+    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals) - 1} principals")]
+
+
+async def _nothing(_tx: Transaction) -> None:
+    """A transaction that changes nothing: it succeeds where a real one could."""
+
+
+async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
+    """Whether each can be reached and lists its tools. Those on stdio are started for it, beside the service's own."""
+    if not configs:
+        return [
+            Finding("upstreams", False, "There is none, so nothing can be called. Name them: RINGBACK_CONFIG, --config")
+        ]
+    upstreams = Upstreams(configs, clock=clock, chance=random.SystemRandom().random)
+    async with upstreams:
+        ends_at = clock.monotonic() + settings.connect_patience_seconds
+        return await asyncio.gather(*(_check_upstream(upstreams, each.name, ends_at, clock) for each in configs))
+
+
+async def _check_upstream(upstreams: Upstreams, name: str, ends_at: float, clock: Clock) -> Finding:
+    about = f"upstream {name}"
+    while True:
+        try:
+            tools = await upstreams.catalog.tools(name)
+        except Unavailable:
+            (info,) = (info for info in upstreams.catalog.upstreams() if info.name == name)
+            if info.state != "failing" and clock.monotonic() < ends_at:
+                continue
+            last = info.last_error or "it does not answer"
+            return Finding(about, False, f"It cannot be reached: {last}. Run it by hand to see why.")
+        return Finding(about, True, f"{len(tools)} tools")
+
+
+# -- what is reached over the network --------------------------------------------------------------------------------------
+
+
+async def check_service(url: str, *, clock: Clock) -> list[Finding]:
+    """Whether the service answers and takes work, and whether its clock and this one agree."""
+    try:
+        answer = await _get(f"{url}/readyz")
+    except httpx.HTTPError:
+        return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
+    ready = answer.is_success
+    told = f"{url} answers and takes work" if ready else f"{url} answers, and is not ready: {_detail(answer)}"
+    return [Finding("service", ready, told), _check_clock(answer, clock)]
+
+
+def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
+    try:
+        there = parsedate_to_datetime(answer.headers.get("date", ""))
+    except ValueError:
+        return Finding(
+            "clock", False, "The service tells no time. Is there a proxy in between that takes the Date header away?"
+        )
+    skew = (there - clock.now()).total_seconds()
+    if abs(skew) > SKEW_SECONDS_MAX:
+        return Finding(
+            "clock",
+            False,
+            f"The service's clock is {skew:+.0f} s from this one. Set both by NTP: signatures carry the time.",
+        )
+    return Finding("clock", True, "the service's and this one agree")
+
+
+async def check_public_url(settings: Settings) -> Finding:
+    """Whether the URL that goes into callbacks leads to a Ringback, as seen from here."""
+    if settings.public_url is None:
+        return Finding("public URL", True, f"none is set; callbacks name {settings.base_url}")
+    try:
+        answer = await _get(f"{settings.base_url}/healthz")
+    except httpx.HTTPError as problem:
+        return Finding(
+            "public URL",
+            False,
+            f"{settings.base_url} cannot be reached ({type(problem).__name__}). Check DNS and the proxy.",
+        )
+    if not answer.is_success or "ok" not in answer.text:
+        return Finding(
+            "public URL",
+            False,
+            f"{settings.base_url} answers {answer.status_code}, and not as Ringback. Check the proxy.",
+        )
+    return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
+
+
+class CallbackCheck:
+    """Whether the receivers of your webhooks can be reached, by TLS where it is https. Nothing is sent to them."""
+
+    def __init__(self, guard: TargetGuard, *, clock: Clock, tls: ssl.SSLContext) -> None:
+        self._guard = guard
+        self._clock = clock
+        self._tls = tls
+
+    async def run(self, client: RingbackClient) -> list[Finding]:
+        """One finding for each origin, however many webhooks go there."""
+        targets: dict[str, Target | str] = {}
+        try:
+            async for webhook in client.webhooks():
+                try:
+                    target = parse_target(webhook.url, self._guard.policy)
+                    targets[target.origin] = target
+                except InvalidCallbackUrl as refused:
+                    targets[webhook.id] = refused.detail
+        except ClientError as problem:
+            return [Finding("callbacks", False, f"Your webhooks cannot be listed: {problem}")]
+        return await asyncio.gather(*(self._check(name, target) for name, target in targets.items()))
+
+    async def _check(self, name: str, target: Target | str) -> Finding:
+        about = f"callback {name}"
+        if isinstance(target, str):
+            return Finding(about, False, target)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return Finding(about, *await self._connect(target))
+        except BlockedAddress as blocked:
+            return Finding(about, False, f"Its address may not be called back ({blocked.special}).")
+        except UnresolvedHost:
+            return Finding(about, False, "Its name has no address. Check DNS.")
+        except ssl.SSLError as problem:
+            return Finding(about, False, f"TLS fails: {problem.reason or problem}. Check its certificate.")
+        except (OSError, TimeoutError):
+            return Finding(about, False, "Nobody answers there. Is the receiver running, and is its port open?")
+
+    async def _connect(self, target: Target) -> tuple[bool, str]:
+        address, *_ = await self._guard.resolve(target.host)
+        secure = target.scheme == "https"
+        _, writer = await asyncio.open_connection(
+            str(address),
+            target.port,
+            ssl=self._tls if secure else None,
+            server_hostname=target.host if secure else None,
+        )
+        certificate = writer.get_extra_info("peercert")
+        writer.transport.abort()
+        if certificate is None:
+            return True, "it can be reached"
+        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.now().timestamp()) / _DAY
+        if days < CERTIFICATE_DAYS_MIN:
+            return False, f"Its certificate ends in {days:.0f} days. Renew it."
+        return True, f"it can be reached; its certificate is good for {days:.0f} days"
+
+
+async def _get(url: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=ANSWER_SECONDS) as http:
+        return await http.get(url)
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"it says {answer.status_code}. Is this a Ringback?"

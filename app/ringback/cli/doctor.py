@@ -1,0 +1,88 @@
+"""`ringback doctor`: looks at everything that could be wrong, and says what to do about what is."""
+
+import asyncio
+import ssl
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringback.cli import checks
+from ringback.cli.checks import CallbackCheck, Finding
+from ringback.cli.connect import ApiKey, client_of
+from ringback.cli.output import UNFINISHED, AsJson, show, show_json
+from ringback.cli.serve import configured_upstreams
+from ringback.domain.clock import SystemClock
+from ringback.notifier.target_guard import TargetGuard, TargetPolicy
+from ringback.runner.config import ConfigError
+from ringback.settings import Settings, SettingsError, load_settings
+
+
+def doctor(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
+    ] = None,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar="RINGBACK_URL", help="Where the service is. Default: as the settings say."),
+    ] = None,
+    callbacks: Annotated[
+        bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks; needs --api-key.")
+    ] = False,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the settings, the database, the keys, the upstreams and the service. Exits with 1 when something is wrong."""
+    try:
+        settings = load_settings(database_url=database, config=config)
+    except SettingsError as problem:
+        findings = [Finding("settings", False, str(problem))]
+    else:
+        findings = asyncio.run(_examine(settings, upstream or [], url, api_key, callbacks=callbacks))
+    _tell(findings, as_json=as_json)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(UNFINISHED)
+
+
+async def _examine(
+    settings: Settings, options: list[str], url: str | None, api_key: str | None, *, callbacks: bool
+) -> list[Finding]:
+    clock = SystemClock()
+    at = (url or settings.base_url).rstrip("/")
+    findings = [Finding("settings", True, "they hold together"), *await checks.check_database(settings)]
+    try:
+        upstreams = configured_upstreams(settings, options, dev=False)
+    except (ConfigError, OSError) as problem:
+        findings.append(Finding("upstreams", False, str(problem)))
+    else:
+        findings += await checks.check_upstreams(upstreams, settings, clock=clock)
+    findings += await checks.check_service(at, clock=clock)
+    findings.append(await checks.check_public_url(settings))
+    if callbacks:
+        policy = TargetPolicy(
+            private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http
+        )
+        async with client_of(at, api_key) as client:
+            check = CallbackCheck(TargetGuard(policy), clock=clock, tls=ssl.create_default_context())
+            findings += await check.run(client)
+    return findings
+
+
+def _tell(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        show_json([asdict(finding) for finding in findings])
+        return
+    width = max(len(finding.about) for finding in findings)
+    for finding in findings:
+        show(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.about:<{width}}  {finding.told}")

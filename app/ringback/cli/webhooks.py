@@ -1,0 +1,177 @@
+"""`ringback webhooks`: who is rung, and for what; through the REST API."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Final, Literal, TypeVar, cast
+
+import typer
+from rich.table import Table
+
+from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, client_of
+from ringback.cli.output import AsJson, out, reported, show, show_json, tell
+from ringback.client import RingbackClient, Webhook, WebhookOptions
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Webhooks: who is rung, and for what.")
+
+WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
+
+_COLUMNS: Final = ("id", "state", "url", "events", "last_error", "description")
+
+
+@app.command("list")
+@reported()
+def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """List your webhooks, newest first."""
+
+    async def every(client: RingbackClient) -> list[Webhook]:
+        return [webhook async for webhook in client.webhooks()]
+
+    webhooks = ask(url, api_key, every)
+    if as_json:
+        show_json([webhook.model_dump() for webhook in webhooks])
+        return
+    table = Table(*_COLUMNS)
+    for webhook in webhooks:
+        document = {**webhook.model_dump(), "events": ", ".join(webhook.events)}
+        table.add_row(*(str(document[name] or "-") for name in _COLUMNS))
+    out().print(table)
+
+
+@app.command()
+@reported()
+def add(
+    callback_url: Annotated[str, typer.Argument(metavar="CALLBACK_URL", help="The https URL to ring.")],
+    *,
+    event: Annotated[
+        list[str] | None, typer.Option("--event", help="What to hear; may be repeated. Default: ends and questions.")
+    ] = None,
+    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    correlation: Annotated[str | None, typer.Option("--correlation", help="A label that its callbacks carry.")] = None,
+    secret: Annotated[str | None, typer.Option("--secret", help="A whsec_… of your own.")] = None,
+    include_result: Annotated[bool, typer.Option("--include-result", help="Put results into callbacks.")] = False,
+    description: Annotated[str | None, typer.Option("--description", help="What it is for.")] = None,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Register a callback URL, and print its signing secret, this once."""
+    said = {
+        "events": event,
+        "upstream": upstream,
+        "tool": tool,
+        "client_session_id": session,
+        "correlation_id": correlation,
+        "secret": secret,
+        "include_result": include_result or None,
+        "description": description,
+    }
+    options = cast("WebhookOptions", {name: value for name, value in said.items() if value is not None})
+    webhook = ask(url, api_key, lambda client: client.register_webhook(callback_url, **options))
+    show(f"id: {webhook.id}")
+    show(f"state: {webhook.state}")
+    if webhook.secret:
+        show(f"secret: {webhook.secret}")
+    tell(webhook.hears)
+
+
+@app.command("show")
+@reported()
+def show_webhook(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Show everything about a webhook, as JSON. Its secret is not shown again."""
+    show_json(ask(url, api_key, lambda client: client.webhook(webhook_id)).model_dump())
+
+
+@app.command()
+@reported()
+def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Remove a webhook. What was not delivered to it by now never will be."""
+    ask(url, api_key, lambda client: client.delete_webhook(webhook_id))
+    tell(f"{webhook_id} is removed.")
+
+
+@app.command("test")
+@reported()
+def send_test(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Send a signed test to a webhook."""
+    delivery = ask(url, api_key, lambda client: client.test_webhook(webhook_id))
+    show(delivery.id)
+    tell(f"See what comes of it: ringback deliveries show {delivery.id}")
+
+
+@app.command("rotate-secret")
+@reported()
+def rotate_secret(
+    webhook_id: WebhookId,
+    *,
+    secret: Annotated[str | None, typer.Option("--secret", help="A whsec_… of your own.")] = None,
+    overlap: Annotated[
+        float | None,
+        typer.Option(
+            "--overlap-seconds", min=0, help="How long older secrets still sign. Default: a day; 0 ends them."
+        ),
+    ] = None,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Give a webhook a new signing secret, and print it, this once."""
+    rotated = ask(url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
+    if rotated.secret:
+        show(rotated.secret)
+    tell(f"Older secrets sign beside it until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+@app.command()
+@reported()
+def replay(
+    webhook_id: WebhookId,
+    *,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"], help="What happened from this time on."),
+    ] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="What came after this place in the log.")] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Whatever was given up.")] = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Send again what a webhook was to hear."""
+    if since is not None and since.tzinfo is None:
+        since = since.astimezone()
+    replay = ask(url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead))
+    show(f"replayed: {replay.replayed}")
+    show(f"still_open: {replay.still_open}")
+    if replay.more:
+        tell(f"There is more: --cursor {replay.cursor}" if replay.cursor else "There is more: ask again.")
+
+
+@app.command()
+@reported()
+def enable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Switch a webhook on. What was held for it goes out."""
+    _switch(webhook_id, "active", url, api_key)
+
+
+@app.command()
+@reported()
+def disable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Switch a webhook off: it hears nothing until it is switched on again."""
+    _switch(webhook_id, "disabled", url, api_key)
+
+
+def _switch(webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None) -> None:
+    webhook = ask(url, api_key, lambda client: client.change_webhook(webhook_id, state=state))
+    tell(f"{webhook.id} is {webhook.state}.")
+
+
+def ask(url: str, api_key: str | None, question: Callable[[RingbackClient], Awaitable[T]]) -> T:
+    """What the service answers to one question."""
+
+    async def run() -> T:
+        async with client_of(url, api_key) as client:
+            return await question(client)
+
+    return asyncio.run(run())

@@ -1,0 +1,128 @@
+"""The event log: polled, followed, and streamed."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Final
+
+from ringback.client.methods import SPACING_SECONDS, WAIT_SECONDS_MAX, Methods, given
+from ringback.client.models import Event, EventPage
+from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.server_sent import Frames
+from ringback.client.wire import value_of
+
+SILENCE_SECONDS: Final = 45.0
+"""Three heartbeats of the service: a stream that is silent for longer is dead, whatever TCP believes."""
+PAUSE_SECONDS_MAX: Final = 30.0
+"""Between two tries to come back to a service that stays away."""
+TRUNCATED: Final = "truncated"
+"""The name of the one frame that is no event."""
+
+
+def _nothing() -> None:
+    """For whoever does not want to know."""
+
+
+class EventMethods(Methods):
+    async def poll_events(
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int | None = None,
+        name: str | None = None,
+        call_id: str | None = None,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        wait_seconds: float | None = None,
+    ) -> EventPage:
+        """Events after the cursor, oldest first; without a cursor, from the oldest that is kept."""
+        params = {
+            "cursor": cursor,
+            "limit": limit,
+            "name": name,
+            "call_id": call_id,
+            "client_session_id": client_session_id,
+            "correlation_id": correlation_id,
+            "wait_seconds": wait_seconds,
+        }
+        return await self._wire.fetch(EventPage, "GET", "/v1/events", params=given(params), wait_seconds=wait_seconds)
+
+    async def events(
+        self,
+        *,
+        cursor: str | None = None,
+        name: str | None = None,
+        call_id: str | None = None,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Events after the cursor, page after page; with `follow`, then new ones as they come, without end."""
+        while True:
+            began = self._clock.monotonic()
+            page = await self.poll_events(
+                cursor=cursor,
+                name=name,
+                call_id=call_id,
+                client_session_id=client_session_id,
+                correlation_id=correlation_id,
+                wait_seconds=WAIT_SECONDS_MAX if follow else None,
+            )
+            for event in page.events:
+                yield event
+            cursor = page.cursor
+            if not (follow or page.has_more):
+                return
+            if not page.events:
+                await self._sleep_until(began + SPACING_SECONDS)
+
+    async def stream_events(
+        self,
+        *,
+        cursor: str | None = None,
+        name: str | None = None,
+        call_id: str | None = None,
+        client_session_id: str | None = None,
+        correlation_id: str | None = None,
+        on_truncated: Callable[[], None] = _nothing,
+    ) -> AsyncGenerator[Event]:
+        """Events after the cursor and then new ones as they come, without end, over one connection.
+
+        A stream that breaks off or ends is taken up again where it was, however often; the cursor of the last event is that
+        place for another process, too. `on_truncated` is called when events after the place are no longer kept. What the
+        first connection fails by is raised, and later whatever coming back does not cure.
+        """
+        filters = {
+            "name": name,
+            "call_id": call_id,
+            "client_session_id": client_session_id,
+            "correlation_id": correlation_id,
+        }
+        connected, failures = False, 0
+        while True:
+            frames = Frames()
+            try:
+                async with self._wire.stream(
+                    "/v1/events/stream",
+                    params=given(filters),
+                    headers=given({"last-event-id": cursor}),
+                    silence_seconds=SILENCE_SECONDS,
+                ) as chunks:
+                    connected, failures = True, 0
+                    async for frame in frames.read(chunks):
+                        if frame.name == TRUNCATED:
+                            on_truncated()
+                            continue
+                        event = value_of(Event, frame.data)
+                        cursor = event.cursor
+                        yield event
+                pause = frames.retry_seconds
+            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
+                if not connected:
+                    raise
+                failures += 1
+                pause = _pause(error, failures)
+            await self._clock.sleep(pause)
+
+
+def _pause(error: Exception, failures: int) -> float:
+    asked = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
+    return min(PAUSE_SECONDS_MAX, max(asked or 0.0, 2.0**failures))

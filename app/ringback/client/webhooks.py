@@ -1,0 +1,81 @@
+"""Webhooks, and what was sent to them."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Unpack
+
+from ringback.client.methods import Methods, given, segment
+from ringback.client.models import (
+    Delivery,
+    DeliveryDetail,
+    DeliveryPage,
+    RegisteredWebhook,
+    Replay,
+    RotatedWebhook,
+    Webhook,
+    WebhookPage,
+)
+from ringback.client.options import WebhookChange, WebhookOptions
+
+
+class WebhookMethods(Methods):
+    async def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
+        """Register a callback URL. Once this returns, every event that it hears will be delivered to it."""
+        return await self._wire.fetch(RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options})
+
+    async def webhooks(self) -> AsyncIterator[Webhook]:
+        """Your webhooks, newest first."""
+        async for page in self._pages(WebhookPage, "/v1/webhooks", {}):
+            for webhook in page.webhooks:
+                yield webhook
+
+    async def webhook(self, webhook_id: str) -> Webhook:
+        return await self._wire.fetch(Webhook, "GET", f"/v1/webhooks/{segment(webhook_id)}")
+
+    async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
+        """Change what is named, and leave the rest as it is."""
+        return await self._wire.fetch(Webhook, "PATCH", f"/v1/webhooks/{segment(webhook_id)}", body=dict(change))
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        """Remove it; what of it was not delivered yet is cancelled."""
+        await self._wire.send("DELETE", f"/v1/webhooks/{segment(webhook_id)}")
+
+    async def test_webhook(self, webhook_id: str) -> Delivery:
+        """Send a signed `webhook.test` to it. What came of it, the delivery tells: `delivery(test.id)`."""
+        return await self._wire.fetch(Delivery, "POST", f"/v1/webhooks/{segment(webhook_id)}/test")
+
+    async def rotate_secret(
+        self, webhook_id: str, *, secret: str | None = None, overlap_seconds: float | None = None
+    ) -> RotatedWebhook:
+        """Give it a new signing secret. Older ones sign beside it for the overlap, a day by default; with 0 they end now."""
+        body = given({"secret": secret, "overlap_seconds": overlap_seconds})
+        return await self._wire.fetch(
+            RotatedWebhook, "POST", f"/v1/webhooks/{segment(webhook_id)}/rotate-secret", body=body
+        )
+
+    async def replay_webhook(
+        self, webhook_id: str, *, since: datetime | None = None, cursor: str | None = None, dead: bool = False
+    ) -> Replay:
+        """Send again what it was to hear: since a time, from a cursor on, or (`dead`) whatever was given up.
+
+        The bodies and their webhook-ids are the same as before. At most 10,000 at once; `more` says if there are others.
+        """
+        body = given({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
+        return await self._wire.fetch(Replay, "POST", f"/v1/webhooks/{segment(webhook_id)}/replay", body=body)
+
+    async def deliveries(
+        self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
+    ) -> AsyncIterator[Delivery]:
+        """What was sent to your webhooks, or will be, newest first."""
+        where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
+        async for page in self._pages(DeliveryPage, "/v1/deliveries", where):
+            for delivery in page.deliveries:
+                yield delivery
+
+    async def delivery(self, delivery_id: str) -> DeliveryDetail:
+        """A delivery with its attempts."""
+        return await self._wire.fetch(DeliveryDetail, "GET", f"/v1/deliveries/{segment(delivery_id)}")
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        """Send one delivery again; if it is on its way already, that one is returned."""
+        return await self._wire.fetch(Delivery, "POST", f"/v1/deliveries/{segment(delivery_id)}/redeliver")

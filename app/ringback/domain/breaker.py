@@ -1,0 +1,85 @@
+"""A breaker: stops sending to what does not take it, and finds out with one attempt at a time when it does again.
+
+    closed ──(so many failures in a row)──▶ open ──(pause over)──▶ half open ──(success)──▶ closed
+      ▲                                      ▲                         │
+      └── any success                        └──── failure, a longer pause
+
+While it is open nothing is sent, and nothing that waits is charged for it: a pause burns no attempts. When the pause is over,
+one delivery goes as a probe. There are two kinds: of a webhook, which counts every failure, and of an origin (scheme, host and
+port), which counts only failures to reach it at all and stands for every webhook there.
+
+What has failed, or has never answered, gets one attempt at a time even before its breaker opens (`health.trusted`): a thousand
+receivers that hang hold a thousand attempts, and not thirty times as many.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import Category
+from ringback.domain.retry import HOUR, JITTER, MINUTE
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    failures: int = 0
+    """In a row; any success begins anew."""
+    openings: int = 0
+    """Times that it opened in this row of failures: each pause is longer than the last."""
+    paused_until: datetime | None = None
+
+    def state(self, now: datetime) -> BreakerState:
+        if self.paused_until is None:
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.paused_until else BreakerState.HALF_OPEN
+
+
+CLOSED: Final = Breaker()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRule:
+    failures_to_open: int
+    pauses_seconds: tuple[float, ...]
+    """The last one repeats."""
+
+
+PAUSES_SECONDS: Final = (15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE)
+"""The first is longer than an attempt (10 s), so that what was out when the breaker opened is back before the probe goes. The
+last is how late a receiver that came back is noticed. None is longer than the step of a ladder at which it can come, so a
+delivery that is alone is never later than its ladder says."""
+
+OF_WEBHOOK: Final = BreakerRule(failures_to_open=5, pauses_seconds=PAUSES_SECONDS)
+OF_ORIGIN: Final = BreakerRule(failures_to_open=10, pauses_seconds=PAUSES_SECONDS[:-1])
+"""More failures and shorter pauses than a webhook's: it speaks for webhooks that may have nothing to do with each other."""
+OF_SUSPENDED: Final = BreakerRule(failures_to_open=1, pauses_seconds=(HOUR,))
+"""A receiver that was silent for days is asked once an hour."""
+
+UNREACHED: Final = frozenset({Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR})
+"""Nobody answered: what an origin's breaker counts. An answer, whatever it says, shows that the origin is there."""
+
+
+def after_failure(breaker: Breaker, rule: BreakerRule, *, now: datetime, chance: float) -> Breaker:
+    """The breaker after an attempt that failed. `chance` is uniform in [0, 1) and jitters the pause by ±20 %.
+
+    What fails while it is open was sent before it opened, and makes no pause longer.
+    """
+    failures = breaker.failures + 1
+    if breaker.state(now) is BreakerState.OPEN:
+        return Breaker(failures=failures, openings=breaker.openings, paused_until=breaker.paused_until)
+    if breaker.openings == 0 and failures < rule.failures_to_open:
+        return Breaker(failures=failures)
+    pause = rule.pauses_seconds[min(breaker.openings, len(rule.pauses_seconds) - 1)]
+    return Breaker(
+        failures=failures,
+        openings=breaker.openings + 1,
+        paused_until=now + seconds(pause * (1 - JITTER + 2 * JITTER * chance)),
+    )

@@ -1,0 +1,111 @@
+"""How a webhook's receiver is doing: what an answer, or none, changes about the webhook.
+
+    active ──(no success for 96 hours)──▶ suspended ──(a probe is answered)──▶ active
+
+Suspension is for receivers that are gone: what is for them is held, in bounds, and one delivery an hour asks whether they are
+back. Shorter failures are the breaker's. Both are told in the same place, so that they cannot disagree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from ringback.domain.breaker import CLOSED, OF_SUSPENDED, OF_WEBHOOK, after_failure
+from ringback.domain.clock import iso, seconds
+from ringback.domain.delivery import Category
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import EventId
+from ringback.domain.retry import HOUR
+from ringback.domain.webhook import Webhook, WebhookState
+
+SUSPEND_AFTER_SECONDS: Final = 96 * HOUR
+"""As long as the longest ladder: by then everything that waited when the failures began has been given up."""
+LAST_DELIVERY_STEP_SECONDS: Final = 1.0
+"""`last_delivery_at` is told to the second; writing it for every delivery would make one hot row of each webhook."""
+HELD_MAX: Final = 10_000
+"""Deliveries held for one webhook. What comes after them is told of as a gap, once the receiver is back."""
+
+RELEASE_STEP: Final = 500
+"""Released in one unit of work: some ten milliseconds. The janitor goes on with the rest."""
+
+
+def trusted(webhook: Webhook) -> bool:
+    """Whether it answered the last attempt. Any other gets one attempt at a time."""
+    return webhook.last_delivery_at is not None and webhook.failing_since is None
+
+
+def succeeded(webhook: Webhook, *, now: datetime) -> Webhook:
+    """The webhook after an attempt that was answered with 2xx; the same value if nothing is worth writing down."""
+    if trusted(webhook) and webhook.state is not WebhookState.SUSPENDED and _recent(webhook.last_delivery_at, now):
+        return webhook
+    return replace(
+        webhook,
+        state=WebhookState.ACTIVE if webhook.state is WebhookState.SUSPENDED else webhook.state,
+        last_delivery_at=now,
+        last_error=None,
+        failing_since=None,
+        breaker=CLOSED,
+    )
+
+
+def failed(webhook: Webhook, category: Category, *, now: datetime, chance: float) -> Webhook:
+    """The webhook after an attempt that was not; suspended if that has been so for too long."""
+    failing_since = webhook.failing_since or now
+    gone = now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
+    suspended = gone and webhook.state is WebhookState.ACTIVE
+    state = WebhookState.SUSPENDED if suspended else webhook.state
+    rule = OF_SUSPENDED if state is WebhookState.SUSPENDED else OF_WEBHOOK
+    return replace(
+        webhook,
+        state=state,
+        last_error=str(category),
+        failing_since=failing_since,
+        breaker=after_failure(webhook.breaker, rule, now=now, chance=chance),
+    )
+
+
+def missed(webhook: Webhook, seq: int) -> Webhook:
+    """The webhook after an event of this place was given up."""
+    return replace(webhook, missed_from=seq if webhook.missed_from is None else min(webhook.missed_from, seq))
+
+
+def change_of_state(before: Webhook, after: Webhook) -> EventName | None:
+    """The event that tells the owner, if there is something to tell."""
+    match before.state, after.state:
+        case WebhookState.ACTIVE, WebhookState.SUSPENDED:
+            return EventName.WEBHOOK_SUSPENDED
+        case WebhookState.SUSPENDED, WebhookState.ACTIVE:
+            return EventName.WEBHOOK_RECOVERED
+        case _:
+            return None
+
+
+def event_about(webhook: Webhook, name: EventName, *, event_id: EventId, seq: int, now: datetime) -> Event:
+    return Event(
+        id=event_id,
+        principal=webhook.principal,
+        seq=seq,
+        name=name,
+        call_id=None,
+        client_session_id=webhook.client_session_id,
+        correlation_id=webhook.correlation_id,
+        upstream=None,
+        tool=None,
+        data=_data(webhook),
+        created_at=now,
+    )
+
+
+def _data(webhook: Webhook) -> Mapping[str, Any]:
+    """Its URL is the owner's own words, and may hold a secret of his; the id is enough."""
+    return {
+        "webhook_id": webhook.id,
+        "state": str(webhook.state),
+        "last_error": webhook.last_error,
+        "failing_since": None if webhook.failing_since is None else iso(webhook.failing_since),
+    }
+
+
+def _recent(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and now - instant < seconds(LAST_DELIVERY_STEP_SECONDS)

@@ -1,0 +1,40 @@
+"""What is kept of a tool's answer, wherever it comes from: read from an upstream, or reported from outside."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ringback.domain import jsontext
+
+RESERVED_META: Final = "io.modelcontextprotocol/"
+"""Keys of the wire between two neighbours (spec 2026-07-28, `_meta`); they mean nothing to whoever reads the result later."""
+ERROR_BYTES_MAX: Final = 64 * 1024
+"""An error object is kept with the call's row, not with the results."""
+PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
+"""Progress goes to webhooks and screens: a sentence, not a report."""
+
+
+def is_call_tool_result(result: Mapping[str, Any]) -> bool:
+    """Only what every reader relies on: a list of typed blocks. New kinds of blocks, and odd structuredContent, pass."""
+    content = result.get("content")
+    return (
+        isinstance(content, list)
+        and all(isinstance(block, dict) and "type" in block for block in cast("list[Any]", content))
+        and isinstance(result.get("isError", False), bool)
+        and isinstance(result.get("_meta", {}), dict)
+    )
+
+
+def without_reserved_meta(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = cast("dict[str, Any]", result.get("_meta", {}))
+    kept = {key: value for key, value in meta.items() if not key.startswith(RESERVED_META)}
+    if len(kept) == len(meta):
+        return result
+    rest = {key: value for key, value in result.items() if key != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest
+
+
+def can_be_kept(error: Mapping[str, Any]) -> bool:
+    try:
+        return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
+    except TypeError:
+        return False

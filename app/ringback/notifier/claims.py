@@ -1,0 +1,119 @@
+"""Claiming what is due: which lanes, how much of each, under one lease."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import Delivery, DeliveryState, Verdict, settled
+from ringback.domain.ids import Ids, WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.lanes import Lanes, Slot
+from ringback.notifier.settlement import write_off
+from ringback.notifier.targets import Targets
+
+LANES_AT_ONCE: Final = 64
+"""Lanes looked at in one unit of work, which takes some two milliseconds of the one writer's time."""
+GIVEN_UP_AT_ONCE: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """A delivery in our hands: to be sent before its lease runs out, to the webhook as it was when it was leased."""
+
+    delivery: Delivery
+    webhook: Webhook
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    leased: Sequence[Leased]
+    more: bool
+    """Whether other lanes may be due that were not looked at."""
+
+
+class Claims:
+    def __init__(self, *, store: Store, ids: Ids, lanes: Lanes, targets: Targets, lease_seconds: float) -> None:
+        self._store = store
+        self._ids = ids
+        self._lanes = lanes
+        self._targets = targets
+        self._lease_seconds = lease_seconds
+
+    async def claim(self) -> Claimed:
+        """Lease what is due and has a share, spread over lanes; those that waited longest come first."""
+        if self._lanes.free() <= 0:
+            return Claimed([], more=False)
+        return await self._store.write(self._claim)
+
+    def slot_at_birth(self, tx: Transaction, webhook: Webhook) -> Slot | None:
+        """A slot for a delivery that is being born, as long as nothing of its lane waits and the lane has a share."""
+        if webhook.ordered or webhook.rate_per_second is not None or self._lanes.waits(webhook.id):
+            return None
+        origin = self._targets.origin(webhook.url)
+        if self._lanes.share(webhook, origin, now=tx.now()) <= 0:
+            return None
+        return self._enter(tx, webhook, origin)
+
+    async def _claim(self, tx: Transaction) -> Claimed:
+        without = self._lanes.without_share(now=tx.now())
+        due = await tx.delivery_queue.lanes(now=tx.now(), without=without, limit=LANES_AT_ONCE)
+        webhooks = {webhook.id: webhook for webhook in await tx.webhooks.by_ids(due)}
+        origins = {self._targets.origin(webhook.url) for webhook in webhooks.values()}
+        self._lanes.learn(await tx.origins.breakers(origins))
+        leased: list[Leased] = []
+        for left, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
+            webhook = webhooks.get(webhook_id)
+            if webhook is None or webhook.state is WebhookState.DISABLED:
+                await self._drop(tx, webhook_id)
+            else:
+                leased += await self._lease(tx, webhook, fair_share=max(1, self._lanes.free() // left))
+        return Claimed(leased, more=len(due) == LANES_AT_ONCE)
+
+    async def _lease(self, tx: Transaction, webhook: Webhook, *, fair_share: int) -> list[Leased]:
+        now, origin = tx.now(), self._targets.origin(webhook.url)
+        share = min(fair_share, self._lanes.share(webhook, origin, now=now))
+        if share <= 0:
+            self._lanes.wait(webhook, origin, now=now)
+            if self._lanes.paused(webhook, origin, now=now):
+                await write_off(tx, await tx.delivery_queue.give_up(webhook.id, now=now, limit=GIVEN_UP_AT_ONCE))
+            return []
+        deliveries = await tx.delivery_queue.lease(
+            webhook.id,
+            now=now,
+            token=self._ids.lease(),
+            until=now + seconds(self._lease_seconds),
+            limit=share,
+            ordered=webhook.ordered,
+        )
+        if len(deliveries) < share and not webhook.ordered:
+            self._lanes.drained(webhook.id)
+        else:
+            self._lanes.wait(webhook, origin, now=now, idle=len(deliveries) < share)
+        return [
+            Leased(delivery=delivery, webhook=webhook, slot=self._enter(tx, webhook, origin)) for delivery in deliveries
+        ]
+
+    def _enter(self, tx: Transaction, webhook: Webhook, origin: str) -> Slot:
+        slot = self._lanes.enter(webhook, origin, now=tx.now())
+        tx.at_end(partial(self._undo, slot))
+        return slot
+
+    def _undo(self, slot: Slot, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        if not committed:
+            self._lanes.leave(slot)
+
+    async def _drop(self, tx: Transaction, webhook_id: WebhookId) -> None:
+        """Cancel what is due for a webhook that was switched off, or is gone."""
+        now = tx.now()
+        unwanted = await tx.delivery_queue.lease(
+            webhook_id, now=now, token=self._ids.lease(), until=now, limit=GIVEN_UP_AT_ONCE, ordered=False
+        )
+        verdict = Verdict(state=DeliveryState.CANCELLED)
+        unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in unwanted]
+        await tx.delivery_queue.settle(
+            [settled(delivery, verdict, category=delivery.last_category, now=now) for delivery in unsent]
+        )

@@ -1,0 +1,31 @@
+"""Control envelopes: messages about the deliveries themselves, marked by a top-level `type` (mcp-events §8)."""
+
+from datetime import datetime
+from typing import Final
+
+from ringback.domain import cursor, jsontext
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
+from ringback.domain.ids import DeliveryId
+from ringback.domain.webhook import Webhook
+
+_FIRST_GENERATION: Final = 1
+
+
+def gap(webhook: Webhook, *, first_missed: int, delivery_id: DeliveryId, now: datetime) -> Delivery:
+    """Tells the receiver from where to poll for what was given up: the cursor stands just before the first such event."""
+    return Delivery(
+        id=delivery_id,
+        principal=webhook.principal,
+        webhook_id=webhook.id,
+        event_id=None,
+        kind=Kind.GAP,
+        call_id=None,
+        seq=first_missed,
+        generation=_FIRST_GENERATION,
+        body=jsontext.dumps({"type": "gap", "cursor": cursor.encode_seq(first_missed - 1)}),
+        state=DeliveryState.PENDING,
+        due_at=now,
+        give_up_at=now + seconds(give_up_seconds(Kind.GAP, webhook.retries, ordered=False)),
+        created_at=now,
+    )

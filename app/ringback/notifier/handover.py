@@ -1,0 +1,49 @@
+"""From the commit of an event straight into the hands of the dispatcher, without asking the store what is due.
+
+    fan-out, in its unit ──lease──▶ dispatcher: a slot is free ──▶ the row is inserted as leased, and handed over
+                                                └── none is free ──▶ the row is inserted as pending
+    the unit was committed ──▶ the attempt begins, with the body that is still in memory
+    it was not             ──▶ the slot is free again
+
+A delivery that is born so is a leased one like any other: if the process dies, its lease runs out and it is sent again.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from ringback.domain.delivery import Delivery
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a delivery is inserted with if it is to be sent right after the commit."""
+
+    token: str
+    until: datetime
+    hand_over: Callable[[Delivery], None]
+    """To be told, in the same unit of work, which delivery the lease is for."""
+
+
+Grant = Callable[[Transaction, Webhook], Lease | None]
+
+
+class Handover:
+    """Shared by who records and who dispatches, in one process. While nobody dispatches everything is born pending."""
+
+    def __init__(self) -> None:
+        self._grant: Grant | None = None
+
+    def lease(self, tx: Transaction, webhook: Webhook) -> Lease | None:
+        return None if self._grant is None else self._grant(tx, webhook)
+
+    @contextmanager
+    def open(self, grant: Grant) -> Generator[None]:
+        self._grant = grant
+        try:
+            yield
+        finally:
+            self._grant = None

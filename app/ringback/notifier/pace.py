@@ -1,0 +1,45 @@
+"""Rates of webhooks that ask for one: so many attempts a second, and no more than a second's worth at once."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from ringback.domain.ids import WebhookId
+
+REMEMBERED_MAX: Final = 10_000
+"""Webhooks whose second is not over yet; beyond this those whose is are looked for and forgotten."""
+
+
+class Pace:
+    """The generic cell rate algorithm (ITU-T I.371): for each webhook the instant until which its attempts are spent.
+
+    It is kept for those webhooks alone that have used up some of their second.
+    """
+
+    def __init__(self) -> None:
+        self._spent_until: dict[WebhookId, datetime] = {}
+
+    def allowed(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> int:
+        """Attempts that may go now."""
+        ahead = self._spent_until.get(webhook_id, now) - now
+        if ahead <= timedelta():
+            self._spent_until.pop(webhook_id, None)
+            return _burst(rate_per_second)
+        return max(0, _burst(rate_per_second) - _rounded_up(ahead / _interval(rate_per_second)))
+
+    def spend(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> None:
+        if len(self._spent_until) >= REMEMBERED_MAX:
+            self._spent_until = {each: until for each, until in self._spent_until.items() if until > now}
+        start = max(now, self._spent_until.get(webhook_id, now))
+        self._spent_until[webhook_id] = start + _interval(rate_per_second)
+
+
+def _burst(rate_per_second: float) -> int:
+    return max(1, int(rate_per_second))
+
+
+def _interval(rate_per_second: float) -> timedelta:
+    return timedelta(seconds=1 / rate_per_second)
+
+
+def _rounded_up(value: float) -> int:
+    return -int(-value // 1)

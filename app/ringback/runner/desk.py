@@ -1,0 +1,226 @@
+"""A call under this process's lease, and every change of it that its holder makes.
+
+Each change reads the row, checks the token and writes, in one transaction: somebody else's row is never touched, whatever the
+clocks say. Changes on the way to the end (`drivers.Desk`) are also refused once the lease is no longer trusted. The end itself
+is not: what was seen is the truth, and as long as the row still carries our token it is nobody else's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
+
+from ringback.domain import inputs
+from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, enter
+from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import QUEUED, Store, Transaction, answered, changed
+from ringback.domain.recovery import recover
+from ringback.notifier.record import Recorder
+from ringback.runner.drivers import LeaseLost, Parked
+from ringback.runner.progress import ProgressKeeper
+from ringback.waits import first_of
+
+log = logging.getLogger(__name__)
+
+T_co = TypeVar("T_co", covariant=True)
+
+STORE_PAUSE_SECONDS: Final = 1.0
+"""Between two attempts to write something down while the store cannot be written."""
+
+
+class LeasedCall:
+    """Implements `runner.drivers.Desk`."""
+
+    def __init__(self, call: Call, *, store: Store, clock: Clock, recorder: Recorder) -> None:
+        self.call = call
+        self.lost = asyncio.Event()
+        """Set once the lease is somebody else's, or may be."""
+        self.kept = asyncio.Event()
+        """Set while the call can be found again."""
+        if call.handle is not None:
+            self.kept.set()
+        self._lease_token = call.lease_token or ""
+        self._store = store
+        self._clock = clock
+        self._recorder = recorder
+        self._nudged = asyncio.Event()
+        self.progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
+
+    # -- what drivers do --
+
+    async def progress(self, progress: Progress) -> None:
+        await self.progress_keeper.take(progress)
+
+    async def keep(self, handle: Handle | None) -> None:
+        await self._change(lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
+        if handle is not None:
+            self.kept.set()
+        else:
+            self.kept.clear()
+
+    async def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        call = await self.look()
+        if inputs.ask(call, requests, now=call.updated_at) is call:
+            return
+
+        async def ask(tx: Transaction) -> Call:
+            held = await self._held(tx)
+            asked = inputs.ask(held, requests, now=tx.now())
+            await self._recorder.ask(tx, held, asked, lease_token=self._lease_token)
+            return asked
+
+        self.call = await self._write(ask)
+
+    async def answers(self, timeout_seconds: float) -> Mapping[str, Any]:
+        with self._store.signals.listen(answered(self.call.id)) as bell:
+            if not (await self.look()).input_responses and timeout_seconds > 0:
+                await first_of(bell.wait(timeout_seconds), self._nudged.wait())
+                self._nudged.clear()
+                await self.look()
+        return self.call.input_responses
+
+    async def passed_on(self, keys: Collection[str]) -> None:
+        if keys:
+            await self._change(lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
+
+    # -- what the drive does --
+
+    def nudge(self) -> None:
+        """Have the driver look at its upstream now."""
+        self._nudged.set()
+
+    async def look(self) -> Call:
+        """The call as it is; the last known while the store cannot be read. Raises `LeaseLost`.
+
+        What only we change is as it was acknowledged to us: as long as a dispatch has not returned, nothing was sent.
+        """
+        known = self.call
+        try:
+            call = await self._store.read(self._held)
+            self.call = replace(call, dispatched_at=known.dispatched_at, runs=known.runs, handle=known.handle)
+        except StoreUnavailable:
+            log.debug("call.not_read")
+        except LeaseLost:
+            self.lost.set()
+            raise
+        return self.call
+
+    async def dispatch(self) -> None:
+        """Commit that the call goes upstream now; one that goes on from its handle is already there.
+
+        Raises `LeaseLost`, and `StoreUnavailable`: then not a byte was sent.
+        """
+        self.call = await self._store.write(self._dispatch)
+
+    async def finish(self, ending: Ending) -> None:
+        if ended := await self._persist(lambda tx: self._finish(tx, ending)):
+            about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
+            log.info("call.finished", extra=about)
+
+    async def park(self, parked: Parked) -> None:
+        if await self._persist(lambda tx: self._park(tx, parked)):
+            log.info("call.parked", extra={"call_id": self.call.id})
+
+    async def hand_back(self) -> None:
+        """Let another runner have it, or end it if nobody can: whatever is true of a call that nobody drives any more."""
+        if await self._persist(self._hand_back):
+            log.info("call.handed_back", extra={"call_id": self.call.id})
+
+    # -- units of work --
+
+    async def _held(self, tx: Transaction) -> Call:
+        call = await tx.calls.get(self.call.id)
+        if call is None or call.phase is not Phase.RUNNING or call.lease_token != self._lease_token:
+            raise LeaseLost
+        return call
+
+    async def _dispatch(self, tx: Transaction) -> Call:
+        call = await self._held(tx)
+        if call.handle is not None:
+            return call
+        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
+        await tx.calls.update(dispatched, expected=call.status, lease_token=self._lease_token)
+        return dispatched
+
+    async def _finish(self, tx: Transaction, ending: Ending) -> Call | None:
+        call = await self._held(tx)
+        latest = replace(call, progress=self.progress_keeper.latest or call.progress)
+        return await self._recorder.finish(tx, latest, ending, lease_token=self._lease_token)
+
+    async def _park(self, tx: Transaction, parked: Parked) -> Call | None:
+        """Wait for answers, unless the end was asked for in the meantime: then nobody wants to answer."""
+        call = await self._held(tx)
+        if call.cancel_requested:
+            return await self._finish(tx, CANCELLED)
+        latest = self.progress_keeper.latest or call.progress
+        told = replace(call, handle=parked.handle, progress=latest, input_responses={})
+        asked = enter(inputs.ask(told, parked.requests, now=tx.now()), Phase.PARKED, now=tx.now())
+        await self._recorder.ask(tx, call, asked, lease_token=self._lease_token)
+        return asked
+
+    async def _hand_back(self, tx: Transaction) -> Call | None:
+        """As `look`; but a handle that was committed and not acknowledged is as good as any."""
+        call = await self._held(tx)
+        known = replace(
+            call,
+            dispatched_at=self.call.dispatched_at,
+            runs=self.call.runs,
+            handle=self.call.handle or call.handle,
+        )
+        recovered = recover(known, now=tx.now())
+        if isinstance(recovered, Ending):
+            return await self._finish(tx, recovered)
+        await tx.calls.update(recovered, expected=call.status, lease_token=self._lease_token)
+        tx.ring(QUEUED, changed(call.id))
+        return recovered
+
+    async def _change(self, change: Callable[[Call, Transaction], Call]) -> None:
+        async def work(tx: Transaction) -> Call:
+            held = await self._held(tx)
+            changed_call = change(held, tx)
+            await tx.calls.update(changed_call, expected=held.status, lease_token=self._lease_token)
+            return changed_call
+
+        self.call = await self._write(work)
+
+    # -- writing, also while the store cannot be written --
+
+    async def _write(self, work: "Work[Call]") -> Call:
+        """Write until the store takes it, or until the lease is not trusted any more."""
+        while not self.lost.is_set():
+            try:
+                return await self._store.write(work)
+            except LeaseLost:
+                self.lost.set()
+            except StoreUnavailable:
+                log.warning("call.not_written", extra={"call_id": self.call.id})
+                await first_of(self._clock.sleep(STORE_PAUSE_SECONDS), self.lost.wait())
+        raise LeaseLost
+
+    async def _persist(self, work: "Work[Call | None]") -> Call | None:
+        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours."""
+        while True:
+            try:
+                return await self._store.write(work)
+            except LeaseLost:
+                log.warning("call.lease_lost", extra={"call_id": self.call.id})
+                return None
+            except StoreUnavailable:
+                log.warning("call.not_recorded", extra={"call_id": self.call.id})
+                await self._clock.sleep(STORE_PAUSE_SECONDS)
+
+    async def _write_progress(self, progress: Progress) -> None:
+        try:
+            held = await self._store.write(
+                lambda tx: self._recorder.progress(tx, self.call, progress, lease_token=self._lease_token)
+            )
+        except StoreUnavailable:
+            return  # the next progress tries again, and the end is written down for certain
+        if not held:
+            self.lost.set()
+
+
+class Work(Protocol[T_co]):
+    async def __call__(self, tx: Transaction, /) -> T_co: ...

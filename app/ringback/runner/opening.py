@@ -1,0 +1,136 @@
+"""How a link is opened: the transport, the negotiation, or the rejoining of a session that is there already."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import mcp_types
+from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import ValidationError
+
+from ringback.runner.config import Transport, UpstreamConfig
+from ringback.runner.dispatcher import LinkDispatcher
+from ringback.runner.drivers.base import SessionName
+from ringback.runner.failures import NotSent
+from ringback.runner.link import CLIENT_INFO, Link
+from ringback.runner.session_transport import SessionTransport
+from ringback.runner.stdio import logged_stderr
+from ringback.runner.transport import EVENT_BYTES_MAX, SESSION_HEADER, failure_of, guarded, http_client
+
+log = logging.getLogger(__name__)
+
+NEGOTIATION_SECONDS: Final = 120.0
+"""A stdio server may first be downloaded by its launcher (npx, uvx)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a link is opened, and what for."""
+
+    probe: bool = True
+    """Ask for the protocol of 2026-07-28 first."""
+    own: bool = False
+    """For one call only."""
+    elicits: bool = False
+    """Whoever started that call can answer questions: before 2026-07-28 this is told once, with the handshake."""
+    rejoin: SessionName | None = None
+    """A session that is there: nothing is negotiated."""
+    mark: str
+    """Differs from that of every other link."""
+
+
+@asynccontextmanager
+async def open_link(
+    config: UpstreamConfig, opening: Opening, *, on_tools_changed: Callable[[], None]
+) -> AsyncGenerator[Link]:
+    """Connect and negotiate. Must be left in the task that entered it, because anyio's scopes must."""
+
+    async def hand_on(message: IncomingMessage) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            on_tools_changed()
+
+    async with AsyncExitStack() as stack:
+        streams, transport = await _enter_transport(stack, config, opening)
+        dispatcher = LinkDispatcher(*streams)
+        session = ClientSession(
+            dispatcher=dispatcher,
+            message_handler=hand_on,
+            client_info=CLIENT_INFO,
+            elicitation_callback=_ask_nobody if opening.elicits else None,
+        )
+        await stack.enter_async_context(session)
+        if opening.rejoin is not None:
+            _adopt(session, opening.rejoin)
+        else:
+            with anyio.fail_after(NEGOTIATION_SECONDS):
+                await _negotiate(session, probe=opening.probe)
+        link = Link(session, dispatcher, transport=transport, own=opening.own, mark=opening.mark)
+        try:
+            yield link
+        finally:
+            link.retire()
+
+
+async def _enter_transport(
+    stack: AsyncExitStack, config: UpstreamConfig, opening: Opening
+) -> tuple[tuple[Any, Any], SessionTransport | None]:
+    if config.transport is Transport.HTTP:
+        session_id = None if opening.rejoin is None else opening.rejoin.session_id
+        transport = SessionTransport(guarded(config), rejoined=session_id)
+        client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
+        await stack.enter_async_context(client)
+        opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
+        return await stack.enter_async_context(opened), transport
+    parameters = StdioServerParameters(
+        command=config.command,
+        args=list(config.args),
+        env=dict(config.env),
+        cwd=config.cwd,
+        encoding_error_handler="replace",
+    )
+    errlog = await stack.enter_async_context(logged_stderr(config.name))
+    return await stack.enter_async_context(stdio_client(parameters, errlog)), None
+
+
+async def _ask_nobody(
+    context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
+    params: mcp_types.ElicitRequestParams,  # noqa: ARG001
+) -> mcp_types.ErrorData:
+    """Makes the SDK declare elicitation. Questions go to the call (`runner.dispatcher`), and there is none at this moment."""
+    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="There is nobody to be asked now.")
+
+
+def _adopt(session: ClientSession, name: SessionName) -> None:
+    """Take up a session that another process negotiated. Of what it had agreed on, only the version is on the wire."""
+    nobody = mcp_types.Implementation(name="", version="")
+    session.adopt(
+        mcp_types.InitializeResult(
+            protocol_version=name.protocol_version, capabilities=mcp_types.ServerCapabilities(), server_info=nobody
+        )
+    )
+
+
+async def _negotiate(session: ClientSession, *, probe: bool) -> None:
+    """Modern if the upstream speaks it, else the handshake of before. An upstream that is away is no verdict on the era."""
+    if probe:
+        try:
+            await session.discover()
+        except MCPError as error:
+            if isinstance(failure_of(error.error), NotSent):
+                raise
+        except (ValidationError, RuntimeError):
+            log.debug("upstream.not_modern")  # it answered, with no version of the new era
+        else:
+            return
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        # It was slow to start: it took the probe that we gave up for its first message, and speaks the new era now.
+        await session.discover()

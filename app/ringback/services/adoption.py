@@ -1,0 +1,153 @@
+"""Adoption: a task that somebody already started upstream becomes a call, which follows it to its end.
+
+Whoever knows a task's id may have it looked at upstream with Ringback's credentials, which all principals share. So what a call
+of another principal follows, or once followed, is not adopted: it looks like a task that does not exist.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Protocol
+
+from ringback.domain.call import Call, Handle, request_hash
+from ringback.domain.clock import seconds
+from ringback.domain.errors import IdempotencyConflict, InvalidRequest, NotFound
+from ringback.domain.ids import Ids
+from ringback.domain.ports import QUEUED, Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook
+from ringback.notifier.resume_tokens import CallTokens
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper
+from ringback.services.started import Started, started
+from ringback.services.webhooks import Registration, Webhooks
+
+UNKNOWN_TOOL: Final = "(unknown)"
+"""A task does not say which tool it came from. No tool has such a name: MCP allows letters, digits and `_-./`."""
+
+
+class TaskLookup(Protocol):
+    """Which tasks there are upstream."""
+
+    async def find(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> Handle | None:
+        """What a call needs to follow this task; None when the upstream does not know it.
+
+        Raises `UnknownUpstream` as `Catalog.check`, `InvalidRequest` for an upstream without tasks, `Unavailable` for one that
+        does not tell now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptTask:
+    """The task to be followed, and what its adopter knows of it."""
+
+    upstream: str
+    task_id: str
+    tool: str = UNKNOWN_TOOL
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+    callback: Registration | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+
+    def hash(self) -> str:
+        return request_hash(
+            upstream=self.upstream,
+            tool=self.tool,
+            arguments={"task_id": self.task_id},
+            callback_url=self.callback.url if self.callback else None,
+        )
+
+
+class Adoption:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ids: Ids,
+        tasks: TaskLookup,
+        tokens: CallTokens,
+        webhooks: Webhooks,
+        quotas: QuotaKeeper,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._ids = ids
+        self._tasks = tasks
+        self._tokens = tokens
+        self._webhooks = webhooks
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+
+    async def adopt(self, caller: Caller, request: AdoptTask) -> Started:
+        """Follow the task from now on; the same task again gives the same call, whatever its state by then.
+
+        Raises `NotFound` for a task that the upstream does not know, or that is another principal's.
+        """
+        caller.require(Scope.ADOPT)
+        if request.callback is not None:
+            caller.require(Scope.WEBHOOKS)
+        if not 0 < request.timeout_seconds <= TIMEOUT_SECONDS_MAX:
+            raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+        self._lifecycle.require_open()
+        self._quotas.count_start(caller.principal)
+        # Asked in any case, so that a foreign task takes as long to refuse as one that does not exist.
+        handle = await self._tasks.find(request.upstream, request.task_id, visible=caller.upstreams)
+        secret, callback = (None, None)
+        if request.callback is not None:
+            secret, callback = await self._webhooks.prepare_callback(caller, request.callback)
+        return await self._store.write(
+            lambda tx: self._insert(tx, caller.principal, request, handle, callback=callback, secret=secret)
+        )
+
+    async def _insert(
+        self,
+        tx: Transaction,
+        principal: Principal,
+        request: AdoptTask,
+        handle: Handle | None,
+        *,
+        callback: Webhook | None,
+        secret: str | None,
+    ) -> Started:
+        known = await tx.call_queue.of_task(request.upstream, request.task_id)
+        if known is not None and known.principal == principal:
+            _require_same(known, request)
+            return await started(tx, self._tokens, known, created=False, secret=None)
+        if known is not None or handle is None:
+            raise NotFound("This upstream has no task of yours with this id.")
+        await self._quotas.require_room_for_call(tx, principal)
+        call = self._new_call(principal, request, handle, now=tx.now())
+        await tx.calls.insert(call)
+        if callback is not None:
+            await tx.webhooks.insert(replace(callback, call_id=call.id))
+        tx.ring(QUEUED)
+        return await started(tx, self._tokens, call, created=True, secret=secret)
+
+    def _new_call(self, principal: Principal, request: AdoptTask, handle: Handle, *, now: datetime) -> Call:
+        return Call(
+            id=self._ids.call(),
+            principal=principal,
+            upstream=request.upstream,
+            tool=request.tool,
+            arguments={},
+            client_session_id=request.client_session_id,
+            correlation_id=request.correlation_id,
+            request_hash=request.hash(),
+            handle=handle,
+            accepts_input=True,  # otherwise a question of the task would have it cancelled, and it is somebody's
+            dispatched_at=now,
+            runs=1,
+            created_at=now,
+            updated_at=now,
+            deadline_at=now + seconds(request.timeout_seconds),
+        )
+
+
+def _require_same(call: Call, request: AdoptTask) -> None:
+    if request.callback is not None and call.request_hash != request.hash():
+        raise IdempotencyConflict(
+            "A call of yours follows this task already, without this callback. Register a webhook for it: POST /v1/webhooks "
+            "with its call_id.",
+            call_id=call.id,
+        )

@@ -1,0 +1,77 @@
+"""Answers to a tool's questions, hours later if need be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from ringback.domain import inputs, jsontext
+from ringback.domain.call import Phase
+from ringback.domain.errors import CallEnded, InvalidRequest
+from ringback.domain.inputs import INPUT_BYTES_MAX, Answered
+from ringback.domain.ports import QUEUED, Store, Transaction, answered
+from ringback.domain.principal import Caller, Scope
+from ringback.notifier.record import Recorder
+from ringback.services.calls import own_call
+
+RESPONSES_MAX: Final = 64
+"""More than are ever asked at once, so that nobody is refused for sending old ones again."""
+ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    store: Store
+    recorder: Recorder
+
+    async def answer(self, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> Answered:
+        """Answer some or all of what the call asks. What is not asked, or not any more, is ignored, and named.
+
+        `responses` are ElicitResults by the call's own keys: `{"r1.1": {"action": "accept", "content": {…}}}`.
+        """
+        caller.require(Scope.CALLS)
+        _check(responses)
+
+        async def take(tx: Transaction) -> Answered:
+            call = await own_call(tx, caller.principal, call_id)
+            if call.final:
+                raise CallEnded(f"The call has ended as {call.status}; nothing is asked any more.", call_id=call.id)
+            told = inputs.answer(call, responses, now=tx.now())
+            if told.accepted:
+                _check_size(told.call.input_responses)
+                await self.recorder.ask(tx, call, told.call, lease_token=None)
+                tx.ring(answered(call.id))
+                if told.call.phase is Phase.QUEUED:
+                    tx.ring(QUEUED)
+            return told
+
+        return await self.store.write(take)
+
+
+def _check(responses: Mapping[str, Any]) -> None:
+    if not responses or len(responses) > RESPONSES_MAX:
+        raise InvalidRequest(f"responses must hold 1 to {RESPONSES_MAX} answers, by the keys in input_requests.")
+    for key, response in responses.items():
+        if not _is_elicit_result(response):
+            raise InvalidRequest(
+                'Each answer is an object like {"action": "accept", "content": {…}}; action may also be "decline" or '
+                '"cancel", without content.',
+                key=key[: len("r100.32")],
+            )
+
+
+def _is_elicit_result(response: Any) -> bool:
+    """Its form (MCP, ElicitResult). Whether the content fits the question is for the tool to say."""
+    if not isinstance(response, dict):
+        return False
+    result = cast("dict[str, Any]", response)
+    action = result.get("action")
+    return isinstance(action, str) and action in ACTIONS and isinstance(result.get("content", {}), dict)
+
+
+def _check_size(responses: Mapping[str, Any]) -> None:
+    try:
+        fits = len(jsontext.dumps(responses)) <= INPUT_BYTES_MAX
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidRequest(f"The answers of a call have at most {INPUT_BYTES_MAX} bytes together. Send shorter ones.")

@@ -1,0 +1,128 @@
+"""Quotas: how much one principal may have at once, so that one who runs wild does not take the service from the others.
+
+What is a row is counted in the transaction that would add one, so a quota cannot be overrun by many at once. Streams and the
+rate of starts are counted in this process; several nodes count for themselves.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+
+RETRY_ROWS_SECONDS: Final = 30
+"""Nobody knows when rows that are in the way will go; this is soon enough to be there in time, and seldom enough."""
+RETRY_STREAM_SECONDS: Final = 5
+"""A stream that was lost is noticed by its next frame, at the latest after a heartbeat."""
+RATES_KEPT_MAX: Final = 10_000
+"""Principals whose rate is remembered; when there are more, those who have been quiet for a while are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """Each for one principal. The defaults are for a busy agent back end; who meets one has a bug, or a reason to ask."""
+
+    open_calls: int = 10_000
+    """Queued and running: as many as one process is meant to hold of all principals together."""
+    result_bytes: int = 1024**3
+    """Of stored results. A result is never refused; new calls are, while older results take up all the room."""
+    webhooks: int = 1_000
+    """Registered ones: a webhook that comes with a call ends with it, and is bounded by the calls."""
+    streams: int = 100
+    starts_per_minute: int = 60_000
+    """Requests that start work: calls, tests, replays. A thousand a second is met only by a loop gone wild."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What is left of a minute's starts; it fills evenly."""
+
+    left: float
+    filled_at: float
+
+
+class QuotaKeeper:
+    def __init__(self, quotas: Quotas, *, clock: Clock) -> None:
+        self._quotas = quotas
+        self._clock = clock
+        self._buckets: dict[Principal, _Bucket] = {}
+        self._streams: Counter[Principal] = Counter()
+
+    async def require_room_for_call(self, tx: Transaction, principal: Principal) -> None:
+        """Raise `QuotaExceeded` unless one more call, and in the end its result, may be kept."""
+        used = await tx.usage.of(principal)
+        if used.open_calls >= self._quotas.open_calls:
+            raise _exceeded("open_calls", self._quotas.open_calls, "Wait for some to end, or cancel some.")
+        if used.result_bytes >= self._quotas.result_bytes:
+            raise _exceeded("result_bytes", self._quotas.result_bytes, "Stored results go when they expire.")
+
+    async def require_room_for_webhook(self, tx: Transaction, principal: Principal) -> None:
+        used = await tx.usage.of(principal)
+        if used.webhooks >= self._quotas.webhooks:
+            raise _exceeded("webhooks", self._quotas.webhooks, "Remove some: DELETE /v1/webhooks/{id}")
+
+    def count_start(self, principal: Principal) -> None:
+        """Take one of this minute's starts, or raise `QuotaExceeded` with the time until the next."""
+        bucket, per_second = self._filled(principal), self._quotas.starts_per_minute / 60
+        if bucket.left < 1:
+            wait = math.ceil((1 - bucket.left) / per_second)
+            raise _exceeded(
+                "starts_per_minute", self._quotas.starts_per_minute, "Start them more slowly.", retry_after_seconds=wait
+            )
+        bucket.left -= 1
+
+    @contextmanager
+    def stream(self, principal: Principal) -> Generator[None]:
+        """One of the principal's streams, for as long as this lasts."""
+        if self._streams[principal] >= self._quotas.streams:
+            raise _exceeded(
+                "streams", self._quotas.streams, "Close one first.", retry_after_seconds=RETRY_STREAM_SECONDS
+            )
+        self._streams[principal] += 1
+        try:
+            yield
+        finally:
+            self._streams[principal] -= 1
+            if not self._streams[principal]:
+                del self._streams[principal]
+
+    @property
+    def rates_kept(self) -> int:
+        return len(self._buckets)
+
+    @property
+    def open_streams(self) -> int:
+        return self._streams.total()
+
+    def _filled(self, principal: Principal) -> _Bucket:
+        now, most = self._clock.monotonic(), float(self._quotas.starts_per_minute)
+        bucket = self._buckets.get(principal)
+        if bucket is None:
+            self._forget_the_quiet()
+            bucket = self._buckets[principal] = _Bucket(left=most, filled_at=now)
+        bucket.left = min(most, bucket.left + (now - bucket.filled_at) * most / 60)
+        bucket.filled_at = now
+        return bucket
+
+    def _forget_the_quiet(self) -> None:
+        """A bucket that nobody has drawn from for a minute is full, and as good as a new one."""
+        if len(self._buckets) >= RATES_KEPT_MAX:
+            since = self._clock.monotonic() - 60
+            self._buckets = {who: bucket for who, bucket in self._buckets.items() if bucket.filled_at > since}
+
+
+def _exceeded(
+    quota: str, limit: int, what_to_do: str, *, retry_after_seconds: int = RETRY_ROWS_SECONDS
+) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"Your quota '{quota}' of {limit} is used up. Nothing was done. {what_to_do}",
+        retry_after_seconds=retry_after_seconds,
+        quota=quota,
+        limit=limit,
+    )

@@ -1,0 +1,40 @@
+"""Deliveries as the janitor sees them: whose holder has died, whose time is over, and what is held for too long."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.delivery import Delivery
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Sealer
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.deliveries import to_delivery
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/delivery_upkeep.sql")
+
+
+class SqliteDeliveryUpkeep:
+    """Implements `domain.ports.DeliveryUpkeep`."""
+
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
+        self._sql = Statements(connection, _SQL)
+        self._sealer = sealer
+
+    async def release_lapsed(self, *, now: datetime) -> int:
+        return self._sql.change("release_lapsed", now=from_instant(now))
+
+    async def release_all(self) -> int:
+        return self._sql.change("release_all")
+
+    async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        ended = [row["id"] for row in self._sql.all("give_up_held", now=from_instant(now), limit=limit)]
+        return [to_delivery(row, self._sealer) for row in self._sql.all("by_ids", ids=from_json(ended))]
+
+    async def to_release(self, *, limit: int) -> Sequence[WebhookId]:
+        return [row["id"] for row in self._sql.all("to_release", limit=limit)]
+
+    async def to_probe(self, *, now: datetime, limit: int) -> Sequence[WebhookId]:
+        return [row["id"] for row in self._sql.all("to_probe", now=from_instant(now), limit=limit)]

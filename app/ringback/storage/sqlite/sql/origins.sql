@@ -1,0 +1,19 @@
+-- The breakers of origins.
+
+-- name: breakers
+SELECT * FROM origins WHERE origin IN (SELECT value FROM json_each(:origins));
+
+-- name: save
+INSERT INTO origins (origin, failures, openings, paused_until, changed_at)
+VALUES (:origin, :failures, :openings, :paused_until, :now)
+ON CONFLICT (origin) DO UPDATE SET
+    failures = excluded.failures, openings = excluded.openings, paused_until = excluded.paused_until,
+    changed_at = excluded.changed_at;
+
+-- name: forget
+DELETE FROM origins WHERE origin = :origin;
+
+-- name: remove
+DELETE FROM origins WHERE origin IN (
+    SELECT origin FROM origins WHERE changed_at < :older_than ORDER BY changed_at LIMIT :limit
+);

@@ -1,0 +1,17 @@
+-- name: of
+SELECT
+    coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,
+    coalesce(sum(result_bytes), 0) AS result_bytes,
+    (SELECT count(*) FROM webhooks WHERE principal = :principal AND origin <> 'call') AS webhooks
+FROM call_counts WHERE principal = :principal;
+
+-- name: calls_by_status
+SELECT status, sum(calls) AS count FROM call_counts GROUP BY status;
+
+-- name: open_deliveries
+SELECT 'held' AS state, count(*) AS count FROM deliveries WHERE state = 'held'
+UNION ALL SELECT 'pending', count(*) FROM deliveries WHERE state = 'pending'
+UNION ALL SELECT 'leased', count(*) FROM deliveries WHERE state = 'leased';
+
+-- name: events
+SELECT coalesce(sum(seq), 0) AS count FROM log_heads;

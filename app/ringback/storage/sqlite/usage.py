@@ -1,0 +1,33 @@
+"""How much there is of what: for quotas, and for whoever watches the service."""
+
+import sqlite3
+from typing import Final
+
+from ringback.domain.call import Status
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import Principal
+from ringback.domain.usage import Totals, Usage
+from ringback.storage.queries import load
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/usage.sql")
+
+
+class SqliteUsage:
+    """Implements `domain.ports.UsageRows`. Calls are counted by triggers, so that asking costs a row for each status."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = Statements(connection, _SQL)
+
+    async def of(self, principal: Principal) -> Usage:
+        (row,) = self._sql.all("of", principal=principal)
+        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"], webhooks=row["webhooks"])
+
+    async def totals(self) -> Totals:
+        (events,) = self._sql.all("events")
+        calls = {Status(row["status"]): row["count"] for row in self._sql.all("calls_by_status")}
+        return Totals(
+            calls={status: calls.get(status, 0) for status in Status},
+            open_deliveries={DeliveryState(row["state"]): row["count"] for row in self._sql.all("open_deliveries")},
+            events=events["count"],
+        )

@@ -1,0 +1,134 @@
+"""Deliveries as the lane of one webhook: what was sent last, what was given up, what is held."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.ids import EventId, WebhookId
+from ringback.domain.ports import Store
+from tests.support.builders import a_delivery
+from tests.support.clock import START
+
+LATER = START + timedelta(minutes=1, milliseconds=7)
+HOOK, OTHER = WebhookId("wh_1"), WebhookId("wh_2")
+ENDED = [DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.CANCELLED]
+
+
+def to_hook(number: int, state: DeliveryState = DeliveryState.DEAD, **over: object) -> Delivery:
+    """A delivery of the event of that number."""
+    ended = START if state in ENDED else None
+    return a_delivery(
+        **{"event_id": event(number), "webhook_id": HOOK, "seq": number, "state": state, "finished_at": ended} | over
+    )
+
+
+def event(number: int) -> EventId:
+    return EventId(f"evt_{number}")
+
+
+async def insert(store: Store, *deliveries: Delivery) -> None:
+    await store.write(lambda tx: tx.deliveries.insert(deliveries))
+
+
+async def get(store: Store, delivery: Delivery) -> Delivery | None:
+    return await store.read(lambda tx: tx.deliveries.get(delivery.id))
+
+
+async def test_the_latest_generation_of_each_event_is_found_in_the_order_asked_for(store: Store) -> None:
+    first, again = to_hook(1), to_hook(1, DeliveryState.PENDING, generation=2)
+    second, foreign = to_hook(2, DeliveryState.DELIVERED), to_hook(1, webhook_id=OTHER, generation=3)
+    await insert(store, first, again, second, foreign, to_hook(3))
+
+    found = await store.read(lambda tx: tx.delivery_lanes.latest(HOOK, [event(2), event(9), event(1)]))
+
+    assert found == [second, again]
+    assert await store.read(lambda tx: tx.delivery_lanes.latest(HOOK, [])) == []
+
+
+async def test_the_dead_are_those_that_were_not_sent_again(store: Store) -> None:
+    oldest, replayed, dead_twice = to_hook(1), to_hook(2), to_hook(3)
+    last = to_hook(3, generation=2)
+    await insert(
+        store,
+        oldest,
+        replayed,
+        to_hook(2, DeliveryState.PENDING, generation=2),
+        dead_twice,
+        last,
+        to_hook(4, DeliveryState.DELIVERED),
+        to_hook(5, webhook_id=OTHER),
+    )
+
+    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == [oldest, last]
+    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=1)) == [oldest]
+
+
+async def test_a_test_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
+    await insert(store, to_hook(1, seq=None, call_id=None))
+
+    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == []
+
+
+async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store: Store) -> None:
+    held = [to_hook(number, DeliveryState.HELD) for number in (1, 2)]
+    untouched = [to_hook(3), to_hook(4, DeliveryState.PENDING), to_hook(5, DeliveryState.HELD, webhook_id=OTHER)]
+    await insert(store, *held, *untouched)
+
+    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=10)) == 2
+
+    for delivery in held:
+        assert await get(store, delivery) == replace(delivery, state=DeliveryState.PENDING, due_at=LATER)
+    for delivery in untouched:
+        assert await get(store, delivery) == delivery
+    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=10)) == 0
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+async def test_what_is_sent_again_holds_no_watermark_back(store: Store, generation: int) -> None:
+    await insert(store, to_hook(1, DeliveryState.PENDING, generation=generation), to_hook(5, DeliveryState.PENDING))
+
+    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) == 5
+
+
+async def test_what_is_in_no_log_holds_no_watermark_back(store: Store) -> None:
+    await insert(store, to_hook(1, DeliveryState.PENDING, seq=None, call_id=None))
+
+    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+
+
+async def test_an_envelope_holds_no_watermark_back(store: Store) -> None:
+    await insert(store, to_hook(1, DeliveryState.PENDING, kind=Kind.GAP, event_id=None, call_id=None))
+
+    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+
+
+async def test_an_envelope_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
+    await insert(store, to_hook(1, kind=Kind.GAP, event_id=None, call_id=None), to_hook(2, kind=Kind.PROGRESS))
+
+    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == []
+
+
+async def test_what_is_held_is_released_oldest_first_in_steps(store: Store) -> None:
+    held = [to_hook(number, DeliveryState.HELD) for number in range(1, 6)]
+    await insert(store, *reversed(held))
+
+    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=2)) == 2
+
+    found = [await get(store, delivery) for delivery in held]
+    assert [each and each.state for each in found] == [DeliveryState.PENDING] * 2 + [DeliveryState.HELD] * 3
+
+
+async def test_what_is_held_is_counted_up_to_a_limit(store: Store) -> None:
+    await insert(
+        store,
+        *(to_hook(number, DeliveryState.HELD) for number in range(1, 6)),
+        to_hook(7, DeliveryState.PENDING),
+        to_hook(8, DeliveryState.HELD, webhook_id=OTHER),
+    )
+
+    async def held(limit: int) -> int:
+        return await store.read(lambda tx: tx.delivery_lanes.held(HOOK, limit=limit))
+
+    assert [await held(limit) for limit in (1, 5, 100)] == [1, 5, 5]

@@ -1,0 +1,116 @@
+"""Deliveries as the janitor sees them: lost leases, what is held for too long, and who is to be asked again."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.breaker import Breaker
+from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.webhook import Webhook, WebhookState
+from tests.support.builders import a_delivery, a_webhook
+from tests.support.clock import START
+
+UNTIL = START + timedelta(seconds=30)
+LATER = START + timedelta(milliseconds=1)
+LEASED = {"state": DeliveryState.LEASED, "lease_token": "lease_1", "lease_until": UNTIL, "attempts": 1}
+PENDING_AGAIN = {"state": DeliveryState.PENDING, "lease_token": None, "lease_until": None}
+HELD = {"state": DeliveryState.HELD}
+
+
+async def insert(store: Store, *deliveries: Delivery) -> None:
+    await store.write(lambda tx: tx.deliveries.insert(deliveries))
+
+
+async def register(store: Store, *webhooks: Webhook) -> None:
+    async def insert(tx: Transaction) -> None:
+        for webhook in webhooks:
+            await tx.webhooks.insert(webhook)
+
+    await store.write(insert)
+
+
+async def get(store: Store, delivery: Delivery) -> Delivery | None:
+    return await store.read(lambda tx: tx.deliveries.get(delivery.id))
+
+
+async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: Store) -> None:
+    run_out, held = a_delivery(**LEASED), a_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}))
+    await insert(store, run_out, held)
+
+    assert await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL)) == 1
+    assert await get(store, run_out) == replace(run_out, **PENDING_AGAIN)
+    assert await get(store, held) == held
+
+
+async def test_releasing_all_voids_every_lease(store: Store) -> None:
+    leased, held = [a_delivery(**LEASED), a_delivery(**LEASED)], a_delivery(**HELD)
+    await insert(store, *leased, held)
+
+    assert await store.write(lambda tx: tx.delivery_upkeep.release_all()) == 2
+    assert [await get(store, each) for each in leased] == [replace(each, **PENDING_AGAIN) for each in leased]
+    assert await get(store, held) == held
+
+
+async def test_what_was_held_to_its_age_is_given_up_oldest_first_in_bounded_steps(store: Store) -> None:
+    old = [a_delivery(give_up_at=START - timedelta(seconds=age), **HELD) for age in (1, 3, 2)]
+    await insert(store, *old, a_delivery(give_up_at=LATER, **HELD), a_delivery(give_up_at=START))
+
+    async def give_up() -> Sequence[Delivery]:
+        return await store.write(lambda tx: tx.delivery_upkeep.give_up_held(now=START, limit=2))
+
+    first, second, third = await give_up(), await give_up(), await give_up()
+
+    assert {delivery.id for delivery in first} == {old[1].id, old[2].id}
+    assert second == [replace(old[0], state=DeliveryState.DEAD, finished_at=START)]
+    assert third == []
+
+
+async def test_webhooks_that_are_active_again_are_named_while_something_of_theirs_is_held(store: Store) -> None:
+    webhooks = {state: a_webhook(state=state) for state in WebhookState}
+    active_too, idle = a_webhook(), a_webhook()
+    await register(store, *webhooks.values(), active_too, idle)
+    await insert(
+        store,
+        *(a_delivery(webhook_id=webhook.id, **HELD) for webhook in [*webhooks.values(), active_too] for _ in range(2)),
+        a_delivery(webhook_id=idle.id),
+    )
+
+    async def to_release(limit: int) -> set[WebhookId]:
+        return set(await store.read(lambda tx: tx.delivery_upkeep.to_release(limit=limit)))
+
+    assert await to_release(10) == {webhooks[WebhookState.ACTIVE].id, active_too.id}
+    assert len(await to_release(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("over", "beside", "probed"),
+    [
+        ({}, (), True),
+        ({"breaker": Breaker(failures=1, openings=1, paused_until=START)}, (), True),
+        ({"breaker": Breaker(failures=1, openings=1, paused_until=LATER)}, (), False),
+        ({"state": WebhookState.ACTIVE}, (), False),
+        ({"state": WebhookState.PENDING_VERIFICATION}, (), False),
+        ({}, ({"state": DeliveryState.DEAD},), True),
+        ({}, ({"due_at": LATER},), True),
+        ({}, ({"due_at": START},), False),
+        ({}, (LEASED,), False),
+    ],
+)
+async def test_a_suspended_webhook_is_to_be_probed_when_its_pause_is_over_and_nothing_is_on_its_way(
+    store: Store, over: dict[str, object], beside: Sequence[dict[str, object]], *, probed: bool
+) -> None:
+    webhook = a_webhook(**({"state": WebhookState.SUSPENDED} | over))
+    await register(store, webhook)
+    await insert(
+        store,
+        a_delivery(webhook_id=webhook.id, **HELD),
+        *(a_delivery(webhook_id=webhook.id, **each) for each in beside),
+    )
+
+    found = await store.read(lambda tx: tx.delivery_upkeep.to_probe(now=START, limit=10))
+
+    assert found == ([webhook.id] if probed else [])

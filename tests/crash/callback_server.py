@@ -1,0 +1,30 @@
+"""An MCP server with a Ringback inside, as a process: `python -m tests.crash.callback_server SPEC_JSON`."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from ringback.extension import Callbacks
+from tests.support.callback_servers import LOCAL, UPSTREAM, a_server
+
+
+def main(spec: dict[str, str]) -> None:
+    callbacks = Callbacks.embedded(
+        upstream=UPSTREAM,
+        database_url=f"sqlite:///{Path(spec['folder']) / 'calls.db'}",
+        public_url="https://reports.example/ringback",
+        settings=LOCAL,
+        drain_seconds=0.1,
+    )
+    app = a_server(callbacks, lifespan=callbacks.lifespan).streamable_http_app()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sys.stderr.write(f"service.listening url=http://127.0.0.1:{listener.getsockname()[1]}/mcp\n")
+        sys.stderr.flush()
+        uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""FastMCP's tasks, from a process of its own: a server that was not made with the SDK that we speak with."""
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ringback.domain.call import Outcome
+from ringback.runner.upstreams import Upstreams
+from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call
+from tests.support.engine import Engine
+from tests.support.examples import CALL
+from tests.support.upstreams import free_port, http_config, opened
+
+SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
+START_SECONDS: Final = 60.0
+"""It imports for two seconds, and on busy cores for several times as long."""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@asynccontextmanager
+async def fastmcp(ledger: Path) -> AsyncGenerator[Upstreams]:
+    """The upstream `reports`, connected."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVER), str(port), str(ledger), stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
+        async with opened(config, patience_seconds=START_SECONDS) as upstreams:
+            async with upstreams.session(replace(CALL, upstream="reports")):
+                pass  # it has started
+            yield upstreams
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.requirement("R28")
+async def test_its_tasks_are_followed_answered_and_cancelled(engine: Engine, ledger: Path) -> None:
+    added = a_call_to(engine, "add", upstream="reports", arguments={"first": 20, "second": 22})
+    built = a_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 0.2})
+    endless = a_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 3600.0})
+    painted = a_call_to(engine, "paint", upstream="reports")
+    await engine.queue(added, built, endless, painted)
+
+    async with fastmcp(ledger) as upstreams:
+        async with engine.running(upstreams):
+            await engine.until_final(added, built)
+            await until_call(engine, endless, lambda found: found.handle is not None)
+            asked = await until_asked(engine, painted)
+        (key,) = asked.input_requests
+        await answer(engine, painted, {key: {"action": "accept", "content": {"colour": "blue"}}})
+        async with engine.running(upstreams):
+            await ask_to_cancel(engine, endless)
+            ended = await engine.until_final(added, built, painted, endless)
+
+    assert [call.outcome for call in ended] == [Outcome.RESULT] * 3 + [Outcome.CANCELLED]
+    assert b"42" in (await engine.result(added) or b"")
+    assert b"built" in (await engine.result(built) or b"")
+    assert b"painted blue" in (await engine.result(painted) or b"")
+    assert begun(ledger) == ["build_report", "build_report", "paint"]
+
+
+def begun(ledger: Path) -> list[str]:
+    return sorted(ledger.read_text().split())

@@ -1,0 +1,247 @@
+"""Calls that an upstream of 2025-11-25 runs as tasks, which the client asks for and finds again by session and id."""
+
+from dataclasses import replace
+
+import pytest
+from mcp import MCPError
+
+from ringback.domain.call import Outcome, Phase, Status
+from ringback.runner.config import Isolation
+from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
+from tests.support.engine import Engine
+from tests.support.legacy_stage import YES, LegacyStage
+from tests.support.service import ShiftedClock
+from tests.support.upstreams import http_config, opened, serving
+
+ERROR = MCPError(-32042, "not today", {"retry": False})
+
+
+@pytest.mark.parametrize("tool", ["long", "either"])
+async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, tool)
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        task = await stage.task()
+        task.message = "half way"
+        running = await until_call(engine, call, lambda found: found.progress is not None)
+        task.end()
+        (ended,) = await engine.until_final(call)
+
+    assert running.handle is not None
+    session = {"id": stage.sessions[0], "protocol_version": "2025-11-25"}
+    assert (running.handle.driver, running.handle.data) == ("legacy_task", {"task_id": "task-1", "session": session})
+    assert (ended.outcome, ended.progress and ended.progress.message) == (Outcome.RESULT, "half way")
+    assert await engine.result(call) == b'{"content":[{"type":"text","text":"done"}]}'
+    assert task.ttl >= 3600 * 1000
+    assert stage.effects == [tool]
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    ("status", "result", "error", "outcome"),
+    [
+        ("completed", None, None, Outcome.RESULT),
+        ("failed", {"content": [], "isError": True}, None, Outcome.TOOL_ERROR),
+        ("failed", None, ERROR, Outcome.UPSTREAM_ERROR),
+        ("cancelled", None, None, Outcome.CANCELLED),
+    ],
+)
+async def test_a_task_ends_as_its_upstream_says(
+    engine: Engine, status: str, result: dict[str, object] | None, error: MCPError | None, outcome: Outcome
+) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        (await stage.task()).end(status, result, error)
+        (ended,) = await engine.until_final(call)
+
+    assert ended.outcome is outcome
+    if error is not None:
+        assert ended.error == {"code": -32042, "message": "not today", "data": {"retry": False}}
+
+
+async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    stage.release.set()
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.tasks) == (Outcome.RESULT, {})
+
+
+# -- going on after a restart -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R09")
+@pytest.mark.requirement("R35")
+async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            task = await stage.task()
+            await until_call(engine, call, lambda found: found.handle is not None)
+        between, polls = await engine.call(call), task.polls
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await stage.until(lambda: task.polls > polls)
+            task.end()
+            (ended,) = await engine.until_final(call)
+
+    assert (between.phase, between.status) == (Phase.QUEUED, Status.WORKING)
+    assert (ended.outcome, ended.runs, stage.effects, task.cancels) == (Outcome.RESULT, 1, ["long"], 0)
+
+
+@pytest.mark.parametrize(("bound", "outcome"), [(False, Outcome.RESULT), (True, Outcome.UNKNOWN)])
+async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
+    engine: Engine, *, bound: bool, outcome: Outcome
+) -> None:
+    stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            task = await stage.task()
+            await until_call(engine, call, lambda found: found.handle is not None)
+        await stage.end_session(server.url)
+        task.end()
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.effects) == (outcome, ["long"])
+
+
+async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        await stage.task()
+        await until_call(engine, call, lambda found: found.handle is not None)
+        stage.tasks.clear()
+        (ended,) = await engine.until_final(call)
+
+    assert ended.outcome is Outcome.UNKNOWN
+    assert ended.error is not None
+    assert "no longer tells of the task" in ended.error["message"]
+
+
+# -- cancelling, and the deadline -------------------------------------------------------------------------------------------
+
+
+async def test_cancelling_ends_the_task(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        task = await stage.task()
+        await until_call(engine, call, lambda found: found.handle is not None)
+        await ask_to_cancel(engine, call)
+        (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, task.status, task.cancels) == (Outcome.CANCELLED, "cancelled", 1)
+
+
+async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            task = await stage.task()
+            await until_call(engine, call, lambda found: found.handle is not None)
+        task.end()
+        await ask_to_cancel(engine, call)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, ended.cancel_requested) == (Outcome.RESULT, True)
+
+
+async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine, clock: ShiftedClock) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        task = await stage.task()
+        await until_call(engine, call, lambda found: found.handle is not None)
+        clock.advance(2 * 3600)
+        await wake(engine, call)
+        (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, task.status) == (Outcome.TIMED_OUT, "cancelled")
+
+
+# -- questions --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R32")
+async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = replace(http_config(server.url), isolation=Isolation.CALL)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            task = await stage.task()
+            task.status = "input_required"
+            asked = await until_asked(engine, call)
+            await answer(engine, call, {"r1.1": YES})
+            await stage.until(lambda: stage.answers)
+            task.end()
+            (ended,) = await engine.until_final(call)
+
+    assert asked.input_requests["r1.1"].params["message"] == "Really?"
+    assert stage.answers[0].content == {"sure": True}
+    assert ended.outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R32")
+async def test_a_tasks_question_is_answered_by_the_next_process(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = replace(http_config(server.url), isolation=Isolation.CALL)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            task = await stage.task()
+            task.status = "input_required"
+            await until_asked(engine, call)
+        await answer(engine, call, {"r1.1": YES})
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await stage.until(lambda: stage.answers)
+            task.end()
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.answers[0].content) == (Outcome.RESULT, {"sure": True})

@@ -1,0 +1,287 @@
+"""Calls in sessions of before 2026-07-28: an answer that got lost is read from the stream of events where it broke off."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringback.domain.call import Outcome, Phase, Status
+from ringback.runner.config import Isolation
+from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
+from tests.support.engine import Engine
+from tests.support.legacy_stage import YES, LegacyStage
+from tests.support.service import ShiftedClock
+from tests.support.upstreams import http_config, opened, serving
+
+OWN = Isolation.CALL
+
+
+async def test_where_the_answer_will_be_is_kept_while_the_tool_runs(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+        kept = await until_call(engine, call, lambda found: found.handle is not None)
+        stage.release.set()
+        (ended,) = await engine.until_final(call)
+
+    assert kept.handle is not None
+    assert kept.handle.driver == "stream"
+    assert kept.handle.data["session_id"] == stage.sessions[0]
+    assert (ended.outcome, ended.runs, ended.handle) == (Outcome.RESULT, 1, None)
+    assert stage.effects == ["work"]
+
+
+@pytest.mark.requirement("R09")
+async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+        before = await until_call(engine, call, lambda found: found.handle is not None)
+        server.drop()
+        await until_call(engine, call, lambda found: found.handle != before.handle)
+        stage.release.set()
+        (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert stage.effects == ["work"]
+
+
+@pytest.mark.requirement("R09")
+@pytest.mark.requirement("R35")
+async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, call, lambda found: found.handle is not None)
+        between = await engine.call(call)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            await until_call(engine, call, lambda found: found.handle != between.handle)
+            stage.release.set()
+            (ended,) = await engine.until_final(call)
+
+    assert (between.phase, between.status) == (Phase.QUEUED, Status.WORKING)
+    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert ended.progress is not None
+    assert (ended.progress.progress, ended.progress.message) == (2, "nearly done")
+    assert stage.effects == ["work"]
+    assert not stage.cancelled.is_set()
+
+
+async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, call, lambda found: found.handle is not None)
+        stage.release.set()
+        async with opened(config) as upstreams, engine.running(upstreams):
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
+
+
+async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Engine) -> None:
+    stage = LegacyStage()
+    calls = [a_call_to(engine, "work", arguments={"number": number}) for number in range(3)]
+    await engine.queue(*calls)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            for call in calls:
+                await until_call(engine, call, lambda found: found.handle is not None)
+        between = [await engine.call(call) for call in calls]
+        async with opened(config) as upstreams, engine.running(upstreams):
+            for before in between:
+                await until_call(engine, before, lambda found: found.handle not in [each.handle for each in between])
+            stage.release.set()
+            await engine.until_final(*calls)
+
+    for number, call in enumerate(calls):
+        assert f'{{\\"number\\": {number}}}'.encode() in (await engine.result(call) or b"")
+    assert len(stage.effects) == 3
+
+
+@pytest.mark.requirement("R33")
+async def test_a_session_that_is_gone_leaves_nothing_but_unknown(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, call, lambda found: found.handle is not None)
+        await stage.end_session(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.status, ended.outcome, stage.effects) == (Status.FAILED, Outcome.UNKNOWN, ["work"])
+    assert ended.error is not None
+    assert "no longer knows the session" in ended.error["message"]
+
+
+async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, clock: ShiftedClock) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, call, lambda found: found.handle is not None)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            await stage.until(lambda: stage.count("GET", resuming=True))
+            clock.advance(2 * 3600)
+            await wake(engine, call)
+            (ended,) = await engine.until_final(call)
+
+    assert ended.outcome is Outcome.TIMED_OUT
+    assert stage.cancelled.is_set()
+
+
+async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    app = stage.app(keeps_events=False)
+    async with serving(app) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+        await until_call(engine, call, lambda found: found.progress is not None)
+        running = await engine.call(call)
+        server.drop()
+        (ended,) = await engine.until_final(call)
+
+    assert running.handle is None
+    assert ended.outcome is Outcome.UNKNOWN
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engine) -> None:
+    stage, quick, slow = LegacyStage(), a_call_to(engine, "work"), a_call_to(engine, "work")
+
+    async with (
+        serving(stage.app()) as server,
+        opened(replace(http_config(server.url), isolation=OWN)) as upstreams,
+    ):
+        stage.release.set()
+        await engine.queue(quick)
+        async with engine.running(upstreams):
+            await engine.until_final(quick)
+            await stage.until(lambda: stage.count("DELETE"))
+        stage.release.clear()
+        await engine.queue(slow)
+        async with engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, slow, lambda found: found.handle is not None)
+        between = await engine.call(slow)
+        async with engine.running(upstreams):
+            await until_call(engine, slow, lambda found: found.handle != between.handle)
+            stage.release.set()
+            (ended,) = await engine.until_final(slow)
+
+    assert ended.outcome is Outcome.RESULT
+    assert (stage.effects, stage.count("DELETE")) == (["work", "work"], 1)
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
+async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    app = stage.app(keeps_events=keeps_events)
+    async with serving(app) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+        await until_call(engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events)
+        await ask_to_cancel(engine, call)
+        (ended,) = await engine.until_final(call)
+        await stage.cancelled.wait()
+
+    assert ended.outcome is Outcome.CANCELLED
+
+
+async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Engine) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = http_config(server.url)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_call(engine, call, lambda found: found.handle is not None)
+        await ask_to_cancel(engine, call)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            (ended,) = await engine.until_final(call)
+        await stage.cancelled.wait()
+
+    assert ended.outcome is Outcome.CANCELLED
+
+
+# -- questions --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
+async def test_a_question_is_asked_and_answered_in_a_session_of_the_calls_own(
+    engine: Engine, *, keeps_events: bool
+) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "ask")
+    await engine.queue(call)
+
+    async with serving(stage.app(keeps_events=keeps_events)) as server:
+        config = replace(http_config(server.url), isolation=OWN)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            asked = await until_asked(engine, call)
+            await answer(engine, call, {"r1.1": YES})
+            await stage.until(lambda: stage.answers)
+            working = await until_call(engine, call, lambda found: not found.input_responses)
+            stage.release.set()
+            (ended,) = await engine.until_final(call)
+
+    assert asked.input_requests["r1.1"].params["message"] == "Really?"
+    assert "_meta" not in asked.input_requests["r1.1"].params
+    assert (stage.answers[0].action, stage.answers[0].content) == ("accept", {"sure": True})
+    assert (working.status, working.input_requests) == (Status.WORKING, {})
+    assert ended.outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R32")
+async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock: ShiftedClock) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "ask", deadline_in=24 * 3600)
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = replace(http_config(server.url), isolation=OWN)
+        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+            await until_asked(engine, call)
+            await until_call(engine, call, lambda found: found.handle is not None)
+        clock.advance(3 * 3600)
+        await answer(engine, call, {"r1.1": YES})
+        async with opened(config) as upstreams, engine.running(upstreams):
+            await stage.until(lambda: stage.answers)
+            stage.release.set()
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, ended.runs, stage.effects) == (Outcome.RESULT, 1, ["ask"])
+    assert stage.answers[0].action == "accept"
+
+
+@pytest.mark.parametrize(("isolation", "accepts_input"), [(Isolation.SHARED, True), (OWN, False)])
+async def test_nobody_is_asked_in_a_shared_session_or_without_a_starter_who_answers(
+    engine: Engine, *, isolation: Isolation, accepts_input: bool
+) -> None:
+    stage, call = LegacyStage(), a_call_to(engine, "ask", accepts_input=accepts_input)
+    await engine.queue(call)
+
+    async with serving(stage.app()) as server:
+        config = replace(http_config(server.url), isolation=isolation)
+        async with opened(config) as upstreams, engine.running(upstreams):
+            (ended,) = await engine.until_final(call)
+
+    assert ended.outcome is Outcome.UPSTREAM_ERROR
+    assert ended.input_round == 0

@@ -1,0 +1,200 @@
+"""Breakers: what fails is left alone for a while, asked with one attempt at a time, and costs nobody else anything."""
+
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from ringback.domain.breaker import OF_ORIGIN, OF_WEBHOOK, PAUSES_SECONDS, BreakerState
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.webhook import Webhook, moved
+from ringback.notifier.dispatcher import Dispatcher
+from tests.support.builders import a_delivery, a_trusted_webhook, a_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+from tests.support.switchboard import NO_ANSWER, TIMEOUT, Switchboard
+
+AGENT = "agent.example"
+
+
+async def due(engine: Engine, webhook: Webhook, count: int) -> None:
+    now = engine.clock.now()
+    await engine.deliver(
+        *(
+            a_delivery(webhook_id=webhook.id, seq=seq, due_at=now, give_up_at=now + timedelta(days=4))
+            for seq in range(1, count + 1)
+        )
+    )
+
+
+async def dispatch_all(dispatcher: Dispatcher) -> None:
+    while await dispatcher.run_once():
+        pass
+
+
+@pytest.mark.requirement("R27")
+async def test_a_new_receiver_gets_one_attempt_at_a_time_until_it_has_answered(still: Engine) -> None:
+    webhook, board = a_webhook(), Switchboard()
+    await still.register(webhook)
+    await due(still, webhook, 5)
+    dispatcher = still.dispatcher(board)
+
+    assert [await dispatcher.run_once() for _ in range(3)] == [1, 4, 0]
+
+
+@pytest.mark.requirement("R27")
+async def test_a_receiver_that_failed_gets_one_attempt_at_a_time_until_it_answers_again(still: Engine) -> None:
+    webhook, board = a_trusted_webhook(), Switchboard(500)
+    await still.register(webhook)
+    await due(still, webhook, 40)
+    dispatcher = still.dispatcher(board, per_receiver_max=4)
+
+    assert await dispatcher.run_once() == 4
+    assert await dispatcher.run_once() == 1
+    board.says(AGENT, 204)
+    assert await dispatcher.run_once() == 0, "five failures in a row have opened the breaker"
+
+
+@pytest.mark.requirement("R27")
+async def test_while_a_breaker_is_open_nothing_is_sent_and_no_attempt_is_counted(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    webhook, board = a_trusted_webhook(), Switchboard(500)
+    await still.register(webhook)
+    await due(still, webhook, 20)
+    dispatcher = still.dispatcher(board)
+    await dispatch_all(dispatcher)
+    sent = len(board.posts)
+
+    fake_clock.advance(PAUSES_SECONDS[0] - 1)
+    assert await dispatcher.run_once() == 0
+
+    assert len(board.posts) == sent == 20
+    assert sum(delivery.attempts for delivery in await still.deliveries()) == sent
+
+
+@pytest.mark.requirement("R27")
+async def test_after_each_pause_one_probe_goes_and_a_failure_makes_the_next_pause_longer(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    webhook, board = a_webhook(), Switchboard(500)
+    await still.register(webhook)
+    await due(still, webhook, 100)
+    dispatcher = still.dispatcher(board)
+    for _ in range(OF_WEBHOOK.failures_to_open):
+        assert await dispatcher.run_once() == 1
+
+    for pause in [*PAUSES_SECONDS, PAUSES_SECONDS[-1]]:
+        fake_clock.advance(pause - 0.001)
+        assert await dispatcher.run_once() == 0
+        fake_clock.advance(0.001)
+        assert await dispatcher.run_once() == 1
+        assert await dispatcher.run_once() == 0
+
+    board.says(AGENT, 204)
+    fake_clock.advance(PAUSES_SECONDS[-1])
+    await dispatch_all(dispatcher)
+    assert {each.state for each in await still.deliveries()} == {DeliveryState.DELIVERED}
+
+
+@pytest.mark.requirement("R27")
+async def test_a_pause_outlives_a_restart(still: Engine, fake_clock: FakeClock) -> None:
+    webhook, board = a_webhook(), Switchboard(500)
+    await still.register(webhook)
+    await due(still, webhook, 100)
+    await dispatch_all(still.dispatcher(board))
+
+    restarted = still.dispatcher(board)
+    assert await restarted.run_once() == 0
+    fake_clock.advance(PAUSES_SECONDS[0])
+    assert await restarted.run_once() == 1
+
+
+async def test_one_failing_webhook_pauses_no_other_of_the_same_origin(still: Engine) -> None:
+    failing, fine = a_webhook(url="https://agent.example/failing"), a_webhook(url="https://agent.example/fine")
+    await still.register(failing, fine)
+    await due(still, failing, 20)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(500 if request.url.path == "/failing" else 204)
+
+    dispatcher = still.dispatcher(answer)
+    await dispatch_all(dispatcher)
+    await due(still, fine, 1)
+
+    assert await dispatcher.run_once() == 1
+    assert (await still.webhook(failing.id)).breaker.state(still.clock.now()) is BreakerState.OPEN
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("silence", [NO_ANSWER, TIMEOUT])
+async def test_an_origin_that_nobody_reaches_is_paused_for_all_its_webhooks(
+    still: Engine, fake_clock: FakeClock, silence: str
+) -> None:
+    board = Switchboard(silence)
+    webhooks = [a_webhook(url=f"https://agent.example/{number}") for number in range(OF_ORIGIN.failures_to_open + 5)]
+    elsewhere = a_webhook(url="https://elsewhere.example/")
+    board.says("elsewhere.example", 204)
+    await still.register(*webhooks, elsewhere)
+    dispatcher = still.dispatcher(board)
+    for webhook in webhooks[: OF_ORIGIN.failures_to_open]:
+        await due(still, webhook, 1)
+    await dispatch_all(dispatcher)
+    sent = len(board.posts)
+    for webhook in [*webhooks[OF_ORIGIN.failures_to_open :], elsewhere]:
+        await due(still, webhook, 1)
+
+    assert await dispatcher.run_once() == 1, "only the other origin's"
+    restarted = still.dispatcher(board)
+    assert await restarted.run_once() == 0
+    fake_clock.advance(OF_ORIGIN.pauses_seconds[0])
+    assert await restarted.run_once() == 1, "one probe for the whole origin"
+    assert len(board.posts) == sent + 2
+
+    board.says(AGENT, 500)
+    fake_clock.advance(OF_ORIGIN.pauses_seconds[1])
+    assert await restarted.run_once() == 1
+    assert await restarted.run_once() > 1, "whatever it says, an origin that answers is there"
+
+
+async def test_a_receiver_that_answers_anything_keeps_its_origin_open(still: Engine) -> None:
+    webhooks = [a_webhook(url=f"https://agent.example/{number}") for number in range(30)]
+    await still.register(*webhooks)
+    for webhook in webhooks:
+        await due(still, webhook, 1)
+
+    await dispatch_all(still.dispatcher(Switchboard(503)))
+
+    assert await still.store.read(lambda tx: tx.origins.breakers(["https://agent.example"])) == {}
+
+
+@pytest.mark.requirement("R27")
+async def test_what_reaches_its_age_during_pauses_is_given_up_untried(still: Engine, fake_clock: FakeClock) -> None:
+    webhook, board = a_webhook(), Switchboard(500)
+    await still.register(webhook)
+    await due(still, webhook, 50)
+    dispatcher = still.dispatcher(board)
+    await dispatch_all(dispatcher)
+
+    fake_clock.advance(4 * 86400)
+    assert await dispatcher.run_once() == 1, "the probe"
+    assert await dispatcher.run_once() == 0
+
+    deliveries = await still.deliveries()
+    assert {each.state for each in deliveries} == {DeliveryState.DEAD}
+    assert [each.attempts for each in deliveries].count(0) == 44
+
+
+async def test_a_new_url_begins_without_the_failures_of_the_old_one(still: Engine) -> None:
+    webhook = a_webhook()
+    await still.register(webhook)
+    await due(still, webhook, 50)
+    board = Switchboard(500)
+    board.says("moved.example", 204)
+    await dispatch_all(still.dispatcher(board))
+    failing = await still.webhook(webhook.id)
+
+    await still.store.write(lambda tx: tx.webhooks.update(moved(failing, "https://moved.example/")))
+
+    assert await still.dispatcher(board).run_once() == 1
+    assert (await still.webhook(webhook.id)).failing_since is None

@@ -1,0 +1,167 @@
+"""`ordered` webhooks: one delivery at a time for each session, in the order of the log; and `rate_per_second`."""
+
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, Profile
+from ringback.domain.webhook import Webhook
+from tests.support.builders import a_call, a_trusted_webhook, a_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine, dispatching
+from tests.support.switchboard import Switchboard
+
+AGENT = "agent.example"
+LONG_AFTER = 2 * ORDERED_GIVE_UP_SECONDS
+
+
+class Flaky:
+    """Answers as scripted, whoever asks, and then with 204; knows what was delivered, and who was inside together."""
+
+    def __init__(self, script: list[int]) -> None:
+        self._script = script
+        self.delivered: list[tuple[str, str]] = []
+        self._inside: set[str] = set()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        data = orjson.loads(request.content)["data"]
+        key = data["client_session_id"] or data["call_id"]
+        assert key not in self._inside
+        self._inside.add(key)
+        status = self._script.pop(0) if self._script else 204
+        if status == 204:
+            self.delivered.append((key, data["call_id"]))
+        self._inside.discard(key)
+        return httpx.Response(status)
+
+
+async def an_ordered_webhook(engine: Engine, **over: Any) -> Webhook:
+    webhook = a_trusted_webhook(ordered=True, **over)
+    await engine.register(webhook)
+    return webhook
+
+
+@pytest.mark.requirement("R27")
+@given(
+    sessions=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=8),
+    script=st.lists(st.sampled_from([204, 204, 500, 503, 410]), max_size=12),
+    pauses=st.lists(st.integers(0, 700), min_size=1, max_size=6),
+)
+async def test_within_a_session_deliveries_arrive_in_the_order_of_the_log_whatever_fails(
+    still: Engine, fake_clock: FakeClock, sessions: list[str | None], script: list[int], pauses: list[int]
+) -> None:
+    webhook = await an_ordered_webhook(still)
+    receiver = Flaky(list(script))
+    dispatcher = still.dispatcher(receiver)
+    ended = [await still.finish(a_call(client_session_id=session)) for session in sessions]
+
+    for pause in [*pauses, LONG_AFTER, LONG_AFTER]:
+        while await dispatcher.run_once():
+            pass
+        fake_clock.advance(pause)
+    await still.store.write(lambda tx: tx.webhooks.delete(webhook.id))
+
+    place: dict[str, int] = {call.id: number for number, call in enumerate(ended)}
+    by_session = sorted(receiver.delivered, key=lambda delivered: delivered[0])
+    for _, arrived in groupby(by_session, key=lambda delivered: delivered[0]):
+        places = [place[call_id] for _, call_id in arrived]
+        assert places == sorted(places)
+
+
+async def test_a_delivery_that_fails_holds_up_its_own_session_and_no_other(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    await an_ordered_webhook(still)
+    board = Switchboard()
+    dispatcher = still.dispatcher(board)
+    board.says(AGENT, 500)
+    first = await still.finish(a_call(client_session_id="a"))
+    await dispatcher.run_once()
+    board.says(AGENT, 204)
+    second = await still.finish(a_call(client_session_id="a"))
+    other = await still.finish(a_call(client_session_id="b"))
+
+    await dispatcher.run_once()
+    assert [body["data"]["call_id"] for body in board.bodies()[1:]] == [other.id]
+
+    fake_clock.advance(5)
+    while await dispatcher.run_once():
+        pass
+    assert [body["data"]["call_id"] for body in board.bodies()[2:]] == [first.id, second.id]
+
+
+async def test_calls_without_a_session_wait_for_nobody(still: Engine) -> None:
+    await an_ordered_webhook(still)
+    for _ in range(3):
+        await still.finish(a_call(client_session_id=None))
+
+    assert await still.dispatcher(Switchboard()).run_once() == 3
+
+
+@pytest.mark.parametrize("retries", Profile)
+async def test_what_fails_for_an_hour_makes_way_for_the_rest_of_its_session(
+    still: Engine, fake_clock: FakeClock, retries: Profile
+) -> None:
+    await an_ordered_webhook(still, retries=retries)
+    await still.finish(a_call())
+    (delivery,) = await still.deliveries()
+    assert delivery.give_up_at - delivery.created_at == timedelta(seconds=ORDERED_GIVE_UP_SECONDS)
+    board = Switchboard(500)
+    dispatcher = still.dispatcher(board)
+    for _ in range(20):
+        await dispatcher.run_once()
+        fake_clock.advance(300)
+
+    assert (await still.delivery(delivery)).state is DeliveryState.DEAD
+    board.says(AGENT, 204)
+    await still.finish(a_call())
+    assert await dispatcher.run_once() == 1
+
+
+async def test_a_session_goes_on_as_soon_as_its_delivery_has_arrived(engine: Engine) -> None:
+    await an_ordered_webhook(engine)
+    board = Switchboard()
+    async with dispatching(engine.dispatcher(board, poll_seconds=3600.0)):
+        ended = [await engine.finish(a_call()) for _ in range(5)]
+        await board.until_posts(5)
+
+    assert [body["data"]["call_id"] for body in board.bodies()] == [call.id for call in ended]
+    assert board.in_flight_max[AGENT] == 1
+
+
+# -- rate -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize(("rate", "at_once"), [(3.0, 3), (0.5, 1), (1.0, 1)])
+async def test_a_webhook_gets_no_more_attempts_a_second_than_it_asked_for(
+    still: Engine, fake_clock: FakeClock, rate: float, at_once: int
+) -> None:
+    webhook = a_trusted_webhook(rate_per_second=rate)
+    await still.register(webhook)
+    for _ in range(12):
+        await still.finish(a_call())
+    dispatcher = still.dispatcher(Switchboard())
+
+    assert [await dispatcher.run_once(), await dispatcher.run_once()] == [at_once, 0]
+    fake_clock.advance(1 / rate - 0.01)
+    assert await dispatcher.run_once() == 0
+    fake_clock.advance(0.02)
+    assert await dispatcher.run_once() == 1
+    fake_clock.advance(1000)
+    assert await dispatcher.run_once() == at_once, "what was not used is not saved up"
+
+
+async def test_one_webhooks_rate_is_no_business_of_another_at_the_same_origin(still: Engine) -> None:
+    await still.register(a_webhook(rate_per_second=0.01), a_trusted_webhook())
+    for _ in range(4):
+        await still.finish(a_call())
+
+    assert await still.dispatcher(Switchboard()).run_once() == 1 + 4

@@ -1,0 +1,100 @@
+"""Callbacks that tell of progress: tried twice, within a minute, and never once something newer has happened."""
+
+import httpx
+import pytest
+
+from ringback.domain.call import Call, Progress
+from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.event import EventName
+from tests.support.builders import a_call, a_trusted_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import DONE, Engine
+from tests.support.switchboard import Switchboard
+
+AGENT = "agent.example"
+BOTH = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
+
+
+@pytest.fixture
+async def call(still: Engine) -> Call:
+    await still.register(a_trusted_webhook(events=BOTH))
+    return await still.lease(a_call())
+
+
+async def progress(engine: Engine, call: Call, value: float) -> Delivery:
+    """Tell progress, as the runner does; the delivery of it."""
+    assert await engine.store.write(
+        lambda tx: engine.recorder.progress(tx, call, Progress(progress=value), lease_token=call.lease_token or "")
+    )
+    return (await engine.deliveries())[-1]
+
+
+async def end(engine: Engine, call: Call) -> None:
+    assert await engine.store.write(lambda tx: engine.recorder.finish(tx, call, DONE, lease_token=call.lease_token))
+
+
+async def state(engine: Engine, delivery: Delivery) -> DeliveryState:
+    return (await engine.delivery(delivery)).state
+
+
+@pytest.mark.requirement("R17")
+async def test_progress_is_tried_twice_within_a_minute_and_leaves_no_gap(
+    still: Engine, fake_clock: FakeClock, call: Call
+) -> None:
+    told = await progress(still, call, 1)
+    board = Switchboard(500)
+    dispatcher = still.dispatcher(board)
+    for _ in range(10):
+        await dispatcher.run_once()
+        fake_clock.advance(6)
+
+    assert (told.kind, (told.give_up_at - told.created_at).total_seconds()) == (Kind.PROGRESS, 60)
+    given_up = await still.delivery(told)
+    assert (given_up.state, given_up.attempts) == (DeliveryState.DEAD, 2)
+    assert (await still.webhook(told.webhook_id)).missed_from is None
+
+
+async def test_newer_progress_takes_the_place_of_what_was_not_sent_yet(still: Engine, call: Call) -> None:
+    older, newer = await progress(still, call, 1), await progress(still, call, 2)
+
+    assert await state(still, older) is DeliveryState.CANCELLED
+    board = Switchboard()
+    await still.dispatcher(board).run_once()
+    assert [body["data"]["progress"]["progress"] for body in board.bodies()] == [2]
+    assert await state(still, newer) is DeliveryState.DELIVERED
+
+
+async def test_the_end_takes_the_place_of_progress(still: Engine, call: Call) -> None:
+    older = await progress(still, call, 1)
+    await end(still, call)
+    board = Switchboard()
+
+    await still.dispatcher(board).run_once()
+
+    assert await state(still, older) is DeliveryState.CANCELLED
+    assert [body["name"] for body in board.bodies()] == ["call.finished"]
+
+
+async def test_progress_that_failed_is_not_tried_again_once_something_newer_has_happened(
+    still: Engine, call: Call
+) -> None:
+    told = await progress(still, call, 1)
+
+    async def fail_meanwhile(request: httpx.Request) -> httpx.Response:
+        if b"call.progress" in request.content:
+            await end(still, call)
+            return httpx.Response(500)
+        return httpx.Response(204)
+
+    await still.dispatcher(fail_meanwhile).run_once()
+
+    ended = await still.delivery(told)
+    assert (ended.state, ended.attempts) == (DeliveryState.CANCELLED, 1)
+
+
+async def test_progress_of_one_call_is_no_matter_of_another(still: Engine, call: Call) -> None:
+    told = await progress(still, call, 1)
+    await progress(still, await still.lease(a_call()), 1)
+    await still.finish(a_call())
+
+    assert await state(still, told) is DeliveryState.PENDING

@@ -1,0 +1,350 @@
+"""Receivers that are gone: suspended, held for in bounds, found again, and told of what they have missed."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import orjson
+import pytest
+
+from ringback.domain import health
+from ringback.domain.breaker import OF_SUSPENDED
+from ringback.domain.call import Progress
+from ringback.domain.cursor import decode_seq
+from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.event import EventName
+from ringback.domain.ports import EventFilter
+from ringback.domain.webhook import Webhook, WebhookState
+from tests.support.builders import a_call, a_delivery, a_webhook
+from tests.support.clock import START, FakeClock
+from tests.support.engine import Engine
+from tests.support.examples import ALICE
+from tests.support.switchboard import NO_ANSWER, Switchboard
+
+AGENT, WATCHER = "agent.example", "watcher.example"
+SUSPENSION = health.SUSPEND_AFTER_SECONDS
+PROBE_PAUSE = OF_SUSPENDED.pauses_seconds[0]
+FAILING = {"failing_since": START - timedelta(seconds=SUSPENSION)}
+
+
+async def rounds(engine: Engine, board: Switchboard, count: int = 3) -> None:
+    """As often as the dispatcher and the janitor of a service that has just started would look."""
+    dispatcher, janitor = engine.dispatcher(board), engine.janitor()
+    for _ in range(count):
+        await dispatcher.run_once()
+        await janitor.run_once()
+
+
+async def a_suspended_webhook(engine: Engine, board: Switchboard) -> Webhook:
+    webhook = a_webhook(**FAILING)
+    await engine.register(webhook)
+    await engine.finish(a_call())
+    await rounds(engine, board, 1)
+    suspended = await engine.webhook(webhook.id)
+    assert suspended.state is WebhookState.SUSPENDED
+    return suspended
+
+
+async def states(engine: Engine) -> list[DeliveryState]:
+    return [delivery.state for delivery in await engine.deliveries()]
+
+
+# -- suspension -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R27")
+async def test_a_webhook_without_a_success_for_96_hours_is_suspended(still: Engine, fake_clock: FakeClock) -> None:
+    webhook, board = a_webhook(), Switchboard(500)
+    await still.register(webhook)
+    dispatcher = still.dispatcher(board)
+
+    async def fail() -> WebhookState:
+        await still.finish(a_call())
+        await dispatcher.run_once()
+        return (await still.webhook(webhook.id)).state
+
+    assert await fail() is WebhookState.ACTIVE
+    fake_clock.advance(SUSPENSION - 0.001)
+    assert await fail() is WebhookState.ACTIVE
+    fake_clock.advance(0.001)
+    assert await fail() is WebhookState.SUSPENDED
+
+
+async def test_one_success_begins_the_96_hours_anew(still: Engine, fake_clock: FakeClock) -> None:
+    webhook, board = a_webhook(), Switchboard(500)
+    await still.register(webhook)
+    dispatcher = still.dispatcher(board)
+    for answer in (500, 204, 500):
+        board.says(AGENT, answer)
+        await still.finish(a_call())
+        await dispatcher.run_once()
+        fake_clock.advance(SUSPENSION * 2 / 3)
+
+    assert (await still.webhook(webhook.id)).state is WebhookState.ACTIVE
+
+
+async def test_what_is_for_a_suspended_webhook_is_held_and_not_sent(still: Engine) -> None:
+    board = Switchboard(500)
+    await a_suspended_webhook(still, board)
+
+    await still.finish(a_call())
+    await rounds(still, board)
+
+    assert await states(still) == [DeliveryState.PENDING, DeliveryState.HELD]
+    assert len(board.posts) == 1
+
+
+@pytest.mark.requirement("R27")
+async def test_its_owner_is_told_of_suspension_and_recovery_through_the_log_and_by_other_webhooks(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    board = Switchboard(500)
+    board.says(WATCHER, 204)
+    about = frozenset({EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED})
+    await still.register(a_webhook(url=f"https://{WATCHER}/", events=about))
+    webhook = a_webhook(events=about | {EventName.CALL_FINISHED}, **FAILING)
+    await still.register(webhook)
+    await still.finish(a_call())
+    await rounds(still, board)
+
+    board.says(AGENT, 204)
+    fake_clock.advance(PROBE_PAUSE)
+    await rounds(still, board)
+
+    told = [event for event in await still.events() if event.call_id is None]
+    assert [event.name for event in told] == [EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED]
+    assert [event.data["webhook_id"] for event in told] == [webhook.id, webhook.id]
+    assert [event.data["state"] for event in told] == ["suspended", "active"]
+    assert [body["name"] for body in board.bodies(WATCHER)] == ["webhook.suspended", "webhook.recovered"]
+    assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "nobody is rung about himself"
+
+
+async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:
+    board = Switchboard(500)
+    await a_suspended_webhook(still, board)
+
+    (event,) = await still.store.read(
+        lambda tx: tx.events.after(ALICE, 0, EventFilter(name=EventName.WEBHOOK_SUSPENDED), limit=10)
+    )
+
+    assert event.data.keys() == {"webhook_id", "state", "last_error", "failing_since"}
+    assert event.data["last_error"] == "http_5xx"
+
+
+# -- revival ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R27")
+async def test_a_suspended_receiver_is_asked_once_an_hour_and_gets_everything_when_it_answers(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    board = Switchboard(500)
+    webhook = await a_suspended_webhook(still, board)
+    for _ in range(3):
+        await still.finish(a_call())
+
+    sent: list[int] = []
+    for _ in range(4):
+        fake_clock.advance(PROBE_PAUSE)
+        await rounds(still, board)
+        sent.append(len(board.posts))
+    assert sent == [2, 3, 4, 5]
+
+    board.says(AGENT, 204)
+    fake_clock.advance(PROBE_PAUSE)
+    await rounds(still, board)
+
+    assert (await still.webhook(webhook.id)).state is WebhookState.ACTIVE
+    fake_clock.advance(86400)
+    await rounds(still, board)
+    assert set(await states(still)) == {DeliveryState.DELIVERED}
+
+
+async def test_more_than_one_step_of_held_deliveries_is_released_by_the_janitor(still: Engine) -> None:
+    webhook = a_webhook(state=WebhookState.SUSPENDED)
+    await still.register(webhook)
+    held = health.RELEASE_STEP + 10
+    await still.deliver(
+        *(a_delivery(webhook_id=webhook.id, seq=seq, state=DeliveryState.HELD) for seq in range(1, held + 1))
+    )
+    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.ACTIVE)))
+
+    await still.janitor().run_once()
+    await still.janitor().run_once()
+
+    assert await states(still) == [DeliveryState.PENDING] * held
+
+
+# -- held in bounds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R27")
+async def test_ten_thousand_are_held_and_of_the_rest_the_receiver_is_told_once_as_a_gap(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    board = Switchboard(500)
+    webhook = await a_suspended_webhook(still, board)
+    full = [a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_MAX)]
+    await still.deliver(*full)
+    for _ in range(3):
+        await still.finish(a_call())
+    first_missed = (await still.events())[-3].seq
+
+    assert await still.store.read(lambda tx: tx.delivery_lanes.held(webhook.id, limit=20_000)) == health.HELD_MAX
+    assert (await still.webhook(webhook.id)).missed_from == first_missed
+
+    board.says(AGENT, 204)
+    fake_clock.advance(PROBE_PAUSE)
+    await rounds(still, board)
+
+    (gap,) = await gaps(still)
+    assert decode_seq(orjson.loads(gap.body)["cursor"]) == first_missed - 1
+    assert (await still.webhook(webhook.id)).missed_from is None
+
+
+async def test_progress_is_not_held(still: Engine) -> None:
+    webhook = a_webhook(state=WebhookState.SUSPENDED, events=frozenset({EventName.CALL_PROGRESS}))
+    await still.register(webhook)
+
+    call = await still.lease(a_call())
+
+    assert await still.store.write(
+        lambda tx: still.recorder.progress(tx, call, Progress(progress=1), lease_token=call.lease_token or "")
+    )
+
+    assert len(await still.events()) == 1
+    assert await still.deliveries() == []
+
+
+@pytest.mark.requirement("R27")
+async def test_what_is_held_to_its_age_is_given_up_and_leaves_a_gap(still: Engine, fake_clock: FakeClock) -> None:
+    webhook = a_webhook(state=WebhookState.SUSPENDED)
+    await still.register(webhook)
+    await still.finish(a_call())
+    (event,) = await still.events()
+
+    fake_clock.advance(4 * 86400)
+    await still.janitor().run_once()
+
+    assert await states(still) == [DeliveryState.DEAD]
+    assert (await still.webhook(webhook.id)).missed_from == event.seq
+
+
+# -- gaps -------------------------------------------------------------------------------------------------------------------
+
+
+async def lose(engine: Engine, clock: FakeClock, board: Switchboard, count: int = 1) -> list[int]:
+    """Let so many events be given up, one after the other; their places."""
+    lost: list[int] = []
+    for _ in range(count):
+        await engine.finish(a_call())
+        lost.append((await engine.events())[-1].seq)
+        clock.advance(4 * 86400)
+        await rounds(engine, board)
+    return lost
+
+
+@pytest.fixture
+async def registered(still: Engine) -> Webhook:
+    webhook = a_webhook()
+    await still.register(webhook)
+    return webhook
+
+
+async def gaps(engine: Engine) -> list[Delivery]:
+    return [delivery for delivery in await engine.deliveries() if delivery.kind is Kind.GAP]
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.usefixtures("registered")
+async def test_a_receiver_that_is_back_is_told_once_from_where_to_poll(still: Engine, fake_clock: FakeClock) -> None:
+    board = Switchboard(500)
+    lost = await lose(still, fake_clock, board, 2)
+    assert await gaps(still) == []
+
+    board.says(AGENT, 204)
+    await still.finish(a_call())
+    fake_clock.advance(PROBE_PAUSE)
+    await rounds(still, board, 5)
+
+    (envelope,) = [post for post in board.posts if b'"gap"' in post.content]
+    assert board.bodies()[board.posts.index(envelope)].keys() == {"type", "cursor"}
+    (gap,) = await gaps(still)
+    assert decode_seq(board.bodies()[board.posts.index(envelope)]["cursor"]) == lost[0] - 1
+    assert envelope.headers["webhook-id"] == gap.message_id
+    assert gap.message_id.startswith("msg_gap_")
+    assert (gap.event_id, gap.call_id, gap.state) == (None, None, DeliveryState.DELIVERED)
+
+
+@pytest.mark.usefixtures("registered")
+async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: FakeClock) -> None:
+    board = Switchboard()
+    firsts: list[int] = []
+    for _ in range(2):
+        board.says(AGENT, 500)
+        firsts += await lose(still, fake_clock, board)
+        board.says(AGENT, 204)
+        await still.finish(a_call())
+        fake_clock.advance(PROBE_PAUSE)
+        await rounds(still, board, 5)
+
+    told = [body for body in board.bodies() if body.get("type") == "gap"]
+    assert [decode_seq(body["cursor"]) + 1 for body in told] == firsts
+
+
+async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_against_the_webhook(
+    still: Engine, fake_clock: FakeClock, registered: Webhook
+) -> None:
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1)))
+
+    async def dislike_envelopes(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(400 if b'"gap"' in request.content else 204)
+
+    dispatcher = still.dispatcher(dislike_envelopes)
+    await still.finish(a_call())
+    for _ in range(10):
+        await dispatcher.run_once()
+        fake_clock.advance(600)
+
+    (gap,) = await gaps(still)
+    assert (gap.state, gap.attempts) == (DeliveryState.DEAD, 5)
+    webhook = await still.webhook(registered.id)
+    assert (webhook.failing_since, webhook.last_error, webhook.missed_from) == (None, None, None)
+
+
+async def test_a_gap_that_nobody_was_there_to_hear_is_told_again(
+    still: Engine, fake_clock: FakeClock, registered: Webhook
+) -> None:
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=3)))
+    board = Switchboard()
+    dispatcher = still.dispatcher(board)
+    await still.finish(a_call())
+    await dispatcher.run_once()
+    board.says(AGENT, NO_ANSWER)
+    for _ in range(10):
+        await dispatcher.run_once()
+        fake_clock.advance(600)
+
+    assert (await still.webhook(registered.id)).missed_from == 3
+    board.says(AGENT, 204)
+    await still.finish(a_call())
+    await rounds(still, board)
+    assert {gap.state for gap in await gaps(still)} == {DeliveryState.DEAD, DeliveryState.DELIVERED}
+
+
+@pytest.mark.parametrize("refusal", [410, 413])
+async def test_what_a_receiver_refused_for_good_leaves_no_gap(still: Engine, registered: Webhook, refusal: int) -> None:
+    await still.finish(a_call())
+    await still.dispatcher(Switchboard(refusal)).run_once()
+
+    assert await states(still) == [DeliveryState.DEAD]
+    assert (await still.webhook(registered.id)).missed_from is None
+
+
+async def test_an_open_gap_does_not_hold_the_watermark_back(still: Engine, registered: Webhook) -> None:
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1)))
+    await still.finish(a_call())
+    await still.dispatcher(Switchboard()).run_once()
+    assert len(await gaps(still)) == 1
+
+    assert await still.store.read(lambda tx: tx.deliveries.watermark(registered.id)) is None

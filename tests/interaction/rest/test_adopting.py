@@ -1,0 +1,199 @@
+"""Tasks that somebody started upstream, followed as calls: the whole service, and a real MCP server with tasks."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient
+from ringback.domain.principal import ALL_SCOPES
+from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, listening, running_application
+from tests.support.engine import until
+from tests.support.legacy_stage import LegacyStage
+from tests.support.legacy_stage import Task as LegacyTask
+from tests.support.task_stage import YES, Task, TaskStage
+from tests.support.upstreams import Stage, http_config, serving
+
+pytestmark = pytest.mark.requirement("R29")
+
+
+@asynccontextmanager
+async def stage_behind(folder: Path) -> AsyncGenerator[tuple[TaskStage, RunningApplication]]:
+    stage = TaskStage()
+    async with serving(stage.app()) as server, running_application(folder, http_config(server.url)) as ringback:
+        yield stage, ringback
+
+
+def started_upstream(stage: TaskStage, task_id: str = "task-1") -> Task:
+    """A task that somebody started without Ringback."""
+    task = stage.tasks[task_id] = Task(task_id, stage)
+    return task
+
+
+async def adopter(ringback: RunningApplication, principal: str, **key: Any) -> RingbackClient:
+    allowed: dict[str, Any] = {"scopes": ALL_SCOPES, "upstreams": None} | key
+    _, text = await ringback.app.services.keys.create(principal, name="test", **allowed)
+    return await ringback.client(api_key=text)
+
+
+async def test_an_adopted_task_is_a_call_whose_end_rings(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback), listening() as phone:
+        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+        adopted = await alice.adopt(
+            "stage",
+            task.id,
+            tool="work",
+            correlation_id="c1",
+            client_session_id="s1",
+            callback={"url": phone.url, "secret": SECRET},
+        )
+        await stage.until(lambda: stage.count("tasks/get") >= 2)
+        task.complete("done")
+        callback = await phone.ring("c1")
+        resumed = await alice.resume(str(callback.data["resume_token"]))
+
+    assert (adopted.call.status, adopted.call.tool, len(adopted.webhooks)) == ("working", "work", 1)
+    assert (callback.data["call_id"], callback.data["outcome"]) == (adopted.call.id, "result")
+    assert (callback.data["upstream"], callback.data["client_session_id"]) == ("stage", "s1")
+    assert resumed.result == {"content": [{"type": "text", "text": "done"}], "isError": False}
+    assert stage.effects == []
+
+
+async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+        task.complete("done")
+        adopted = await alice.adopt("stage", task.id)
+        call = await alice.wait(adopted.call.id, timeout_seconds=10)
+    assert (call.outcome, call.tool) == ("result", "(unknown)")
+
+
+async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+        first, *others = await asyncio.gather(*[alice.adopt("stage", task.id) for _ in range(5)])
+        task.complete("done")
+        await alice.wait(first.call.id, timeout_seconds=10)
+        del stage.tasks[task.id]
+        late = await alice.adopt("stage", task.id)
+        with pytest.raises(Conflict, match="Register a webhook"):
+            await alice.adopt("stage", task.id, callback={"url": "https://agent.example/callback"})
+    assert {other.call.id for other in others} == {first.call.id}
+    assert (late.call.id, late.call.outcome) == (first.call.id, "result")
+
+
+async def test_a_task_of_a_call_that_was_started_here_is_that_call(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        alice = await adopter(ringback, "alice")
+        started = await alice.start_call("stage", "work")
+        task = await stage.task(1)
+        await stage.until(lambda: stage.count("tasks/get") >= 1)
+        adopted = await alice.adopt("stage", task.id)
+    assert adopted.call.id == started.call.id
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+async def test_a_task_of_another_principal_looks_like_one_that_does_not_exist(tmp_path: Path, *, ended: bool) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        alice, bob = await adopter(ringback, "alice"), await adopter(ringback, "bob")
+        adopted = (await alice.adopt("stage", started_upstream(stage).id)).call
+        started = (await alice.start_call("stage", "work")).call
+        await stage.until(lambda: len(stage.tasks) == 2 and stage.count("tasks/get") >= 3)
+        if ended:
+            for task in stage.tasks.values():
+                task.complete("done")
+            await asyncio.gather(*[alice.wait(call.id, timeout_seconds=10) for call in (adopted, started)])
+        answers = [await _refusal(bob, task_id) for task_id in (*stage.tasks, "task-9")]
+        seen = [call async for call in bob.calls()]
+    assert len(answers) == 3
+    assert {(problem.status, problem.type, problem.title, str(problem)) for problem in answers} == {
+        (404, "/problems/not-found", "Not found", "This upstream has no task of yours with this id.")
+    }
+    assert seen == []
+
+
+async def _refusal(client: RingbackClient, task_id: str) -> NotFound:
+    with pytest.raises(NotFound) as refusal:
+        await client.adopt("stage", task_id)
+    return refusal.value
+
+
+async def test_a_question_of_an_adopted_task_reaches_its_adopter(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+        adopted = await alice.adopt("stage", task.id)
+        task.ask("sure")
+
+        async def asked() -> bool:
+            return (await alice.call(adopted.call.id)).status == "input_required"
+
+        await until(asked)
+    assert task.cancels == 0
+    assert YES not in task.answers.values()
+
+
+async def test_adopting_takes_the_scope_adopt(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        agent = await ringback.agent("alice")
+        with pytest.raises(Forbidden, match="adopt"):
+            await agent.adopt("stage", started_upstream(stage).id)
+    assert stage.count("tasks/get") == 0
+
+
+@pytest.mark.requirement("R25")
+async def test_an_upstream_that_a_key_may_not_see_is_unknown(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, ringback):
+        limited = await adopter(ringback, "alice", upstreams=frozenset({"other"}))
+        task = started_upstream(stage)
+        refusals: list[str] = []
+        for upstream in ("stage", "nowhere"):
+            with pytest.raises(InvalidRequest) as refusal:
+                await limited.adopt(upstream, task.id)
+            refusals.append(f"{refusal.value.type} {refusal.value}")
+    assert len(set(refusals)) == 1
+    assert refusals[0].startswith("/problems/unknown-upstream")
+    assert stage.count("tasks/get") == 0
+
+
+async def test_an_upstream_without_tasks_says_so(tmp_path: Path) -> None:
+    async with serving(Stage().app()) as server, running_application(tmp_path, http_config(server.url)) as ringback:
+        alice = await adopter(ringback, "alice")
+        with pytest.raises(InvalidRequest, match="no tasks that could be adopted"):
+            await alice.adopt("stage", "task-1")
+
+
+async def test_an_upstream_that_is_away_adopts_nothing_now(tmp_path: Path) -> None:
+    async with stage_behind(tmp_path) as (stage, _):
+        started_upstream(stage)
+    away = http_config("http://127.0.0.1:1/mcp")
+    async with running_application(tmp_path, away, connect_patience_seconds=0.1) as ringback:
+        _, key = await ringback.app.services.keys.create("alice", name="test", scopes=ALL_SCOPES, upstreams=None)
+        transport = httpx.ASGITransport(ringback.app.api)
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL, headers=headers) as alice:
+            answer = await alice.post("/v1/calls/adopt", json={"upstream": "stage", "task_id": "task-1"})
+            calls = (await alice.get("/v1/calls")).json()["calls"]
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    assert calls == []
+
+
+@pytest.mark.requirement("R28")
+async def test_a_task_of_before_2026_is_adopted_too(tmp_path: Path) -> None:
+    stage = LegacyStage(bound=False)
+    async with serving(stage.app()) as server, running_application(tmp_path, http_config(server.url)) as ringback:
+        alice = await adopter(ringback, "alice")
+        task = stage.tasks["task-1"] = LegacyTask("task-1", session=None, ttl=60_000)
+        adopted = await alice.adopt("stage", task.id)
+        again = await alice.adopt("stage", task.id)
+        task.end()
+        call = await alice.wait(adopted.call.id, timeout_seconds=10)
+        with pytest.raises(NotFound):
+            await alice.adopt("stage", "task-9")
+    assert again.call.id == adopted.call.id
+    assert call.outcome == "result"
+    assert stage.effects == []

@@ -1,0 +1,141 @@
+"""Answering what a tool asks: in parts, again, late, and not for others."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.domain.principal import Scope
+from ringback.services.answers import RESPONSES_MAX
+from tests.support.service import CALL_BODY, Service
+
+YES: dict[str, Any] = {"action": "accept", "content": {"sure": True}}
+NO: dict[str, Any] = {"action": "decline"}
+
+
+async def asking(service: Service, client: httpx.AsyncClient, *names: str) -> str:
+    started = await client.post("/v1/calls", json=CALL_BODY | {"accepts_input": True})
+    call_id: str = started.json()["call"]["id"]
+    await service.ask(call_id, *(names or ("name", "age")))
+    return call_id
+
+
+async def answer(client: httpx.AsyncClient, call_id: str, responses: Any) -> httpx.Response:
+    return await client.post(f"/v1/calls/{call_id}/input", json={"responses": responses})
+
+
+@pytest.mark.requirement("R32")
+async def test_a_call_shows_what_its_tool_asks(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await asking(service, alice)
+
+    call = (await alice.get(f"/v1/calls/{call_id}")).json()
+    events = (await alice.get("/v1/events", params={"call_id": call_id})).json()["events"]
+
+    assert (call["status"], call["accepts_input"]) == ("input_required", True)
+    assert call["input_requests"] == {
+        "r1.1": {"method": "elicitation/create", "params": {"message": "name?"}},
+        "r1.2": {"method": "elicitation/create", "params": {"message": "age?"}},
+    }
+    assert [(event["name"], event["data"]["input_keys"]) for event in events] == [
+        ("call.input_required", ["r1.1", "r1.2"])
+    ]
+
+
+@pytest.mark.requirement("R32")
+async def test_answers_may_come_in_parts_and_again(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await asking(service, alice)
+
+    first = (await answer(alice, call_id, {"r1.2": YES, "r7.1": YES})).json()
+    again = (await answer(alice, call_id, {"r1.2": NO})).json()
+    last = (await answer(alice, call_id, {"r1.1": NO})).json()
+
+    assert (first["accepted"], first["ignored"], first["call"]["status"]) == (["r1.2"], ["r7.1"], "input_required")
+    assert list(first["call"]["input_requests"]) == ["r1.1"]
+    assert (again["accepted"], again["ignored"]) == ([], ["r1.2"])
+    assert (last["accepted"], last["call"]["status"], last["call"]["input_requests"]) == (["r1.1"], "working", {})
+    assert (await service.call(call_id)).input_responses == {"age": YES, "name": NO}
+
+
+async def test_whoever_waits_for_a_change_hears_of_the_question_and_of_the_answer(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await asking(service, alice, "name")
+    waiting = asyncio.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": 30}))
+    await asyncio.sleep(0)
+
+    await answer(alice, call_id, {"r1.1": YES})
+
+    assert (await asyncio.wait_for(waiting, 10)).json()["status"] == "working"
+
+
+@pytest.mark.requirement("R32")
+async def test_an_answer_to_a_call_that_has_ended_is_refused_with_a_reason(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await asking(service, alice)
+    await service.finish(call_id)
+
+    refused = await answer(alice, call_id, {"r1.1": YES})
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/call-ended")
+    assert "completed" in refused.json()["detail"]
+
+
+@pytest.mark.requirement("R25")
+async def test_a_foreign_call_is_answered_like_an_unknown_one(
+    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    call_id = await asking(service, alice)
+
+    foreign = await answer(bob, call_id, {"r1.1": YES})
+    unknown = await answer(bob, "call_01KAGZ8A000000000000000000", {"r1.1": YES})
+
+    assert foreign.status_code == unknown.status_code == 404
+    assert foreign.content == unknown.content
+    assert (await service.call(call_id)).input_responses == {}
+
+
+async def test_answering_takes_the_scope_of_calls(service: Service, alice: httpx.AsyncClient) -> None:
+    call_id = await asking(service, alice)
+    reader = await service.client("alice", scopes=frozenset({Scope.READ}))
+
+    assert (await answer(reader, call_id, {"r1.1": YES})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "responses",
+    [
+        {},
+        {"r1.1": None},
+        {"r1.1": "yes"},
+        {"r1.1": {}},
+        {"r1.1": {"action": "maybe"}},
+        {"r1.1": {"action": ["accept"]}},
+        {"r1.1": {"action": "accept", "content": "yes"}},
+        {"r1.1": {"action": "accept", "content": {"text": "x" * INPUT_BYTES_MAX}}},
+        dict.fromkeys((f"r1.{number}" for number in range(RESPONSES_MAX + 1)), NO),
+    ],
+    ids=["none", "null", "text", "empty", "action", "actions", "content", "large", "many"],
+)
+async def test_what_is_no_answer_is_refused_and_changes_nothing(
+    service: Service, alice: httpx.AsyncClient, responses: Any
+) -> None:
+    call_id = await asking(service, alice)
+    before = await service.call(call_id)
+
+    refused = await answer(alice, call_id, responses)
+
+    assert refused.status_code in {413, 422}
+    assert await service.call(call_id) == before
+
+
+async def test_cancelling_a_call_that_waits_for_answers_ends_it_at_once(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await asking(service, alice)
+
+    cancelled = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
+
+    assert (cancelled["status"], cancelled["cancel_requested"], cancelled["input_requests"]) == ("cancelled", True, {})

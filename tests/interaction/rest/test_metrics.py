@@ -1,0 +1,74 @@
+"""Metrics: what is there, in Prometheus' words, for whoever runs the service."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+
+Samples = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+async def admin(service: Service) -> httpx.AsyncClient:
+    return await service.client("operator", scopes=frozenset({Scope.ADMIN}))
+
+
+async def samples(client: httpx.AsyncClient) -> Samples:
+    """Every figure by its name and the values of its labels."""
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = text_string_to_metric_families(answer.text)
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+
+
+async def test_the_figures_are_those_of_the_rows(
+    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
+) -> None:
+    for client in (alice, bob):
+        await client.post("/v1/webhooks", json={"url": CALLBACK_URL})
+        await service.finish((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    await alice.post("/v1/calls", json=CALL_BODY)
+    service.clock.advance(30)
+
+    found = await samples(admin)
+
+    assert (found["ringback_calls", "working"], found["ringback_calls", "completed"]) == (1, 2)
+    assert found["ringback_calls", "failed"] == 0
+    assert (found["ringback_open_deliveries", "pending"], found["ringback_open_deliveries", "held"]) == (2, 0)
+    assert 30 <= found["ringback_oldest_due_delivery_age_seconds",] < 40
+    assert found["ringback_events_total",] == 2
+
+
+async def test_upstreams_and_workers_are_told_in_states(service: Service, admin: httpx.AsyncClient) -> None:
+    before = await samples(admin)
+    service.failing.add("dispatcher")
+    after = await samples(admin)
+
+    assert before["ringback_upstream_state", "ready", "git"] == 1
+    assert before["ringback_upstream_state", "failing", "git"] == 0
+    assert before["ringback_upstream_calls_in_flight", "git"] == 0
+    assert (before["ringback_failing_workers",], after["ringback_failing_workers",]) == (0, 1)
+    assert before["ringback_open_streams",] == 0
+
+
+async def test_a_quiet_service_has_nothing_overdue(admin: httpx.AsyncClient) -> None:
+    assert (await samples(admin))["ringback_oldest_due_delivery_age_seconds",] == 0
+
+
+@pytest.mark.requirement("R25")
+async def test_they_take_a_key_with_the_scope_of_an_admin(service: Service) -> None:
+    nobody = await service.anonymous()
+    others = await service.client("alice", scopes=frozenset(Scope) - {Scope.ADMIN})
+
+    assert (await nobody.get("/metrics")).status_code == 401
+    assert (await others.get("/metrics")).status_code == 403
+
+
+async def test_with_authentication_off_they_are_there_for_this_machine(tmp_path: Path) -> None:
+    async with running_service(tmp_path, auth="off") as service:
+        assert (await samples(await service.anonymous()))["ringback_events_total",] == 0

@@ -1,0 +1,272 @@
+"""Sending again: the same body under the same webhook-id, for this webhook only, and nothing twice that is still on its way."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from ringback.domain.clock import iso
+from ringback.domain.delivery import OPEN, Delivery, DeliveryState
+from ringback.domain.webhook import WebhookState
+from ringback.services import replays
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+
+pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]
+
+
+async def registered(client: httpx.AsyncClient, **body: Any) -> str:
+    return (await client.post("/v1/webhooks", json={"url": CALLBACK_URL} | body)).json()["id"]
+
+
+async def ended(service: Service, client: httpx.AsyncClient) -> str:
+    call_id = (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.finish(call_id)
+    return call_id
+
+
+async def settle(service: Service, *deliveries: Delivery, state: DeliveryState = DeliveryState.DEAD) -> None:
+    """End these deliveries, as the dispatcher does."""
+    await service.settle([delivery for delivery in deliveries if delivery.state in OPEN], state)
+
+
+async def of_webhook(service: Service, webhook_id: str, *, generation: int | None = None) -> list[Delivery]:
+    """Generation by generation, each in the order of the log."""
+    found = [
+        delivery
+        for delivery in await service.deliveries("alice")
+        if delivery.webhook_id == webhook_id and generation in {None, delivery.generation}
+    ]
+    return sorted(found, key=lambda delivery: (delivery.generation, delivery.seq or 0))
+
+
+async def replay(client: httpx.AsyncClient, webhook_id: str, **body: Any) -> dict[str, Any]:
+    answer = await client.post(f"/v1/webhooks/{webhook_id}/replay", json=body)
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def told(deliveries: Sequence[Delivery]) -> list[tuple[str, bytes]]:
+    """What a receiver sees of them."""
+    return [(delivery.message_id, delivery.body) for delivery in deliveries]
+
+
+async def test_what_was_given_up_goes_again_and_only_to_this_webhook(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    mine, other = await registered(alice), await registered(alice)
+    for _ in range(3):
+        await ended(service, alice)
+    dead = (await of_webhook(service, mine))[:2]
+    await settle(service, *dead, *(await of_webhook(service, other)))
+
+    answer = await replay(alice, mine, dead=True)
+
+    again = await of_webhook(service, mine, generation=2)
+    assert answer == {"replayed": 2, "still_open": 0, "more": False, "cursor": None}
+    assert told(again) == told(dead)
+    assert {(delivery.state, delivery.attempts) for delivery in again} == {("pending", 0)}
+    assert await of_webhook(service, other, generation=2) == []
+
+
+async def test_asking_twice_sends_nothing_twice(service: Service, alice: httpx.AsyncClient) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    beginning = (await alice.get("/v1/events", params={"name": "call.progress", "limit": 1})).json()
+    await settle(service, *await of_webhook(service, webhook_id))
+
+    answers = [await replay(alice, webhook_id, dead=True) for _ in range(2)]
+    by_time = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
+
+    assert [answer["replayed"] for answer in answers] == [1, 0]
+    assert (by_time["replayed"], by_time["still_open"]) == (0, 1)
+    assert beginning["events"] == []
+    assert len(await of_webhook(service, webhook_id)) == 2
+
+
+async def test_each_replay_is_a_generation_of_its_own(service: Service, alice: httpx.AsyncClient) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    for _ in range(3):
+        await settle(service, *(await of_webhook(service, webhook_id))[-1:])
+        assert (await replay(alice, webhook_id, dead=True))["replayed"] == 1
+
+    deliveries = await of_webhook(service, webhook_id)
+    assert [delivery.generation for delivery in deliveries] == [1, 2, 3, 4]
+    assert len({delivery.message_id for delivery in deliveries}) == 1
+
+
+async def test_what_was_delivered_goes_again_since_a_time_or_after_a_cursor(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = await registered(alice)
+    calls: list[str] = []
+    for _ in range(3):
+        calls.append(await ended(service, alice))
+        service.clock.advance(60)
+    events = (await alice.get("/v1/events")).json()["events"]
+
+    async def replayed(**body: Any) -> list[str | None]:
+        await settle(service, *await of_webhook(service, webhook_id), state=DeliveryState.DELIVERED)
+        before = {delivery.id for delivery in await of_webhook(service, webhook_id)}
+        await replay(alice, webhook_id, **body)
+        new = [delivery for delivery in await of_webhook(service, webhook_id) if delivery.id not in before]
+        return [delivery.call_id for delivery in sorted(new, key=lambda delivery: delivery.seq or 0)]
+
+    assert await replayed(since=events[1]["timestamp"]) == calls[1:]
+    assert await replayed(cursor=events[0]["cursor"]) == calls[1:]
+    assert await replayed(since=iso(service.clock.now() + timedelta(hours=1))) == []
+    assert await replayed(cursor=events[2]["cursor"]) == []
+    assert await replayed(since="2020-01-01T00:00:00+01:00") == calls
+
+
+async def test_what_was_never_for_this_webhook_does_not_become_so(service: Service, alice: httpx.AsyncClient) -> None:
+    await ended(service, alice)
+    webhook_id = await registered(alice)
+
+    assert (await replay(alice, webhook_id, since="2020-01-01T00:00:00Z"))["replayed"] == 0
+
+
+async def test_a_replay_is_bounded_and_says_where_to_go_on(
+    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
+    monkeypatch.setattr(replays, "STEP", 2)
+    webhook_id = await registered(alice)
+    calls = [await ended(service, alice) for _ in range(5)]
+    await settle(service, *await of_webhook(service, webhook_id))
+
+    first = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
+    second = await replay(alice, webhook_id, cursor=first["cursor"])
+
+    assert (first["replayed"], first["more"], second["replayed"], second["more"]) == (3, True, 2, False)
+    assert [delivery.call_id for delivery in await of_webhook(service, webhook_id, generation=2)] == calls
+
+
+async def test_more_dead_than_one_request_replays_go_with_the_next(
+    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
+    monkeypatch.setattr(replays, "STEP", 2)
+    webhook_id = await registered(alice)
+    for _ in range(5):
+        await ended(service, alice)
+    await settle(service, *await of_webhook(service, webhook_id))
+
+    answers = [await replay(alice, webhook_id, dead=True) for _ in range(3)]
+
+    assert [(answer["replayed"], answer["more"]) for answer in answers] == [(3, True), (2, False), (0, False)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"dead": True, "cursor": "MTpldmVudHM6MA"},
+        {"dead": True, "since": "2026-11-20T17:00:00Z"},
+        {"dead": False},
+        {"since": "2026-11-20T17:00:00"},
+        {"since": "yesterday"},
+        {"cursor": "nonsense"},
+    ],
+)
+async def test_what_to_send_again_is_said_in_one_way(
+    service: Service, alice: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    webhook_id = await registered(alice)
+    before = service.rows()
+
+    answer = await alice.post(f"/v1/webhooks/{webhook_id}/replay", json=body)
+
+    assert answer.status_code == 422
+    assert service.rows() == before
+
+
+async def test_one_delivery_is_sent_again_and_one_on_its_way_is_left_alone(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    (first,) = await of_webhook(service, webhook_id)
+
+    open_one = (await alice.post(f"/v1/deliveries/{first.id}/redeliver")).json()
+    await settle(service, first, state=DeliveryState.DELIVERED)
+    answer = await alice.post(f"/v1/deliveries/{first.id}/redeliver")
+    repeated = (await alice.post(f"/v1/deliveries/{first.id}/redeliver")).json()
+
+    again = answer.json()
+    assert answer.status_code == 202
+    assert (open_one["id"], open_one["generation"]) == (first.id, 1)
+    assert (again["generation"], again["state"], again["event_id"]) == (2, "pending", first.event_id)
+    assert repeated["id"] == again["id"]
+    assert told(await of_webhook(service, webhook_id)) == told([first, first])
+
+
+@pytest.mark.parametrize("path", ["/v1/webhooks/{webhook}/replay", "/v1/webhooks/{webhook}/test"])
+async def test_nothing_is_sent_to_a_webhook_that_is_switched_off(
+    service: Service, alice: httpx.AsyncClient, path: str
+) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    (delivery,) = await of_webhook(service, webhook_id)
+    await settle(service, delivery)
+    await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "disabled"})
+    before = service.rows()
+
+    body = {"dead": True} if path.endswith("replay") else None
+    for answer in (
+        await alice.post(path.format(webhook=webhook_id), json=body),
+        await alice.post(f"/v1/deliveries/{delivery.id}/redeliver"),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/webhook-not-active")
+        assert webhook_id in answer.json()["detail"]
+    assert service.rows() == before
+
+
+async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(service: Service, alice: httpx.AsyncClient) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    (delivery,) = await of_webhook(service, webhook_id)
+    await alice.delete(f"/v1/webhooks/{webhook_id}")
+
+    answer = await alice.post(f"/v1/deliveries/{delivery.id}/redeliver")
+
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/webhook-not-active")
+    assert len(await of_webhook(service, webhook_id)) == 1
+
+
+async def test_a_replay_to_a_suspended_webhook_is_held_until_it_is_active_again(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = await registered(alice)
+    await ended(service, alice)
+    await settle(service, *await of_webhook(service, webhook_id))
+    await service.put_into(webhook_id, WebhookState.SUSPENDED)
+
+    await replay(alice, webhook_id, dead=True)
+    held = (await of_webhook(service, webhook_id))[-1]
+    await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "active"})
+
+    assert held.state is DeliveryState.HELD
+    assert (await of_webhook(service, webhook_id))[-1] == replace(
+        held, state=DeliveryState.PENDING, due_at=(await of_webhook(service, webhook_id))[-1].due_at
+    )
+
+
+async def test_what_is_sent_again_does_not_take_a_later_callback_back_in_the_log(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    webhook_id = await registered(alice)
+    for _ in range(2):
+        await ended(service, alice)
+    await settle(service, *await of_webhook(service, webhook_id))
+    await replay(alice, webhook_id, dead=True)
+
+    await ended(service, alice)
+
+    events = (await alice.get("/v1/events")).json()["events"]
+    latest = (await of_webhook(service, webhook_id, generation=1))[-1]
+    assert orjson.loads(latest.body)["cursor"] == events[1]["cursor"]

@@ -1,0 +1,89 @@
+"""The breaker: any row of answers and waits keeps its rules."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ringback.domain.breaker import (
+    CLOSED,
+    OF_ORIGIN,
+    OF_SUSPENDED,
+    OF_WEBHOOK,
+    Breaker,
+    BreakerRule,
+    BreakerState,
+    after_failure,
+)
+from ringback.domain.retry import JITTER, LADDERS
+from tests.support.clock import START, FakeClock
+
+RULES = [OF_WEBHOOK, OF_ORIGIN, OF_SUSPENDED]
+chances = st.floats(0, 1, exclude_max=True)
+
+
+class BreakerLife(RuleBasedStateMachine):
+    """A receiver that answers or does not, and a sender that asks the breaker first; the model counts in its own words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.rule: BreakerRule = OF_WEBHOOK
+        self.breaker: Breaker = CLOSED
+        self.failed_in_a_row = 0
+        self.pauses: list[float] = []
+
+    @initialize(of=st.sampled_from(RULES))
+    def choose(self, of: BreakerRule) -> None:
+        self.rule = of
+
+    @rule(seconds=st.integers(0, 4000))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @precondition(lambda self: self._state() is not BreakerState.OPEN)
+    @rule()
+    def succeed(self) -> None:
+        self.breaker, self.failed_in_a_row, self.pauses = CLOSED, 0, []
+
+    @rule(chance=chances)
+    def fail(self, chance: float) -> None:
+        """Also while it is open: an attempt may have been out when it opened."""
+        before, now = self.breaker, self.clock.now()
+        self.breaker = after_failure(before, self.rule, now=now, chance=chance)
+        self.failed_in_a_row += 1
+        if before.state(now) is BreakerState.OPEN:
+            assert self.breaker.paused_until == before.paused_until
+        elif self.breaker.paused_until is not None:
+            self.pauses.append((self.breaker.paused_until - now).total_seconds())
+
+    @invariant()
+    def it_opens_with_so_many_failures_in_a_row_and_not_before(self) -> None:
+        opened = self.breaker.paused_until is not None
+        assert opened == (self.failed_in_a_row >= self.rule.failures_to_open)
+        assert self.breaker.failures == self.failed_in_a_row
+
+    @invariant()
+    def each_pause_is_the_next_of_the_rule_give_or_take_a_fifth(self) -> None:
+        steps = [*self.rule.pauses_seconds, *[self.rule.pauses_seconds[-1]] * len(self.pauses)]
+        for pause, step in zip(self.pauses, steps, strict=False):
+            assert step * (1 - JITTER) - 0.001 <= pause <= step * (1 + JITTER) + 0.001
+
+    def _state(self) -> BreakerState:
+        return self.breaker.state(self.clock.now())
+
+
+TestBreakerLife = pytest.mark.requirement("R27")(BreakerLife.TestCase)
+
+
+@pytest.mark.parametrize("profile", LADDERS)
+@given(chance=chances)
+def test_a_delivery_that_is_alone_is_never_later_for_a_pause_than_its_ladder_says(profile: str, chance: float) -> None:
+    """Every failure of it comes at its own step; the pause that begins then is over before the next."""
+    breaker, now = CLOSED, START
+    for step in LADDERS[profile].steps_seconds:  # pyright: ignore[reportArgumentType] - keys of the same table
+        breaker = after_failure(breaker, OF_WEBHOOK, now=now, chance=chance)
+        now += timedelta(seconds=step * (1 - JITTER))
+        assert breaker.state(now) is not BreakerState.OPEN

@@ -1,0 +1,374 @@
+"""Any life of a call through the real store, with runners that die, freeze and come back, against a model of plain words.
+
+Two runners lease the one call by turns and hold on to their desks for ever, as a frozen process does. Whatever they try, in
+whatever order, with answers, cancellations, deadlines and the janitor in between: the row is what the model says, and a desk
+whose lease has gone changes nothing.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ringback.domain.call import Call, Handle, Phase
+from ringback.domain.clock import seconds
+from ringback.domain.errors import CallEnded
+from ringback.domain.event import EventName
+from ringback.domain.inputs import ELICITATION
+from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.janitor import LAPSE_GRACE_SECONDS
+from ringback.runner.desk import LeasedCall
+from ringback.runner.drivers import LeaseLost, Parked
+from ringback.services.answers import Answers
+from ringback.services.calls import Calls
+from ringback.services.lifecycle import Lifecycle
+from tests.support.builders import a_call
+from tests.support.clock import FakeClock
+from tests.support.engine import DONE, LEASE_SECONDS, Engine
+from tests.support.examples import ALICE
+from tests.support.stores import sqlite_store
+
+T = TypeVar("T")
+
+RUNNERS: Final = ("anna", "bert")
+DEADLINE_SECONDS: Final = 600
+CALLER: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
+HANDLE: Final = Handle(driver="task", data={"task_id": "1"})
+YES: Final = {"action": "accept"}
+UNUSED: Final[Any] = None
+
+HOLDER: Final = "whoever holds the lease"
+actors = st.sampled_from((HOLDER, HOLDER, HOLDER, *RUNNERS))
+"""Mostly somebody who may act, so that lives get somewhere; the others are those who come too late."""
+runners = st.sampled_from(RUNNERS)
+names = st.sets(st.sampled_from("abc"), max_size=3)
+
+
+@dataclass(slots=True)
+class Model:
+    phase: str = "queued"
+    holder: str | None = None
+    """Whose lease it is; `nobody` once it was voided."""
+    lease_ends: float = 0.0
+    deadline: float = 0.0
+    dispatched: bool = False
+    handle: bool = False
+    runs: int = 0
+    rerun: bool = False
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    answers: set[str] = field(default_factory=set[str])
+    rounds: int = 0
+    cancel: bool = False
+    outcome: str | None = None
+
+    @property
+    def status(self) -> str:
+        if self.outcome is None:
+            return "input_required" if self.asked else "working"
+        return {"result": "completed", "cancelled": "cancelled"}.get(self.outcome, "failed")
+
+    def end(self, outcome: str) -> None:
+        self.phase, self.holder, self.handle, self.outcome = "ended", None, False, outcome
+        self.asked, self.answers = {}, set()
+
+    def ask(self, wanted: set[str]) -> None:
+        self.asked = {key: name for key, name in self.asked.items() if name in wanted}
+        if new := sorted(wanted - set(self.asked.values()) - self.answers):
+            self.rounds += 1
+            self.asked |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
+
+    def left_alone(self) -> None:
+        """Its runner is gone."""
+        if not self.dispatched and self.cancel:
+            self.end("cancelled")
+        elif self.dispatched and not self.handle and (self.cancel or not self.rerun):
+            self.end("unknown")
+        else:
+            if self.dispatched and not self.handle:
+                self.dispatched, self.asked, self.answers = False, {}, set()
+            self.phase, self.holder = "queued", None
+
+
+def ended(machine: "CallInStore") -> bool:
+    return machine.model.phase == "ended"
+
+
+def alive(machine: "CallInStore") -> bool:
+    return not ended(machine)
+
+
+class CallInStore(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.clock = FakeClock()
+        self.folder = Path(tempfile.mkdtemp())
+        self.opening = sqlite_store(self.folder, self.clock)
+        self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
+        self.desks: dict[str, LeasedCall] = {}
+        self.model = Model()
+        self.keys_ever: list[str] = []
+        store, recorder = self.engine.store, self.engine.recorder
+        self.answers = Answers(store, recorder)
+        self.calls = Calls(
+            store=store,
+            clock=self.clock,
+            ids=self.engine.ids,
+            catalog=UNUSED,
+            recorder=recorder,
+            tokens=UNUSED,
+            webhooks=UNUSED,
+            quotas=UNUSED,
+            lifecycle=Lifecycle(),
+        )
+
+    def teardown(self) -> None:
+        self.run(self.opening.__aexit__(None, None, None))
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def to_the_end() -> T:
+            return await work
+
+        return self.loop.run(to_the_end())
+
+    @initialize(rerun=st.booleans())
+    def start(self, *, rerun: bool) -> None:
+        self.begin(rerun=rerun)
+
+    @precondition(ended)
+    @rule(rerun=st.booleans())
+    def start_another(self, *, rerun: bool) -> None:
+        self.begin(rerun=rerun)
+
+    def begin(self, *, rerun: bool) -> None:
+        self.desks, self.model, self.keys_ever = {}, Model(rerun=rerun), []
+        self.model.deadline = self.clock.monotonic() + DEADLINE_SECONDS
+        deadline = self.clock.now() + seconds(DEADLINE_SECONDS)
+        self.call = a_call(rerun_allowed=rerun, accepts_input=True, deadline_at=deadline)
+        self.run(self.engine.queue(self.call))
+
+    # -- runners --
+
+    @precondition(alive)
+    @rule(who=runners)
+    def lease_and_dispatch(self, who: str) -> None:
+        """What a runner does nearly always."""
+        self.lease(who)
+        self.dispatch(who)
+
+    @precondition(alive)
+    @rule(who=runners)
+    def lease(self, who: str) -> None:
+        until = self.clock.now() + seconds(LEASE_SECONDS)
+        leased = self.run(
+            self.engine.store.write(
+                lambda tx: tx.call_queue.lease(
+                    self.call.upstream, owner=who, token=self.engine.ids.lease(), until=until, limit=1
+                )
+            )
+        )
+        assert len(leased) == (self.model.phase == "queued")
+        for call in leased:
+            self.desks[who] = LeasedCall(call, store=self.engine.store, clock=self.clock, recorder=self.engine.recorder)
+            self.model.phase, self.model.holder = "running", who
+            self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
+
+    @precondition(alive)
+    @rule(who=actors)
+    def prolong(self, who: str) -> None:
+        who = self.named(who)
+        until = self.clock.now() + seconds(LEASE_SECONDS)
+        held = self.run(self.engine.store.write(lambda tx: tx.call_queue.extend(who, [self.call.id], until=until)))
+        assert bool(held) == self.holds(who)
+        if held:
+            self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
+
+    @rule(who=actors)
+    def dispatch(self, who: str) -> None:
+        who = self.named(who)
+        if self.acts(who, lambda desk: desk.dispatch()) and not self.model.handle:
+            self.model.dispatched = True
+            self.model.runs += 1
+
+    @precondition(alive)
+    @rule(who=actors, found=st.booleans())
+    def keep(self, who: str, *, found: bool) -> None:
+        who = self.named(who)
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.keep(HANDLE if found else None)):
+            self.model.handle = found
+
+    @precondition(alive)
+    @rule(who=actors, wanted=names)
+    def ask(self, who: str, wanted: set[str]) -> None:
+        who = self.named(who)
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.ask(questions(wanted))):
+            self.model.ask(wanted)
+
+    @precondition(alive)
+    @rule(who=actors)
+    def pass_on(self, who: str) -> None:
+        who = self.named(who)
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.passed_on(set(self.model.answers))):
+            self.model.answers = set()
+
+    @precondition(alive)
+    @rule(who=actors, wanted=names.filter(bool))
+    def park(self, who: str, wanted: set[str]) -> None:
+        who = self.named(who)
+        if not self.is_dispatched_by(who):
+            return
+        self.run(self.desks[who].park(Parked(handle=HANDLE, requests=questions(wanted))))
+        if not self.holds(who):
+            return
+        if self.model.cancel:
+            self.model.end("cancelled")
+        else:
+            self.model.answers = set()
+            self.model.ask(wanted)
+            self.model.phase, self.model.holder, self.model.handle = "parked", None, True
+
+    @rule(who=actors)
+    def hand_back(self, who: str) -> None:
+        who = self.named(who)
+        if who in self.desks:
+            self.run(self.desks[who].hand_back())
+            if self.holds(who):
+                self.model.left_alone()
+
+    @rule(who=actors)
+    def finish(self, who: str) -> None:
+        who = self.named(who)
+        if who in self.desks:
+            self.run(self.desks[who].finish(DONE))
+            if self.holds(who):
+                self.model.end("result")
+
+    # -- everybody else --
+
+    @rule(which=st.sampled_from(["one", "all", "old"]))
+    def answer(self, which: str) -> None:
+        keys = list(self.model.asked)[: 1 if which == "one" else None] if which != "old" else ["r1.1", "r1.2"]
+        responses = dict.fromkeys(keys or ["r9.9"], YES)
+        if self.model.phase == "ended":
+            with pytest.raises(CallEnded):
+                self.run(self.answers.answer(CALLER, self.call.id, responses))
+            return
+        told = self.run(self.answers.answer(CALLER, self.call.id, responses))
+        accepted = [key for key in responses if key in self.model.asked]
+        assert told.accepted == accepted
+        assert told.ignored == [key for key in responses if key not in accepted]
+        self.model.answers |= {self.model.asked.pop(key) for key in accepted}
+        if accepted and not self.model.asked and self.model.phase == "parked":
+            self.model.phase = "queued"
+
+    @rule()
+    def cancel(self) -> None:
+        self.run(self.calls.cancel(CALLER, self.call.id))
+        if self.model.phase == "ended":
+            return
+        self.model.cancel = True
+        if not self.model.dispatched or self.model.phase == "parked":
+            self.model.end("cancelled")
+
+    @precondition(alive)
+    @rule(later=st.sampled_from([LEASE_SECONDS, LEASE_SECONDS + LAPSE_GRACE_SECONDS, DEADLINE_SECONDS]))
+    def wait(self, later: float) -> None:
+        self.clock.advance(later)
+
+    @precondition(alive)
+    @rule()
+    def mend(self) -> None:
+        self.run(self.engine.janitor().run_once())
+        self.mended()
+
+    @precondition(alive)
+    @rule()
+    def restart(self) -> None:
+        """The process that serves the store died, and another one begins."""
+        self.run(self.engine.janitor().recover())
+        if self.model.phase == "running":
+            self.model.lease_ends = float("-inf")
+        self.mended()
+
+    def mended(self) -> None:
+        now = self.clock.monotonic()
+        if self.model.phase == "running" and self.model.lease_ends + LAPSE_GRACE_SECONDS <= now:
+            self.model.left_alone()
+        if self.model.phase in {"queued", "parked"} and now >= self.model.deadline:
+            self.model.end("timed_out" if self.model.dispatched else "rejected")
+
+    # -- what must be --
+
+    @invariant()
+    def the_row_is_what_the_model_says(self) -> None:
+        call = self.stored()
+        assert (call.phase, call.status, call.outcome) == (self.model.phase, self.model.status, self.model.outcome)
+        assert call.lease_owner == self.model.holder
+        assert (call.lease_token is None) == (self.model.holder is None) == (call.lease_until is None)
+        assert {key: request.name for key, request in call.input_requests.items()} == self.model.asked
+        assert set(call.input_responses) == self.model.answers
+        assert (call.runs, call.cancel_requested) == (self.model.runs, self.model.cancel)
+        if call.phase is not Phase.ENDED:
+            assert (call.dispatched_at is not None, call.handle is not None) == (
+                self.model.dispatched,
+                self.model.handle,
+            )
+
+    @invariant()
+    def no_key_is_ever_used_twice(self) -> None:
+        for key in self.stored().input_requests:
+            if key not in self.keys_ever:
+                self.keys_ever.append(key)
+        assert len(set(self.keys_ever)) == len(self.keys_ever) <= self.model.rounds * 3
+
+    @invariant()
+    def everything_was_told_once_and_in_order(self) -> None:
+        log = self.run(self.engine.events())
+        told = [event.name for event in log if event.call_id == self.call.id]
+        ended = [EventName.CALL_FINISHED] if self.model.outcome else []
+        assert told == [EventName.CALL_INPUT_REQUIRED] * self.model.rounds + ended
+
+    # -- helpers --
+
+    def stored(self) -> Call:
+        return self.run(self.engine.call(self.call))
+
+    def named(self, who: str) -> str:
+        return (self.model.holder or "anna") if who == HOLDER else who
+
+    def holds(self, who: str) -> bool:
+        return self.model.phase == "running" and self.model.holder == who
+
+    def is_dispatched_by(self, who: str) -> bool:
+        """Whether it makes sense for this runner to do what a driver does: it sent the call itself."""
+        return who in self.desks and self.desks[who].call.dispatched_at is not None
+
+    def acts(self, who: str, act: Callable[[LeasedCall], Awaitable[None]]) -> bool:
+        """Whether it could: a desk whose lease has gone is told so, and changes nothing."""
+        if who not in self.desks:
+            return False
+        if self.holds(who) and not self.desks[who].lost.is_set():
+            self.run(act(self.desks[who]))
+            return True
+        before = self.stored()
+        with suppress(LeaseLost):
+            self.run(act(self.desks[who]))
+        assert self.stored() == before
+        return False
+
+
+def questions(names: set[str]) -> dict[str, dict[str, Any]]:
+    return {name: {"method": ELICITATION, "params": {"message": name}} for name in sorted(names)}
+
+
+TestCallInStore = pytest.mark.requirement("R35")(pytest.mark.requirement("R33")(CallInStore.TestCase))

@@ -1,0 +1,332 @@
+"""Deliveries, webhooks and their receivers through the real store, dispatcher and janitor, against a model of them.
+
+The model is written in other words than the code: it keeps lists and numbers, and knows the rules as design has them. After
+every step it says what each delivery and each webhook must look like; and whoever reads bodies is never told a place in the log
+as safe that is not.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import httpx
+import orjson
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ringback.domain.cursor import decode_seq
+from ringback.domain.delivery import Delivery, Kind
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook, WebhookState, switched
+from ringback.janitor import Retention
+from ringback.notifier.lanes import RECHECK_SECONDS
+from tests.support.builders import a_call, a_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine, UnsteadyStore
+from tests.support.stores import sqlite_store
+from tests.support.switchboard import NO_ANSWER
+
+MINUTES: Final = (2, 30, 120, 600)
+GIVE_UP: Final = 3600
+HOURS_TO_SUSPENSION: Final = 96
+PAUSES: Final = (15, 30, 60, 120, 300)
+PROBES_EVERY: Final = 3600
+EXAMPLES: Final = max(20, settings().max_examples // 4)
+"""Each is forty steps through the real store."""
+FOR_EVER: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
+ANSWERS: Final = [204, 204, 500, 429, 404, 410, NO_ANSWER]
+
+
+@dataclass
+class Letter:
+    """What the model knows of a delivery."""
+
+    seq: int
+    born: float
+    state: str
+    due: float
+    attempts: int = 0
+    gap: bool = False
+
+
+@dataclass
+class Box:
+    """What the model knows of a webhook and its receiver, and what it has been told."""
+
+    webhook: Webhook
+    state: str = "active"
+    ever_answered: bool = False
+    failing_since: float | None = None
+    row: int = 0
+    openings: int = 0
+    paused_until: float = 0.0
+    missed: int | None = None
+    letters: dict[str, Letter] = field(default_factory=dict[str, Letter])
+    answers: int | str = 204
+
+    @property
+    def trusted(self) -> bool:
+        return self.ever_answered and self.failing_since is None
+
+    def succeed(self) -> None:
+        self.ever_answered, self.failing_since = True, None
+        self.row = self.openings = 0
+        self.paused_until = 0.0
+
+    def fail(self, now: float) -> None:
+        if self.failing_since is None:
+            self.failing_since = now
+        if self.state == "active" and now - self.failing_since >= HOURS_TO_SUSPENSION * 3600:
+            self.state = "suspended"
+        self.row += 1
+        if now < self.paused_until or (self.state == "active" and self.openings == 0 and self.row < 5):
+            return
+        pause = PROBES_EVERY if self.state == "suspended" else PAUSES[min(self.openings, len(PAUSES) - 1)]
+        self.openings += 1
+        self.paused_until = now + pause
+
+    def lose(self, seq: int) -> None:
+        self.missed = seq if self.missed is None else min(self.missed, seq)
+
+
+class Deliveries(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = TemporaryDirectory()
+        self.clock = FakeClock()
+        self.opened = sqlite_store(Path(self.folder.name), self.clock)
+        self.store = UnsteadyStore(self._run(self.opened.__aenter__()))
+        self.engine = Engine(self.store, self.clock)
+        self.dispatcher = self.engine.dispatcher(self._receive)
+        self.janitor = self.engine.janitor(retention=FOR_EVER)
+        self.boxes: dict[str, Box] = {}
+        self.posted: list[tuple[Box, Letter]] = []
+        self.bodies: dict[str, bytes] = {}
+        self.full_disk = False
+
+    def teardown(self) -> None:
+        self._run(self.opened.__aexit__(None, None, None))
+        self.runner.close()
+        self.folder.cleanup()
+
+    @initialize(count=st.integers(1, 3))
+    def register(self, count: int) -> None:
+        for number in range(count):
+            webhook = a_webhook(url=f"https://host-{number}.example/", retries="minutes")
+            self._run(self.engine.register(webhook))
+            self.boxes[webhook.id] = Box(webhook=webhook)
+
+    # -- what happens --
+
+    @rule()
+    def end_a_call(self) -> None:
+        self._run(self.engine.finish(a_call()))
+        event = self._run(self.engine.events())[-1]
+        for box in self.boxes.values():
+            if box.state != "disabled":
+                (born,) = [each for each in self._stored(box) if each.event_id == event.id]
+                state = "held" if box.state == "suspended" else "pending"
+                box.letters[born.id] = Letter(seq=event.seq, born=self._now, state=state, due=self._now)
+                self._check_cursor(box, born)
+
+    @rule(answers=st.sampled_from(ANSWERS), data=st.data())
+    def receiver_changes(self, answers: int | str, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(list(self.boxes.values()))).answers = answers
+
+    @rule(seconds=st.sampled_from([1, 5, 31, 121, 601, 3601, HOURS_TO_SUSPENSION * 3600]))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def dispatch(self) -> None:
+        """Claim once, send, settle."""
+        expected = {box.webhook.id: self._claimable(box) for box in self.boxes.values()}
+        self._give_up_behind_pauses()
+        self.posted = []
+        sent = self._run(self.dispatcher.run_once())
+        assert sent == len(self.posted) == sum(map(len, expected.values()))
+        for webhook_id, letters in expected.items():
+            assert [letter for box, letter in self.posted if box.webhook.id == webhook_id] == letters
+        self._settle()
+
+    @precondition(lambda self: any(self._claimable(box) for box in self.boxes.values()))
+    @rule()
+    def lose_what_was_sent(self) -> None:
+        """The disk is full when the outcomes are to be written; the leases run out, and the attempts count."""
+        self._give_up_behind_pauses()
+        self.posted, self.full_disk = [], True
+        self._run(self.dispatcher.run_once())
+        self.full_disk = False
+        for _, letter in self.posted:
+            letter.attempts += 1
+            letter.state = "leased"
+        self.clock.advance(31)
+        self.keep_house()
+
+    @rule()
+    def keep_house(self) -> None:
+        self._run(self.janitor.run_once())
+        for box in self.boxes.values():
+            self._keep(box)
+
+    @rule(data=st.data(), on=st.booleans())
+    def owner_switches(self, data: st.DataObject, on: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+        """And some seconds pass: what a dispatcher knows of a lane that has no share it believes for so long."""
+        box = data.draw(st.sampled_from(list(self.boxes.values())))
+        wanted = WebhookState.ACTIVE if on else WebhookState.DISABLED
+
+        async def switch(tx: Transaction) -> None:
+            webhook = await tx.webhooks.get(box.webhook.id)
+            assert webhook is not None
+            await tx.webhooks.update(switched(webhook, wanted))
+
+        self._run(self.store.write(switch))
+        if on and box.state != "active":
+            box.failing_since, box.row, box.openings, box.paused_until = None, 0, 0, 0.0
+        box.state = str(wanted)
+        self.clock.advance(RECHECK_SECONDS)
+
+    @rule()
+    def start_again(self) -> None:
+        """Nothing of what matters is in the dispatcher's memory."""
+        self._run(self.janitor.recover())
+        self.dispatcher = self.engine.dispatcher(self._receive)
+        for box in self.boxes.values():
+            self._keep(box)
+
+    # -- what must be so --
+
+    @invariant()
+    def every_delivery_is_as_the_model_has_it(self) -> None:
+        for box in self.boxes.values():
+            stored = {each.id: (str(each.state), each.attempts) for each in self._stored(box)}
+            assert stored == {each: (letter.state, letter.attempts) for each, letter in box.letters.items()}
+
+    @invariant()
+    def every_webhook_is_as_the_model_has_it(self) -> None:
+        for box in self.boxes.values():
+            webhook = self._run(self.engine.webhook(box.webhook.id))
+            paused = webhook.breaker.paused_until
+            assert (str(webhook.state), webhook.missed_from) == (box.state, box.missed)
+            assert (webhook.failing_since is None) == (box.failing_since is None)
+            assert (
+                0.0 if paused is None else (paused - self.clock.now()).total_seconds() + self._now
+            ) == pytest.approx(box.paused_until)
+
+    # -- the model's rules --
+
+    def _claimable(self, box: Box) -> list[Letter]:
+        if box.state == "disabled" or self._now < box.paused_until:
+            return []
+        due = [each for each in box.letters.values() if each.state == "pending" and each.due <= self._now]
+        due.sort(key=lambda letter: (letter.due, letter.seq))
+        return due[: 32 if box.trusted else 1]
+
+    def _give_up_behind_pauses(self) -> None:
+        for box in self.boxes.values():
+            for letter in [each for each in box.letters.values() if each.state == "pending" and each.due <= self._now]:
+                if box.state == "disabled":
+                    letter.state = "cancelled"
+                elif self._now < box.paused_until and self._now - letter.born >= GIVE_UP:
+                    self._bury(box, letter)
+
+    def _settle(self) -> None:
+        for box in self.boxes.values():
+            mine = [letter for of, letter in self.posted if of is box]
+            for letter in mine:
+                self._judge(box, letter)
+            if mine and box.answers == 204:
+                if box.state == "suspended":
+                    box.state = "active"
+                    self._release(box)
+                self._tell_gap(box)
+
+    def _judge(self, box: Box, letter: Letter) -> None:
+        letter.attempts += 1
+        if box.answers == 204:
+            letter.state = "delivered"
+            box.succeed()
+            return
+        if not letter.gap:
+            box.fail(self._now)
+        step = MINUTES[letter.attempts - 1] if letter.attempts <= len(MINUTES) else None
+        if box.answers == 410:
+            letter.state = "dead"
+        elif step is None or self._now + step > letter.born + GIVE_UP:
+            self._bury(box, letter)
+        else:
+            letter.state, letter.due = "pending", self._now + step
+
+    def _bury(self, box: Box, letter: Letter) -> None:
+        letter.state = "dead"
+        untried = self._now - letter.born >= GIVE_UP and self._now < box.paused_until
+        if not letter.gap or (box.answers == NO_ANSWER and not untried):
+            box.lose(letter.seq)
+
+    def _tell_gap(self, box: Box) -> None:
+        if box.missed is None or box.state != "active":
+            return
+        (told,) = [each for each in self._stored(box) if each.kind is Kind.GAP and each.id not in box.letters]
+        assert decode_seq(orjson.loads(told.body)["cursor"]) == box.missed - 1
+        box.letters[told.id] = Letter(seq=box.missed, born=self._now, state="pending", due=self._now, gap=True)
+        box.missed = None
+
+    def _keep(self, box: Box) -> None:
+        for letter in box.letters.values():
+            if letter.state == "leased":
+                letter.state = "pending"
+            if letter.state == "held" and self._now - letter.born >= GIVE_UP:
+                self._bury(box, letter)
+        if box.state == "active":
+            self._release(box)
+        under_way = any(each.state == "pending" and each.due <= self._now for each in box.letters.values())
+        held = [each for each in box.letters.values() if each.state == "held"]
+        if box.state == "suspended" and self._now >= box.paused_until and held and not under_way:
+            held[0].state, held[0].due = "pending", self._now
+
+    def _release(self, box: Box) -> None:
+        for letter in box.letters.values():
+            if letter.state == "held":
+                letter.state, letter.due = "pending", self._now
+
+    def _check_cursor(self, box: Box, born: Delivery) -> None:
+        """What a body calls safe was delivered or abandoned when it was made."""
+        safe = decode_seq(orjson.loads(born.body)["cursor"])
+        waiting = [each.seq for each in box.letters.values() if not each.gap and each.state in {"held", "pending"}]
+        assert safe == min(waiting) - 1
+
+    # -- the world --
+
+    async def _receive(self, request: httpx.Request) -> httpx.Response:
+        if self.full_disk:
+            self.store.refusals = 1
+        box = self.boxes[request.headers["x-mcp-subscription-id"]]
+        message_id = request.headers["webhook-id"]
+        assert self.bodies.setdefault(f"{box.webhook.id} {message_id}", request.content) == request.content
+        (delivery,) = [each for each in await self._of(box) if each.message_id == message_id]
+        self.posted.append((box, box.letters[delivery.id]))
+        if box.answers == NO_ANSWER:
+            raise httpx.ConnectError("nobody is there", request=request)
+        return httpx.Response(int(box.answers))
+
+    @property
+    def _now(self) -> float:
+        return self.clock.monotonic()
+
+    def _stored(self, box: Box) -> list[Delivery]:
+        return self._run(self._of(box))
+
+    async def _of(self, box: Box) -> list[Delivery]:
+        return [each for each in await self.engine.deliveries() if each.webhook_id == box.webhook.id]
+
+    def _run(self, awaitable: Any) -> Any:
+        return self.runner.run(awaitable)
+
+
+TestDeliveries = pytest.mark.requirement("R27")(Deliveries.TestCase)
+TestDeliveries.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

@@ -1,0 +1,66 @@
+"""A call's life as its client and its runner see it, over an engine."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ringback.domain.call import Call, Status
+from ringback.domain.clock import seconds
+from ringback.domain.inputs import Answered
+from ringback.domain.ports import Transaction, cancelling
+from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.services.answers import Answers
+from tests.support.builders import a_call
+from tests.support.engine import Engine, until
+
+
+def a_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any) -> Call:
+    """A call whose starter can answer, with a deadline by the engine's clock."""
+    deadline = engine.clock.now() + seconds(deadline_in)
+    return a_call(
+        **({"upstream": upstream, "tool": tool, "arguments": {}, "accepts_input": True} | over), deadline_at=deadline
+    )
+
+
+async def until_call(engine: Engine, call: Call, reached: Callable[[Call], bool]) -> Call:
+    """The call as soon as it is so; some of what happens to it rings no bell."""
+
+    async def looked() -> bool:
+        found = await engine.call(call)
+        assert reached(found) or not found.final, found.error
+        return reached(found)
+
+    await until(looked)
+    return await engine.call(call)
+
+
+async def until_asked(engine: Engine, call: Call) -> Call:
+    return await until_call(engine, call, lambda found: found.status is Status.INPUT_REQUIRED)
+
+
+async def answer(engine: Engine, call: Call, responses: Mapping[str, Any]) -> Answered:
+    """Answer as the call's owner does, through the service."""
+    owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
+    return await Answers(engine.store, engine.recorder).answer(owner, call.id, responses)
+
+
+async def ask_to_cancel(engine: Engine, call: Call) -> None:
+    """As the service does with a call that was dispatched."""
+
+    async def ask(tx: Transaction) -> None:
+        running = await tx.calls.get(call.id)
+        assert running is not None
+        if not running.final:
+            await tx.calls.update(replace(running, cancel_requested=True), expected=running.status, lease_token=None)
+        tx.ring(cancelling(call.id))
+
+    await engine.store.write(ask)
+
+
+async def wake(engine: Engine, call: Call) -> None:
+    """Have whoever drives the call look at the world."""
+
+    async def ring(tx: Transaction) -> None:
+        tx.ring(cancelling(call.id))
+
+    await engine.store.write(ring)

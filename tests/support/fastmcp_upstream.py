@@ -1,0 +1,62 @@
+"""A FastMCP server whose tools run as tasks: `python tests/support/fastmcp_upstream.py PORT LEDGER`.
+
+Every tool writes a line to the ledger when it begins its work, so that a test sees how often it did.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import mcp_types as types
+from fastmcp import Context, FastMCP
+from fastmcp_tasks import TasksExtension
+
+PORT: Final = int(sys.argv[1])
+LEDGER: Final = Path(sys.argv[2])
+
+QUESTION: Final = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "Which colour?",
+        "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
+    },
+}
+
+server = FastMCP("reports")
+server.add_extension(TasksExtension(url="memory://"))
+
+
+def note(tool: str) -> None:
+    with LEDGER.open("a") as ledger:
+        ledger.write(f"{tool}\n")
+
+
+@server.tool(task=True)
+async def build_report(seconds: float) -> str:
+    """Takes its time."""
+    note("build_report")
+    await asyncio.sleep(seconds)
+    return "built"
+
+
+@server.tool(task=True)
+async def paint(context: Context) -> Any:
+    """Asks before it works."""
+    if not context.input_responses:
+        asked: types.InputRequests = {"colour": types.ElicitRequest.model_validate(QUESTION)}
+        return types.InputRequiredResult(input_requests=asked)
+    note("paint")
+    answer = context.input_responses["colour"].model_dump()
+    return f"painted {answer['content']['colour']}"
+
+
+@server.tool
+async def add(first: int, second: int) -> int:
+    """At once."""
+    return first + second
+
+
+if __name__ == "__main__":
+    server.run(transport="http", host="127.0.0.1", port=PORT, show_banner=False)

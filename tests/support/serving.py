@@ -1,0 +1,23 @@
+"""The service of a test behind a real HTTP server, for what a request and its answer alone cannot show: streams."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from ringback.server import http_server
+
+
+@asynccontextmanager
+async def serving(api: FastAPI) -> AsyncGenerator[str]:
+    """The URL at which it listens; at the end it is stopped as the command stops it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = http_server(api)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task

@@ -1,0 +1,72 @@
+"""Receivers of a test by host: each answers as it is told to, and every POST is taken down.
+
+board = Switchboard()
+board.says("agent.example", 500)
+dispatcher = engine.dispatcher(board)
+"""
+
+import asyncio
+from collections import defaultdict
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from tests.support.engine import WAIT_SECONDS
+
+NO_ANSWER: Final = "no answer"
+"""Instead of a status: the connection is refused."""
+TIMEOUT: Final = "timeout"
+
+
+class Switchboard:
+    def __init__(self, default: int | str = 204) -> None:
+        self.posts: list[httpx.Request] = []
+        self.in_flight: defaultdict[str, int] = defaultdict(int)
+        self.in_flight_max: defaultdict[str, int] = defaultdict(int)
+        self._default = default
+        self._said: dict[str, int | str] = {}
+        self._held: dict[str, asyncio.Event] = {}
+        self._moved = asyncio.Event()
+
+    def says(self, host: str, answer: int | str) -> None:
+        """From now on this host answers with a status, or not at all."""
+        self._said[host] = answer
+
+    def hangs(self, host: str) -> None:
+        """From now on this host keeps every POST until it is let go."""
+        self._held[host] = asyncio.Event()
+
+    def lets_go(self, host: str) -> None:
+        self._held.pop(host).set()
+
+    async def until_posts(self, count: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.posts) < count:
+                self._moved.clear()
+                await self._moved.wait()
+
+    def bodies(self, host: str | None = None) -> list[dict[str, Any]]:
+        """What was sent, in order."""
+        return [orjson.loads(post.content) for post in self.posts if host in {None, post.url.host}]
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        self.posts.append(request)
+        self._moved.set()
+        self.in_flight[host] += 1
+        self.in_flight_max[host] = max(self.in_flight_max[host], self.in_flight[host])
+        try:
+            if host in self._held:
+                await self._held[host].wait()
+            return _answer(self._said.get(host, self._default), request)
+        finally:
+            self.in_flight[host] -= 1
+
+
+def _answer(said: int | str, request: httpx.Request) -> httpx.Response:
+    if said == NO_ANSWER:
+        raise httpx.ConnectError("nobody is there", request=request)
+    if said == TIMEOUT:
+        raise httpx.ReadTimeout("no answer in time", request=request)
+    return httpx.Response(int(said))

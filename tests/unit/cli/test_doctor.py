@@ -1,0 +1,306 @@
+"""`ringback doctor`: everything that can be wrong is found, with what to do about it, and a healthy service passes."""
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.api.schemas import examples
+from ringback.bootstrap import open_beside
+from ringback.cli import checks
+from ringback.cli.checks import CallbackCheck, Finding
+from ringback.client import RingbackClient
+from ringback.domain.clock import SystemClock
+from ringback.notifier.target_guard import TargetGuard
+from ringback.settings import load_settings
+from ringback.signing.sealing import KEY_BYTES, new_key
+from tests.support.examples import WEBHOOK
+from tests.support.receivers import NO_CONTENT, Certificates, answering, serve
+from tests.support.targets import LOOPBACK, FakeResolver
+from tests.support.upstreams import STDIO_SERVER
+
+Run = Callable[..., Result]
+Found = dict[str, tuple[bool, str]]
+
+UPSTREAM: Final = ("--upstream", f"odd={sys.executable} {STDIO_SERVER}")
+
+
+@pytest.fixture
+def service() -> Generator[respx.MockRouter]:
+    """A service that answers as a healthy one."""
+    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
+        router.get("/readyz").mock(side_effect=healthy)
+        yield router
+
+
+def healthy(_request: httpx.Request) -> httpx.Response:
+    return ready()
+
+
+def ready(*, seconds_off: float = 0) -> httpx.Response:
+    now = datetime.now(UTC) + timedelta(seconds=seconds_off)  # noqa: TID251 - the doctor compares with the machine's clock
+    return httpx.Response(200, json={"status": "ready"}, headers={"date": format_datetime(now, usegmt=True)})
+
+
+def findings(ran: Result) -> Found:
+    return {found["about"]: (found["ok"], found["told"]) for found in json.loads(ran.stdout)}
+
+
+def wrong(ran: Result) -> Found:
+    assert ran.exit_code == 1
+    return {about: (ok, told) for about, (ok, told) in findings(ran).items() if not ok}
+
+
+def examined(run: Run, *more: str) -> Result:
+    return run("doctor", "--json", *more)
+
+
+@pytest.fixture
+def key(run: Run) -> str:
+    """An API key, and with it a database and its key file."""
+    return run("keys", "create", "alice").stdout.strip()
+
+
+def test_where_nothing_is_wrong_it_says_so(run: Run, service: respx.MockRouter, key: str) -> None:
+    ran = run("doctor", *UPSTREAM)
+
+    assert ran.exit_code == 0, ran.stdout
+    assert {line.split()[0] for line in ran.stdout.splitlines()} == {"ok"}
+    for about in ("settings", "database", "key ring", "sealed data", "API keys", "upstream odd", "service", "clock"):
+        assert f" {about} " in ran.stdout
+
+
+def test_before_the_first_start_only_what_is_missing_is_wrong(run: Run, tmp_path: Path) -> None:
+    ran = examined(run)
+
+    assert set(wrong(ran)) == {"upstreams", "service"}
+    assert "ringback serve" in findings(ran)["database"][1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_PORT", "many")
+
+    assert "RINGBACK_PORT" in wrong(examined(run))["settings"][1]
+
+
+@pytest.mark.parametrize(
+    ("database", "words"),
+    [
+        ("postgresql://db.example/ringback", "sqlite:///"),
+        ("sqlite:////nowhere/at/all/ringback.db", "/nowhere/at/all"),
+    ],
+)
+def test_a_database_that_cannot_be_is_told(run: Run, database: str, words: str) -> None:
+    assert words in wrong(examined(run, "--database", database))["database"][1]
+
+
+def test_a_file_that_is_no_database_is_told(run: Run, key: str, tmp_path: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"ringback.db{suffix}").unlink(missing_ok=True)
+    (tmp_path / "ringback.db").write_bytes(b"this is no database, and never was one" * 100)
+
+    assert "not a database" in wrong(examined(run))["database"][1]
+
+
+def test_a_key_file_that_is_gone_is_told_and_none_is_made_in_its_place(run: Run, key: str, tmp_path: Path) -> None:
+    (tmp_path / "ringback.db.key").unlink()
+
+    assert "Restore it" in wrong(examined(run))["key ring"][1]
+    assert not (tmp_path / "ringback.db.key").exists()
+
+
+def test_a_key_file_that_others_may_read_is_told(run: Run, key: str, tmp_path: Path) -> None:
+    (tmp_path / "ringback.db.key").chmod(0o644)
+
+    assert "chmod 600" in wrong(examined(run))["key ring"][1]
+
+
+@pytest.mark.parametrize("ring", ["short", "k1:AAAA"])
+def test_a_key_ring_that_is_none_is_told(run: Run, key: str, monkeypatch: pytest.MonkeyPatch, ring: str) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", ring)
+
+    assert "RINGBACK_SECRET_KEYS" in wrong(examined(run))["key ring"][1]
+
+
+def test_a_database_without_a_key_that_opens_a_door_is_told(run: Run, key: str) -> None:
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    run("keys", "revoke", listed[0]["id"])
+
+    assert "ringback keys create" in wrong(examined(run))["API keys"][1]
+
+
+def test_a_database_that_was_sealed_with_other_keys_is_told(
+    run: Run, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def register() -> None:
+        async with open_beside(load_settings()) as store:
+            await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
+
+    asyncio.run(register())
+    assert findings(examined(run))["sealed data"][0]
+
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", new_key(b"k" * KEY_BYTES))
+    assert "not the one that sealed" in wrong(examined(run))["sealed data"][1]
+
+
+def test_with_authentication_off_no_key_is_missed(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_AUTH", "off")
+
+    assert findings(examined(run))["API keys"][0]
+
+
+def test_an_upstream_that_cannot_be_reached_is_told(run: Run, service: respx.MockRouter) -> None:
+    ran = examined(run, *UPSTREAM, "--upstream", "gone=/nowhere/at/all")
+
+    assert set(wrong(ran)) == {"upstream gone"}
+    assert findings(ran)["upstream odd"][0]
+
+
+def test_a_configuration_that_is_not_there_is_told(run: Run) -> None:
+    assert "missing.json" in wrong(examined(run, "--config", "missing.json"))["upstreams"][1]
+
+
+def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
+    service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
+
+    found = wrong(examined(run))
+
+    assert "the runner failed" in found["service"][1]
+    assert "no time" in found["clock"][1]
+
+
+def test_something_else_at_the_url_is_told(run: Run, service: respx.MockRouter) -> None:
+    service.get("/readyz").respond(404, html="<h1>Not Found</h1>")
+
+    assert "Is this a Ringback?" in wrong(examined(run))["service"][1]
+
+
+@pytest.mark.parametrize("seconds", [90, -90])
+def test_clocks_that_differ_are_told(run: Run, service: respx.MockRouter, seconds: float) -> None:
+    service.get("/readyz").mock(side_effect=[ready(seconds_off=seconds)])
+
+    assert "NTP" in wrong(examined(run))["clock"][1]
+
+
+OURS = httpx.Response(200, json={"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (OURS, ""),
+        (httpx.Response(502, html="<h1>Bad Gateway</h1>"), "502"),
+        (httpx.Response(200, html="<h1>Welcome</h1>"), "not as Ringback"),
+        (httpx.ConnectError("refused"), "ConnectError"),
+    ],
+    ids=["ours", "a proxy's", "a page", "nobody"],
+)
+def test_a_public_url_has_to_lead_here(
+    run: Run,
+    service: respx.MockRouter,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: httpx.Response | Exception,
+    words: str,
+) -> None:
+    monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
+    with respx.mock(base_url="https://ringback.example") as public:
+        public.get("/healthz").mock(side_effect=[answer])
+        ok, told = findings(examined(run, "--url", "http://127.0.0.1:8090"))["public URL"]
+
+    assert ok is (answer is OURS)
+    assert words in told
+
+
+# -- callbacks -------------------------------------------------------------------------------------------------------------
+
+
+def a_client(*urls: str) -> RingbackClient:
+    webhooks = [{**examples.WEBHOOK, "id": f"wh_{number}", "url": url} for number, url in enumerate(urls)]
+    answer = {"webhooks": webhooks, "next_cursor": None}
+    return RingbackClient(
+        "http://ringback.example", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    )
+
+
+async def callbacks(*urls: str, certificates: Certificates | None = None) -> list[Finding]:
+    """What is found of webhooks with these URLs by somebody who trusts these certificates, or those that everybody does."""
+    names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
+    tls = ssl.create_default_context() if certificates is None else certificates.client()
+    check = CallbackCheck(TargetGuard(LOOPBACK, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
+    async with a_client(*urls) as client:
+        return await check.run(client)
+
+
+async def test_a_receiver_whose_certificate_is_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
+    certificates = Certificates()
+    async with serve(answering(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+        url = receiver.url(host="here.example")
+        found = await callbacks(url, f"{url}/other", certificates=certificates)
+
+    assert [(finding.ok, finding.about) for finding in found] == [(True, f"callback {url.removesuffix('/hook')}")]
+    assert receiver.requests == []
+
+
+async def test_a_certificate_that_ends_soon_is_told() -> None:
+    certificates = Certificates()
+    async with serve(answering(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+        (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates)
+
+    assert (found.ok, "Renew it" in found.told) == (False, True)
+
+
+async def test_a_certificate_that_nobody_trusts_is_told() -> None:
+    async with serve(answering(NO_CONTENT), tls=Certificates().server("here.example")) as receiver:
+        (found,) = await callbacks(receiver.url(host="here.example"))
+
+    assert (found.ok, "TLS fails" in found.told) == (False, True)
+
+
+async def test_a_receiver_without_tls_is_only_reached_for() -> None:
+    async with serve(answering(NO_CONTENT)) as receiver:
+        (found,) = await callbacks(receiver.url())
+
+    assert found.ok
+
+
+async def test_receivers_that_cannot_be_called_back_are_told() -> None:
+    found = await callbacks(
+        "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
+    )
+
+    words = ["Nobody answers", "may not be called back", "no address", "plain http"]
+    assert [finding.ok for finding in found] == [False] * 4
+    assert all(word in finding.told for word, finding in zip(words, found, strict=True))
+
+
+async def test_a_receiver_that_accepts_and_stays_silent_does_not_hold_the_doctor_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.1)
+
+    async def silent(connection: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with serve(silent) as receiver:
+        (found,) = await callbacks(receiver.url().replace("http:", "https:"))
+
+    assert not found.ok
+
+
+def test_without_a_key_callbacks_cannot_be_looked_at(run: Run, service: respx.MockRouter) -> None:
+    problem = {"content-type": "application/problem+json"}
+    service.get("/v1/webhooks").respond(401, json={"detail": "Send your API key."}, headers=problem)
+
+    assert "Send your API key" in wrong(examined(run, "--callbacks"))["callbacks"][1]

@@ -1,0 +1,177 @@
+"""`ringback webhooks` and `ringback deliveries` before a mocked service: what they ask, and what they print."""
+
+import json
+from collections.abc import Callable, Generator
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.api.schemas import examples
+from tests.support.requests import body_of, last_of, query_of, requests_of
+
+Run = Callable[..., Result]
+
+HOOK = "/v1/webhooks/wh_1"
+PROBLEM_JSON = {"content-type": "application/problem+json"}
+
+
+@pytest.fixture
+def service() -> Generator[respx.MockRouter]:
+    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
+        yield router
+
+
+def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/webhooks").respond(json={"webhooks": [examples.WEBHOOK], "next_cursor": None})
+
+    table, listed = run("webhooks", "list"), run("webhooks", "list", "--json", "--api-key", "rbk_x")
+
+    assert (table.exit_code, listed.exit_code) == (0, 0)
+    assert examples.WEBHOOK_ID in table.stdout
+    assert json.loads(listed.stdout)[0]["id"] == examples.WEBHOOK_ID
+
+
+def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Run, service: respx.MockRouter) -> None:
+    route = service.post("/v1/webhooks").respond(201, json=examples.REGISTERED_WEBHOOK)
+
+    ran = run(
+        *("webhooks", "add", "https://agent.example/callback", "--event", "call.finished", "--event", "call.progress"),
+        *("--upstream", "git", "--tool", "git_log", "--session", "s1", "--correlation", "c1", "--include-result"),
+    )
+
+    assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, f"secret: {examples.SECRET}")
+    assert "Rings for" in ran.stderr
+    assert body_of(last_of(route)) == {
+        "url": "https://agent.example/callback",
+        "events": ["call.finished", "call.progress"],
+        "upstream": "git",
+        "tool": "git_log",
+        "client_session_id": "s1",
+        "correlation_id": "c1",
+        "include_result": True,
+    }
+
+
+def test_a_webhook_that_brings_its_secret_is_not_shown_it(run: Run, service: respx.MockRouter) -> None:
+    answer = {name: value for name, value in examples.REGISTERED_WEBHOOK.items() if name != "secret"}
+    service.post("/v1/webhooks").respond(201, json=answer)
+
+    assert "secret" not in run("webhooks", "add", "https://agent.example/", "--secret", examples.SECRET).stdout
+
+
+def test_a_webhook_is_shown_removed_and_switched(run: Run, service: respx.MockRouter) -> None:
+    service.get(HOOK).respond(json=examples.WEBHOOK)
+    service.delete(HOOK).respond(204)
+    patch = service.patch(HOOK)
+    patch.side_effect = [
+        httpx.Response(200, json={**examples.WEBHOOK, "state": state}) for state in ("disabled", "active")
+    ]
+
+    assert json.loads(run("webhooks", "show", "wh_1").stdout)["id"] == examples.WEBHOOK_ID
+    assert run("webhooks", "remove", "wh_1").stderr == "wh_1 is removed.\n"
+    assert "is disabled." in run("webhooks", "disable", "wh_1").stderr
+    assert "is active." in run("webhooks", "enable", "wh_1").stderr
+    assert [body_of(request) for request in requests_of(patch)] == [{"state": "disabled"}, {"state": "active"}]
+
+
+def test_a_test_tells_which_delivery_to_look_at(run: Run, service: respx.MockRouter) -> None:
+    service.post(f"{HOOK}/test").respond(202, json={**examples.DELIVERY, "call_id": None})
+
+    ran = run("webhooks", "test", "wh_1")
+
+    assert ran.stdout == f"{examples.DELIVERY_ID}\n"
+    assert f"ringback deliveries show {examples.DELIVERY_ID}" in ran.stderr
+
+
+def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
+    (answer,) = examples.EXAMPLES_OF["RotatedWebhookView"]
+    route = service.post(f"{HOOK}/rotate-secret").respond(json=answer)
+
+    ran = run("webhooks", "rotate-secret", "wh_1", "--overlap-seconds", "60")
+
+    assert ran.stdout == f"{examples.SECRET}\n"
+    assert "2026-11-20 18:00:00 UTC" in ran.stderr
+    assert body_of(last_of(route)) == {"overlap_seconds": 60}
+
+
+REPLAYS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("--dead",), {"dead": True}),
+    (("--cursor", "a"), {"cursor": "a"}),
+    (("--since", "2026-11-20T17:00:00+0100"), {"since": "2026-11-20T17:00:00+01:00"}),
+    ((), {}),
+]
+
+
+@pytest.mark.parametrize(("options", "body"), REPLAYS)
+def test_a_replay_asks_for_what_was_named(
+    run: Run, service: respx.MockRouter, options: tuple[str, ...], body: dict[str, Any]
+) -> None:
+    route = service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3, "still_open": 1, "more": False})
+
+    ran = run("webhooks", "replay", "wh_1", *options)
+
+    assert ran.stdout == "replayed: 3\nstill_open: 1\n"
+    assert body_of(last_of(route)) == body
+
+
+@pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "ask again")])
+def test_a_replay_that_is_not_all_says_how_to_go_on(
+    run: Run, service: respx.MockRouter, cursor: str | None, words: str
+) -> None:
+    answer = {"replayed": 10_000, "still_open": 0, "more": True, "cursor": cursor}
+    service.post(f"{HOOK}/replay").respond(202, json=answer)
+
+    assert words in run("webhooks", "replay", "wh_1", "--dead").stderr
+
+
+def test_a_day_without_a_time_is_one_of_this_machine(run: Run, service: respx.MockRouter) -> None:
+    route = service.post(f"{HOOK}/replay").respond(202, json={"replayed": 0})
+
+    run("webhooks", "replay", "wh_1", "--since", "2026-11-20")
+
+    assert body_of(last_of(route))["since"].startswith("2026-11-20T00:00:00")
+    assert len(body_of(last_of(route))["since"]) > len("2026-11-20T00:00:00")
+
+
+# -- deliveries ------------------------------------------------------------------------------------------------------------
+
+
+def test_deliveries_are_listed_as_far_as_asked(run: Run, service: respx.MockRouter) -> None:
+    first = {**examples.DELIVERY, "id": "dlv_1", "call_id": None}
+    pages = [
+        httpx.Response(200, json={"deliveries": [first, {**first, "id": "dlv_2"}], "next_cursor": "n"}),
+        httpx.Response(200, json={"deliveries": [{**first, "id": "dlv_3"}], "next_cursor": None}),
+    ]
+    route = service.get("/v1/deliveries")
+    route.side_effect = [*pages, pages[0]]
+
+    table = run("deliveries", "list", "--state", "dead", "--webhook", "wh_1", "--call", "call_1")
+    two = run("deliveries", "list", "--limit", "2", "--json")
+
+    assert all(name in table.stdout for name in ("dlv_1", "dlv_2", "dlv_3"))
+    assert [delivery["id"] for delivery in json.loads(two.stdout)] == ["dlv_1", "dlv_2"]
+    assert query_of(requests_of(route)[0]) == {"state": "dead", "webhook_id": "wh_1", "call_id": "call_1"}
+    assert len(requests_of(route)) == 3
+
+
+def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/deliveries/dlv_1").respond(json={**examples.DELIVERY, "attempts": [examples.ATTEMPT]})
+    service.post("/v1/deliveries/dlv_1/redeliver").respond(202, json={**examples.DELIVERY, "generation": 2})
+
+    shown, again = run("deliveries", "show", "dlv_1"), run("deliveries", "redeliver", "dlv_1")
+
+    assert json.loads(shown.stdout)["attempts"][0]["category"] == "http_5xx"
+    assert again.stdout == f"{examples.DELIVERY_ID}\n"
+    assert again.stderr.startswith("pending.")
+
+
+def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.MockRouter) -> None:
+    detail = "The webhook is disabled, so nothing is sent to it."
+    service.post(f"{HOOK}/test").respond(409, json={"detail": detail}, headers=PROBLEM_JSON)
+
+    ran = run("webhooks", "test", "wh_1")
+
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"Error: {detail}\n")

@@ -1,0 +1,48 @@
+"""Adopting and reporting: what is asked, and that a lost answer is asked for again."""
+
+from typing import Any
+
+import httpx
+import respx
+
+from ringback.api.schemas import examples
+from ringback.client import RingbackClient
+from tests.support.requests import body_of, last_of
+
+STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+
+
+async def test_a_report_says_what_was_told_and_nothing_else(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls/report").respond(202, json=STARTED)
+
+    started = await client.report("build-1", "farm", "build_report", result=RESULT, correlation_id="c1")
+
+    assert started.call.id == examples.CALL_ID
+    assert body_of(last_of(route)) == {
+        "key": "build-1",
+        "upstream": "farm",
+        "tool": "build_report",
+        "result": RESULT,
+        "correlation_id": "c1",
+    }
+
+
+async def test_an_adoption_names_the_task(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/calls/adopt").respond(202, json=STARTED)
+
+    await client.adopt("git", "task-1", tool="git_log")
+
+    assert body_of(last_of(route)) == {"upstream": "git", "task_id": "task-1", "tool": "git_log"}
+
+
+async def test_both_are_repeated_when_their_answer_is_lost(client: RingbackClient, service: respx.MockRouter) -> None:
+    answers = [httpx.ConnectError("nobody"), httpx.Response(202, json=STARTED)]
+    report, adopt = service.post("/v1/calls/report"), service.post("/v1/calls/adopt")
+    report.side_effect = answers
+    adopt.side_effect = list(answers)
+
+    await client.report("build-1", "farm", "build_report")
+    await client.adopt("git", "task-1")
+
+    assert (report.call_count, adopt.call_count) == (2, 2)

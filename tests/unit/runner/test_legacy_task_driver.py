@@ -1,0 +1,128 @@
+"""The driver for tasks of 2025-11-25 over a session that answers what a test wants."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome
+from ringback.domain.ports import ToolInfo
+from ringback.runner.drivers import Negotiated
+from ringback.runner.drivers.base import SessionName
+from ringback.runner.drivers.legacy_task import LegacyTaskDriver, legacy_handle, runs_as_task
+from ringback.runner.drivers.task import REFUSALS_MAX
+from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused
+from tests.support.clock import FakeClock
+from tests.support.desks import PaperDesk
+from tests.support.examples import CALL
+from tests.support.sessions import Answering
+
+TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+WORKING: dict[str, Any] = {"taskId": "t1", "status": "working"}
+COMPLETED = {**WORKING, "status": "completed"}
+GONE = Refused({"code": -32602, "message": "no such task"})
+SESSION = SessionName(session_id="s1", protocol_version="2025-11-25")
+KEPT = replace(CALL, handle=legacy_handle("t1", SESSION))
+
+
+async def run(session: Answering, desk: PaperDesk) -> Ending:
+    return await LegacyTaskDriver(clock=FakeClock()).run(session, desk)
+
+
+class Listing(Answering):
+    def __init__(self, capabilities: dict[str, Any], tool: dict[str, Any] | None) -> None:
+        super().__init__(RESULT, negotiated=Negotiated(protocol_version="2025-11-25", capabilities=capabilities))
+        self._tool = tool
+
+    def tool(self, name: str) -> ToolInfo | None:
+        return None if self._tool is None else ToolInfo(name=name, description=None, input_schema={}, raw=self._tool)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "tool", "expected"),
+    [
+        (TASKS, {"execution": {"taskSupport": "required"}}, True),
+        (TASKS, {"execution": {"taskSupport": "optional"}}, True),
+        (TASKS, {"execution": {"taskSupport": "forbidden"}}, False),
+        (TASKS, {"execution": "required"}, False),
+        (TASKS, {}, False),
+        (TASKS, None, False),
+        ({"tasks": {"list": {}}}, {"execution": {"taskSupport": "required"}}, False),
+        ({}, {"execution": {"taskSupport": "required"}}, False),
+    ],
+)
+def test_a_call_becomes_a_task_when_the_server_and_the_tool_say_so(
+    capabilities: dict[str, Any], tool: dict[str, Any] | None, *, expected: bool
+) -> None:
+    assert runs_as_task(Listing(capabilities, tool), "work") is expected
+
+
+async def test_a_server_that_answers_at_once_has_answered() -> None:
+    desk = PaperDesk(CALL)
+
+    assert (await run(Answering(RESULT), desk)).outcome is Outcome.RESULT
+    assert desk.kept == []
+
+
+@pytest.mark.parametrize("task", [None, {}, {"taskId": ""}, {"taskId": 1}, {"taskId": "x" * 2000}])
+async def test_a_task_that_cannot_be_found_again_is_an_upstream_error(task: Any) -> None:
+    desk = PaperDesk(CALL)
+
+    ending = await run(Answering({"task": task}), desk)
+
+    assert (ending.outcome, desk.kept) == (Outcome.UPSTREAM_ERROR, [])
+
+
+async def test_the_handle_is_kept_before_anything_else_is_asked() -> None:
+    session, desk = Answering({"task": WORKING}, WORKING, COMPLETED, RESULT), PaperDesk(CALL)
+
+    ending = await run(session, desk)
+
+    assert (ending.outcome, desk.kept) == (Outcome.RESULT, [legacy_handle("t1", None)])
+    assert [method for method, _ in session.asked] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
+    assert session.asked[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
+
+
+async def test_an_upstream_that_cannot_be_heard_for_a_while_is_asked_again() -> None:
+    session = Answering(
+        *[Lost("lost")] * 30, *[NoAnswer("proxy")] * REFUSALS_MAX, COMPLETED, Lost("lost"), COMPLETED, RESULT
+    )
+
+    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("refusals", [[GONE], [NoAnswer("no task")], [{"status": "sleeping"}]])
+async def test_an_upstream_that_no_longer_tells_of_the_task_leaves_unknown(refusals: list[Any]) -> None:
+    session = Answering(*refusals)
+
+    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.UNKNOWN
+
+
+async def test_a_session_that_is_forgotten_is_not_the_end_of_its_tasks() -> None:
+    session = Answering(Forgotten("forgotten"), COMPLETED, RESULT)
+
+    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+    assert session.held.rejoined == 1
+
+
+async def test_a_connection_that_cannot_be_had_ends_the_drive_and_not_the_call() -> None:
+    with pytest.raises(NotSent):
+        await run(Answering(NotSent("away")), PaperDesk(KEPT))
+
+
+async def test_a_refusal_while_input_is_wanted_says_nothing_of_the_end() -> None:
+    session = Answering({**WORKING, "status": "input_required"}, GONE, COMPLETED, RESULT)
+
+    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [({**WORKING, "status": "cancelled"}, Outcome.CANCELLED), (WORKING, None), (GONE, None)],
+)
+async def test_only_a_task_that_is_cancelled_by_then_ends_the_call(reply: Any, outcome: Outcome | None) -> None:
+    ending = await LegacyTaskDriver(clock=FakeClock()).cancel(Answering(reply), KEPT)
+
+    assert (ending and ending.outcome) is outcome

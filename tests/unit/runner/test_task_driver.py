@@ -1,0 +1,139 @@
+"""The task driver over a session that answers what a test wants: answers that are none, and answers that are not taken."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Call, Ending, Handle, Outcome
+from ringback.runner.drivers import Negotiated, driver_for
+from ringback.runner.drivers.choice import Stranded
+from ringback.runner.drivers.mrtr import MrtrDriver
+from ringback.runner.drivers.plain import PlainDriver
+from ringback.runner.drivers.task import REFUSALS_MAX, TASK_ID_LENGTH_MAX, TaskDriver
+from ringback.runner.failures import Lost, NoAnswer, Refused
+from tests.support.clock import FakeClock
+from tests.support.desks import PaperDesk
+from tests.support.examples import CALL
+from tests.support.sessions import TASKS, Answering, Reply
+from tests.support.task_stage import QUESTION, YES
+
+HANDLE = Handle(driver="task", data={"task_id": "1"})
+FOLLOWED = replace(CALL, handle=HANDLE, accepts_input=True)
+DONE: dict[str, Any] = {"status": "completed", "result": {"content": []}}
+WORKING: dict[str, Any] = {"status": "working"}
+ASKING: dict[str, Any] = {"status": "input_required", "inputRequests": {"name": QUESTION}}
+ACK: dict[str, Any] = {"resultType": "complete"}
+INVALID = Refused({"code": -32602, "message": "no"})
+
+
+async def run(call: Call, *replies: Reply) -> tuple[Ending, PaperDesk, Answering]:
+    desk, session = PaperDesk(call), Answering(*replies)
+    ending = await TaskDriver(clock=FakeClock()).run(session, desk)
+    assert isinstance(ending, Ending)
+    return ending, desk, session
+
+
+@pytest.mark.parametrize("task_id", [None, 7, "", "x" * (TASK_ID_LENGTH_MAX + 1)])
+async def test_a_task_without_a_usable_name_cannot_be_followed(task_id: object) -> None:
+    ending, desk, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
+
+    assert (ending.outcome, desk.kept) == (Outcome.UPSTREAM_ERROR, [])
+
+
+async def test_the_handle_is_kept_before_the_task_is_looked_at() -> None:
+    _, desk, session = await run(CALL, {"resultType": "task", "taskId": "1", "status": "working"}, DONE)
+
+    assert desk.kept == [HANDLE]
+    assert [method for method, _ in session.asked] == ["tools/call", "tasks/get"]
+
+
+async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
+    ending, desk, _ = await run(CALL, {"content": []})
+
+    assert (ending.outcome, desk.kept) == (Outcome.RESULT, [])
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "unclear",
+    [
+        Lost("lost"),
+        NoAnswer("502"),
+        Refused({"code": -32603, "message": "busy"}),
+        {"status": "asleep"},
+        {"status": "completed"},
+    ],
+    ids=["lost", "no answer", "refused", "unknown status", "no result"],
+)
+async def test_a_look_that_shows_nothing_is_repeated(unclear: Reply) -> None:
+    ending, _, _ = await run(FOLLOWED, *[unclear] * REFUSALS_MAX, DONE)
+
+    assert ending.outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "replies", [[Refused({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]]
+)
+async def test_an_upstream_that_cannot_tell_any_more_leaves_nobody_who_knows(replies: list[Reply]) -> None:
+    ending, _, session = await run(FOLLOWED, *replies)
+
+    assert ending.outcome is Outcome.UNKNOWN
+    assert len(session.asked) in {1, REFUSALS_MAX + 1}
+
+
+async def test_answers_that_the_upstream_does_not_take_are_asked_for_again() -> None:
+    answered = PaperDesk(FOLLOWED)
+    await answered.ask({"name": QUESTION})
+    answered.answer({"r1.1": YES})
+
+    ending, desk, session = await run(answered.call, ASKING, INVALID, ASKING, DONE)
+
+    assert ending.outcome is Outcome.RESULT
+    assert [method for method, _ in session.asked] == ["tasks/get", "tasks/update", "tasks/get", "tasks/get"]
+    assert list(desk.call.input_requests) == ["r2.1"]
+    assert desk.call.input_responses == {}
+
+
+async def test_an_answer_that_was_taken_is_not_asked_for_again_while_it_is_still_listed() -> None:
+    answered = PaperDesk(FOLLOWED)
+    await answered.ask({"name": QUESTION})
+    answered.answer({"r1.1": YES})
+
+    _, desk, session = await run(answered.call, ASKING, ACK, ASKING, DONE)
+
+    assert session.asked[1] == ("tasks/update", {"taskId": "1", "inputResponses": {"name": YES}})
+    assert desk.call.input_requests == {}
+
+
+async def test_every_request_declares_the_extension() -> None:
+    _, _, session = await run(FOLLOWED, WORKING, DONE)
+
+    assert [declared and declared["extensions"] for declared in session.declared] == [{TASKS: {}}] * 2
+
+
+LEGACY = Negotiated(protocol_version="2025-11-25")
+MODERN = Negotiated(protocol_version="2026-07-28")
+WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS: {}}})
+
+
+@pytest.mark.parametrize(
+    ("handle", "negotiated", "driver"),
+    [
+        (None, LEGACY, PlainDriver),
+        (None, MODERN, MrtrDriver),
+        (None, WITH_TASKS, TaskDriver),
+        ("mrtr", WITH_TASKS, TaskDriver),
+        ("mrtr", MODERN, MrtrDriver),
+        ("task", MODERN, TaskDriver),
+        ("task", LEGACY, Stranded),
+        ("mrtr", LEGACY, Stranded),
+    ],
+)
+def test_the_driver_of_a_call_is_that_of_its_handle_or_the_best_there_is(
+    handle: str | None, negotiated: Negotiated, driver: type[object]
+) -> None:
+    call = replace(CALL, handle=handle and Handle(driver=handle, data={"task_id": "1"}))
+
+    assert type(driver_for(call, Answering(negotiated=negotiated), clock=FakeClock())) is driver
