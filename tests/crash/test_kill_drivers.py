@@ -6,6 +6,7 @@ rounds dispatch │ …the upstream asks… │ park │ …hours… │ answer 
 Between sending and keeping what came back lies the one window in which nobody can know; everywhere else the call goes on.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ async def look(running: ServiceProcess, call_id: str, **wait: float) -> dict[str
 
 
 async def until_asked(running: ServiceProcess, call_id: str) -> None:
-    call = await look(running, call_id)
-    if call["status"] == "working":
-        call = await look(running, call_id, wait_seconds=10)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (call := await look(running, call_id, wait_seconds=0.5))["status"] == "working":
+            pass
     assert call["status"] == "input_required"

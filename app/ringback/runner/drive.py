@@ -244,7 +244,7 @@ class Drive:
         if isinstance(problem, LeaseLost):
             self._desk.lost.set()
             return None
-        if isinstance(problem, StoreUnavailable) and not dispatched:
+        if isinstance(problem, StoreUnavailable) and not self._needs_us:
             return None
         # A bug of ours must not leave the call without an end.
         log.error("call.drive_failed", extra={"call_id": self.call.id}, exc_info=problem)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, Status, failed
+from ringback.domain.call import Call, Ending, Handle, Outcome, Phase, Status, failed
 from ringback.domain.clock import seconds
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction, cancelling
@@ -435,6 +435,20 @@ async def test_a_call_whose_dispatch_cannot_be_written_is_not_sent_but_handed_ba
 
     assert upstreams.called == []
     assert_queued_again(await engine.call(call))
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_with_a_handle_is_handed_back_when_the_store_cannot_be_written(
+    engine: Engine, unsteady: UnsteadyStore
+) -> None:
+    handle = Handle(driver="task", data={"task_id": "1"})
+    call = await a_leased_call(engine, handle=handle, dispatched_at=engine.clock.now(), runs=1)
+    unsteady.refusals = 3
+
+    await run(Engine(unsteady, Unhurried()).drive(call, ScriptedUpstreams()))
+
+    back = await engine.call(call)
+    assert (back.phase, back.handle, back.runs, back.outcome) == (Phase.QUEUED, handle, 1, None)
 
 
 async def test_a_leased_call_keeps_its_deadline_and_its_age(engine: Engine) -> None:
