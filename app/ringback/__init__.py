@@ -17,7 +17,7 @@ Three rules carry everything:
 Imports point down only; names on one line joined by | are strangers to each other (pyproject.toml holds the contract):
 
     __main__  >  main  >  cli  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
-      >  api | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
+      >  api | mcp_server | identity | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
 """
 
 __version__ = "0.1.0"

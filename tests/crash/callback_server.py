@@ -1,6 +1,5 @@
-"""An MCP server with a Ringback inside, as a process: `python -m tests.crash.callback_server SPEC_JSON`."""
+"""An MCP server with a Ringback inside, as a process."""
 
-import json
 import socket
 import sys
 from pathlib import Path
@@ -24,7 +23,3 @@ def main(spec: dict[str, str]) -> None:
         sys.stderr.write(f"service.listening url=http://127.0.0.1:{listener.getsockname()[1]}/mcp\n")
         sys.stderr.flush()
         uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none")).run(sockets=[listener])
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

@@ -1,13 +1,11 @@
-"""The whole service as a process that kills itself at a chosen step: `python -m tests.crash.service SPEC_JSON`.
+"""The whole service as a process that kills itself at a chosen step.
 
 The step is a unit of work of the store, by the name of the function that it is, and whether to die just before it begins or
 just after it was committed. That is every place "between two steps": nothing else of a call's way is durable.
 """
 
-import json
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +66,3 @@ def main(spec: dict[str, str | bool]) -> None:
         step = Step(unit=str(unit), after=bool(spec["after"]))
         world = World(store=lambda store: DyingStore(store, step))
     serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world)
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

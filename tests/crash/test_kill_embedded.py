@@ -70,5 +70,5 @@ async def test_a_call_that_ran_when_its_server_was_killed_ends_as_unknown(tmp_pa
 
 async def stopped(server: ServiceProcess) -> None:
     """An orderly end: uvicorn shuts down, and then hands the signal on."""
-    server.process.send_signal(signal.SIGTERM)
+    server.send_signal(signal.SIGTERM)
     assert await server.died() == -signal.SIGTERM

@@ -1,72 +1,99 @@
-"""Ringback as a real process, for tests that kill it."""
+"""Ringback as a real process, for tests that kill it.
+
+Each is forked from a server that has imported everything once (`multiprocessing`'s forkserver): a second saved for every
+process, and there are hundreds. It is a process like any other: its own memory, sockets, locks and death.
+"""
 
 import asyncio
-import json
+import importlib
+import multiprocessing
+import os
 import re
 import signal
 import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 import httpx
 
 WAIT_SECONDS: Final = 30.0
-"""A Python process that imports everything starts in two seconds; on two busy cores in a few more."""
+"""A service listens within half a second; on two busy cores in a few."""
 _LISTENING: Final = re.compile(rb"service\.listening .*url=(\S+)")
+_CRADLE: Final = multiprocessing.get_context("forkserver")
+_CRADLE.set_forkserver_preload(["tests.crash.service", "tests.crash.callback_server"])
 
 
 @dataclass(slots=True)
 class ServiceProcess:
-    process: Process
+    process: ForkServerProcess
     url: str
     output: list[str] = field(default_factory=list[str])
 
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
     async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         await self.died()
 
     async def died(self) -> int:
         """Wait until the process is gone; its exit code, -9 after SIGKILL."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            return await self.process.wait()
+        await asyncio.to_thread(self.process.join, WAIT_SECONDS)
+        assert self.process.exitcode is not None
+        return self.process.exitcode
 
 
 @asynccontextmanager
 async def service(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
-    """The module as a process with this spec, listening; killed at the end unless it has died by then."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, json.dumps(spec), stderr=asyncio.subprocess.PIPE
-    )
-    reading = None
-    try:
-        output: list[str] = []
-        running = ServiceProcess(process, await _url(process, output), output)
-        reading = asyncio.create_task(_read(process, output))
-        yield running
-    finally:
-        if process.returncode is None:
+    """`module.main(spec)` as a process, listening; killed at the end unless it has died by then."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    process = _CRADLE.Process(target=_live, args=(module, spec, writer))
+    await asyncio.to_thread(process.start)
+    writer.close()
+    with reader:
+        said = await _open(reader)
+        reading = None
+        try:
+            output: list[str] = []
+            running = ServiceProcess(process, await _url(said, output), output)
+            reading = asyncio.create_task(_read(said, output))
+            yield running
+        finally:
             process.kill()
-        await process.wait()
-        if reading is not None:
-            await reading
+            await asyncio.to_thread(process.join)
+            if reading is not None:
+                await reading
 
 
-async def _url(process: Process, output: list[str]) -> str:
-    assert process.stderr is not None
+def _live(module: str, spec: dict[str, Any], writer: Connection) -> None:
+    os.dup2(writer.fileno(), sys.stderr.fileno())
+    writer.close()
+    importlib.import_module(module).main(spec)
+
+
+async def _open(reader: Connection) -> asyncio.StreamReader:
+    said = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(said)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(reader.fileno()), "rb"))
+    return said
+
+
+async def _url(said: asyncio.StreamReader, output: list[str]) -> str:
     async with asyncio.timeout(WAIT_SECONDS):
-        async for line in process.stderr:
+        async for line in said:
             output.append(line.decode())
             if found := _LISTENING.search(line):
                 return found.group(1).decode()
     raise AssertionError(f"the service did not start: {''.join(output)}")
 
 
-async def _read(process: Process, output: list[str]) -> None:
-    assert process.stderr is not None
-    async for line in process.stderr:
+async def _read(said: asyncio.StreamReader, output: list[str]) -> None:
+    async for line in said:
         output.append(line.decode())  # noqa: PERF401 - read by the test while it grows
 
 

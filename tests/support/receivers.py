@@ -42,7 +42,7 @@ class Receiver:
     requests: list[Received] = field(default_factory=list[Received])
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def received(self, count: int, *, within_seconds: float = 5) -> list[Received]:
+    async def received(self, count: int, *, within_seconds: float = 30) -> list[Received]:
         """The requests, as soon as there are `count` of them."""
         async with asyncio.timeout(within_seconds):
             while len(self.requests) < count:

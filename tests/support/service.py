@@ -28,8 +28,9 @@ from ringback.domain.delivery import Delivery, DeliveryState, Settled
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, Ids, WebhookId
 from ringback.domain.inputs import ELICITATION
-from ringback.domain.ports import DeliveryFilter, Store, ToolInfo, Transaction, UpstreamInfo
+from ringback.domain.ports import DeliveryFilter, Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
+from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 from ringback.domain.webhook import WebhookState
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies

@@ -7,7 +7,7 @@ from typing import Any, Final
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drivers import Negotiated, Told
 from ringback.runner.drivers.base import OnPlace, OnQuestion, Place, SessionName, StatefulSession
 from ringback.runner.failures import RequestFailed

@@ -35,7 +35,7 @@ from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
 
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
-WAIT_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 30.0
 """Longer than anything here takes on a busy machine; only a broken test waits that long."""
 
 Scope = MutableMapping[str, Any]
@@ -49,14 +49,14 @@ Context = ServerRequestContext[Any, Any]
 class Stage:
     """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
 
-    `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `fail` answers with isError, `refuse`
-    with a JSON-RPC error, `learn` makes a new tool.
+    `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `halfway` does so before and after it
+    waits for `release`, `fail` answers with isError, `refuse` with a JSON-RPC error, `learn` makes a new tool.
     """
 
     def __init__(self) -> None:
         self.tools = [
             types.Tool(name=name, input_schema={"type": "object"})
-            for name in ("echo", "hold", "steps", "fail", "refuse", "learn", "spoiled")
+            for name in ("echo", "hold", "steps", "halfway", "fail", "refuse", "learn", "spoiled")
         ]
         self.calls: list[types.CallToolRequestParams] = []
         self.inside = 0
@@ -92,6 +92,10 @@ class Stage:
                 await self._hold()
             case "steps":
                 await context.session.report_progress(1, 2, "half")
+                await context.session.report_progress(2, 2, None)
+            case "halfway":
+                await context.session.report_progress(1, 2, "half")
+                await self._hold()
                 await context.session.report_progress(2, 2, None)
             case "refuse":
                 raise MCPError(-32042, "not today", {"retry": False})

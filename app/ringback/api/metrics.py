@@ -17,7 +17,7 @@ from ringback.api.auth import Asking
 from ringback.api.context import Behind, config_of
 from ringback.api.guarded_route import GuardedRoute
 from ringback.api.problems import GUARDED, documented
-from ringback.domain.ports import UpstreamInfo
+from ringback.domain.upstreams import UpstreamInfo
 from ringback.services.insights import Vitals
 
 router = APIRouter(tags=["operations"], route_class=GuardedRoute)

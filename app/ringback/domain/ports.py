@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ringback.domain.breaker import Breaker
 from ringback.domain.call import Call, Progress, Status
@@ -443,54 +443,3 @@ class Sealer(Protocol):
     def seal(self, plaintext: bytes, *, place: str) -> bytes: ...
 
     def unseal(self, ciphertext: bytes, *, place: str) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolInfo:
-    """A tool as its upstream lists it."""
-
-    name: str
-    description: str | None
-    input_schema: Mapping[str, Any]
-    raw: Mapping[str, Any]
-    """The Tool object as it came, for whoever passes it on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamInfo:
-    """An upstream and how it is doing."""
-
-    name: str
-    transport: str
-    state: str
-    """idle | connecting | ready | failing"""
-    protocol_version: str | None = None
-    last_error: str | None = None
-    calls_in_flight: int = 0
-    max_concurrent: int = 0
-    trust_annotations: bool = False
-    """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
-
-
-class Catalog(Protocol):
-    """What can be called."""
-
-    def upstreams(self) -> Sequence[UpstreamInfo]: ...
-
-    async def tools(self, upstream: str) -> Sequence[ToolInfo]:
-        """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
-        ...
-
-    async def check(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible: frozenset[str] | None
-    ) -> None:
-        """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
-
-        An upstream that is not among the `visible` ones (None: all are) is as unknown as one that does not exist.
-        An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
-        """
-        ...
-
-    def may_repeat(self, upstream: str, tool: str) -> bool:
-        """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
-        ...

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.ports import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 from ringback.runner.arguments import ArgumentChecker
 
 AGE_SECONDS_MAX: Final = 300.0
@@ -42,7 +42,7 @@ class Listed(Protocol):
 
 
 class UpstreamCatalog:
-    """Implements `domain.ports.Catalog`."""
+    """Implements `domain.upstreams.Catalog`."""
 
     def __init__(self, connections: Mapping[str, Listed]) -> None:
         self._connections = connections

@@ -25,8 +25,8 @@ from mcp import MCPError
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.ports import ToolInfo, UpstreamInfo
 from ringback.domain.retry import JITTER
+from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 from ringback.runner.config import Isolation, UpstreamConfig
 from ringback.runner.conversation import Conversation
 from ringback.runner.drive import UpstreamUnreachable

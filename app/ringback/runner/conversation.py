@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from mcp.shared.dispatcher import ProgressFnT
 
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.drivers import Negotiated, Told
 from ringback.runner.drivers.base import OnPlace, SessionName, StatefulSession

@@ -29,7 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 from ringback.runner.dispatcher import LinkDispatcher, ToldStream
 from ringback.runner.drivers.base import Negotiated, OnPlace, Told
 from ringback.runner.failures import NotSent

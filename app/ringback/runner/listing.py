@@ -8,7 +8,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 from ringback.runner.failures import NoAnswer, Refused
 from ringback.runner.link import Link
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.ports import Catalog
+from ringback.domain.upstreams import Catalog
 from ringback.runner.adoption import UpstreamTasks
 from ringback.runner.catalog import UpstreamCatalog
 from ringback.runner.config import ConfigError, UpstreamConfig
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Upstreams:
-    """Implements `runner.drive.Sessions`; its `catalog` implements `domain.ports.Catalog`.
+    """Implements `runner.drive.Sessions`; its `catalog` implements `domain.upstreams.Catalog`.
 
     Entering it starts every connection and waits for none: an upstream that is down must not keep the service from starting.
     """

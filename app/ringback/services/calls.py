@@ -10,9 +10,10 @@ from ringback.domain.call import CANCELLED, Call, Phase, RerunPolicy, request_ha
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, Ids, looks_like
-from ringback.domain.ports import QUEUED, CallFilter, Catalog, Store, Tombstone, Transaction, cancelling, changed
+from ringback.domain.ports import QUEUED, CallFilter, Store, Tombstone, Transaction, cancelling, changed
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.reported import is_reported
+from ringback.domain.upstreams import Catalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringback.domain.errors import NotFound
-from ringback.domain.ports import Catalog, Store, ToolInfo, Transaction, UpstreamInfo
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.upstreams import Catalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import Totals
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper

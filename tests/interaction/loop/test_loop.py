@@ -256,20 +256,27 @@ async def test_a_call_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R20")
 async def test_progress_is_in_the_log_and_on_the_call_and_rings_nobody_who_did_not_ask(tmp_path: Path) -> None:
+    stage = Stage()
     async with (
-        serving(Stage().app()) as server,
+        serving(stage.app()) as server,
         listening() as phone,
         running_application(tmp_path, http_config(server.url)) as ringback,
     ):
         alice = await ringback.agent("alice")
-        call = await ended(alice, await call_stage(alice, "steps", phone))
-        await phone.ring("steps")
+        call = await call_stage(alice, "halfway", phone)
 
-        assert call.progress is not None
-        assert (call.progress.progress, call.progress.total) == (2, 2)
+        async def half_is_told() -> bool:
+            return (await alice.call(call.id)).progress is not None
+
+        await until(half_is_told)
+        stage.release.set()
+        final = await ended(alice, call)
+        await phone.ring("halfway")
+
+        assert final.progress is not None
+        assert (final.progress.progress, final.progress.total) == (2, 2)
         told = [event.name async for event in alice.events(call_id=call.id)]
-        assert told[-1] == "call.finished"
-        assert set(told[:-1]) == {"call.progress"}
+        assert (told[0], told[-1]) == ("call.progress", "call.finished")
     assert [callback.name for callback in phone.callbacks] == ["call.finished"]
 
 

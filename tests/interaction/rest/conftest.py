@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ringback.services import waiting
 from tests.support.service import Service, running_service
 
 
@@ -23,3 +24,9 @@ async def alice(service: Service) -> httpx.AsyncClient:
 @pytest.fixture
 async def bob(service: Service) -> httpx.AsyncClient:
     return await service.client("bob")
+
+
+@pytest.fixture
+def only_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait looks again by itself: what ends it in time was rung, on a busy machine too."""
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", waiting.WAIT_SECONDS_MAX)

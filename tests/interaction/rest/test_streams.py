@@ -18,7 +18,7 @@ from tests.support.serving import serving
 
 pytestmark = pytest.mark.requirement("R20")
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 STREAM = "/v1/events/stream"
 Frame = dict[str, str]
 

@@ -8,8 +8,10 @@ import pytest
 from ringback.domain.ports import QUEUED
 from tests.support.service import CALL_BODY, RESULT, Service
 
-PROMPT_SECONDS = 3.0
-"""Less than the five seconds after which a wait looks again by itself: what is faster was rung."""
+pytestmark = pytest.mark.usefixtures("only_rings")
+
+PROMPT_SECONDS = 20.0
+"""Less than a wait takes that nobody ends: what is faster was rung."""
 LONG = 30
 
 

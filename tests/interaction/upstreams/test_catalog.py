@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.ports import Catalog
+from ringback.domain.upstreams import Catalog
 from ringback.runner import catalog as catalog_module
 from ringback.runner.config import ConfigError
 from ringback.runner.upstreams import Upstreams

@@ -19,7 +19,7 @@ from ringback.signing.standard_webhooks import signed_headers
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = generate(b"o" * 32)
 NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 30.0
 
 
 def occurrence(**data: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from ringback.receiver.once import Once
 
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 30.0
 
 
 class Work:

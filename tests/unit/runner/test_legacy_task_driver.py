@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import Ending, Outcome
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drivers import Negotiated
 from ringback.runner.drivers.base import SessionName
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, legacy_handle, runs_as_task

@@ -12,7 +12,7 @@ from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.sessions import Answering, Held
 
-WAIT_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 30.0
 ASKING: Final = replace(CALL, accepts_input=True)
 YES: Final[dict[str, Any]] = {"action": "accept", "content": {}}
 

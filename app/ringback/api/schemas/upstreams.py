@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from ringback.api.schemas.fields import View
-from ringback.domain.ports import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 
 
 class UpstreamView(View):

@@ -13,7 +13,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.call import Call, Ending, Handle, Progress
-from ringback.domain.ports import ToolInfo
+from ringback.domain.upstreams import ToolInfo
 
 
 class LeaseLost(Exception):

@@ -1,0 +1,144 @@
+"""What is told of upstreams, and what may be asked of them: narrow Protocols, implemented by the runner.
+
+A call goes its own way (`runner.drive`). This is everything else: what can be called, and, for whoever re-exports an upstream,
+its other lists, requests that are passed through, and what it tells unasked.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from ringback.domain.ids import CallId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInfo:
+    """A tool as its upstream lists it."""
+
+    name: str
+    description: str | None
+    input_schema: Mapping[str, Any]
+    raw: Mapping[str, Any]
+    """The Tool object as it came, for whoever passes it on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamInfo:
+    """An upstream and how it is doing."""
+
+    name: str
+    transport: str
+    state: str
+    """idle | connecting | ready | failing"""
+    protocol_version: str | None = None
+    last_error: str | None = None
+    calls_in_flight: int = 0
+    max_concurrent: int = 0
+    trust_annotations: bool = False
+    """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
+
+
+class Catalog(Protocol):
+    """What can be called."""
+
+    def upstreams(self) -> Sequence[UpstreamInfo]: ...
+
+    async def tools(self, upstream: str) -> Sequence[ToolInfo]:
+        """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
+        ...
+
+    async def check(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible: frozenset[str] | None
+    ) -> None:
+        """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
+
+        An upstream that is not among the `visible` ones (None: all are) is as unknown as one that does not exist.
+        An upstream that cannot be reached now refuses nothing: the call is queued, and the truth is told when it runs.
+        """
+        ...
+
+    def may_repeat(self, upstream: str, tool: str) -> bool:
+        """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
+        ...
+
+
+# -- passing an upstream on ------------------------------------------------------------------------------------------------
+
+
+class Listing(StrEnum):
+    """The lists of an upstream, by the key under which they stand in its answers."""
+
+    TOOLS = "tools"
+    RESOURCES = "resources"
+    RESOURCE_TEMPLATES = "resourceTemplates"
+    PROMPTS = "prompts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What an upstream said of itself when it was last reached, as it came (camelCase, unknown keys kept)."""
+
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    instructions: str | None
+    server_info: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something that an upstream told unasked: one of its lists changed, or (with `uri`) one of its resources."""
+
+    upstream: str
+    listing: Listing | None = None
+    uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A notification of an upstream about one running call, as it came but for its token and reserved `_meta`."""
+
+    method: str
+    """notifications/progress | notifications/message"""
+    params: Mapping[str, Any]
+
+
+class UpstreamRefused(Exception):
+    """An upstream answered a request that was passed through with a JSON-RPC error, which is passed on as it is."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(f"The upstream refused the request with code {error.get('code')}.")
+        self.error = error
+
+
+class Passage(Protocol):
+    """Upstreams as a gateway passes them on. An upstream that is not configured is `UnknownUpstream`."""
+
+    async def profile(self, upstream: str) -> Profile | None:
+        """As last told, also while the upstream is away and after a restart; None when it was never reached."""
+        ...
+
+    async def listed(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+        """All pages of the list, in the upstream's order, each entry as it came; as last told while the upstream is away."""
+        ...
+
+    async def ask(self, upstream: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer as it came. Raises `UpstreamRefused`, and `Unavailable` when the upstream cannot be asked now."""
+        ...
+
+    def changes(self, upstream: str) -> AbstractContextManager[AsyncIterator[Change]]:
+        """What the upstream tells unasked, from entering on."""
+        ...
+
+    def watching(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
+        """While this is entered, the upstream is asked to tell when the resource changes (`changes` hears it)."""
+        ...
+
+
+class Live(Protocol):
+    """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
+
+    def listen(self, call_id: CallId) -> AbstractContextManager[AsyncIterator[Told]]:
+        """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself."""
+        ...

@@ -1,0 +1,1 @@
+"""The MCP gateway: change the URL, get callbacks."""

@@ -1,0 +1,46 @@
+"""One MCP request as our handlers see it: who asks, through which endpoint, in which era, and what their client can do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback.domain.principal import Caller
+
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension of 2026-07-28, as clients declare it on every request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """`/mcp/{upstream}` passes one upstream on with unchanged names; `/mcp` joins all that the caller may see."""
+
+    upstream: str | None
+
+    @property
+    def path(self) -> str:
+        return "/mcp" if self.upstream is None else f"/mcp/{self.upstream}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    caller: Caller
+    endpoint: Endpoint
+    context: ServerRequestContext[Any, Any] = field(repr=False)
+
+    @property
+    def modern(self) -> bool:
+        """2026-07-28 and later: no sessions, and what the client can do is told with each request."""
+        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The request's `_meta` by its names on the wire, but for the progress token (`progress_token`: the SDK's spelling)."""
+        return self.context.meta or {}
+
+    def declares(self, extension: str) -> bool:
+        """Whether the client speaks this extension: said with this request, or before 2026-07-28 with the handshake."""
+        capabilities = self.context.session.client_capabilities
+        return capabilities is not None and extension in (capabilities.extensions or {})
