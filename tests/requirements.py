@@ -45,12 +45,16 @@ REQUIREMENTS: Final = (
         "A join that times out gives nothing and leaves the handle joinable, unless it was said to be the last.",
         _LIBRARY,
     ),
-    Requirement("R03", "A join tells the last stored progress first, then live progress.", _LIBRARY),
+    Requirement(
+        "R03",
+        "A join tells the last stored progress first, then live progress.",
+        Partial("the join of the durable caller library; the service keeps the last progress and tells what follows"),
+    ),
     Requirement("R04", "Request state is a plug-in: memory, SQLite, Redis, or the user's own.", _LIBRARY),
     Requirement("R05", "A handle made in one process is joined in another, also after the first was killed.", _LIBRARY),
     Requirement("R06", "Cancelling through a handle is idempotent and says whether it came too late.", _LIBRARY),
     Requirement(
-        "R07", "The ability to resume is advertised when a client connects, with how long a call stays resumable.", _MCP
+        "R07", "The ability to resume is advertised when a client connects, with how long a call stays resumable.", DONE
     ),
     Requirement("R08", "A handle is durable before it is returned, without waiting for a first progress.", _LIBRARY),
     Requirement(
@@ -59,7 +63,7 @@ REQUIREMENTS: Final = (
         Partial("handles of the durable caller library; the service's own work on all three"),
     ),
     # The problem of asynchronous tools, point by point
-    Requirement("R10", "An interactive client is answered within the inline window, whatever the tool does.", _MCP),
+    Requirement("R10", "An interactive client is answered within the inline window, whatever the tool does.", DONE),
     Requirement(
         "R11",
         "Calls to several servers run side by side: together they take as long as the longest.",
@@ -74,25 +78,25 @@ REQUIREMENTS: Final = (
     Requirement(
         "R14",
         "What ends within the window is answered with its result, what takes longer with where to find it.",
-        Partial("the default window and the pending resource, with the MCP server"),
+        DONE,
     ),
-    Requirement("R15", "A pending resource can be read, polled and subscribed to, and becomes the result.", _MCP),
+    Requirement("R15", "A pending resource can be read, polled and subscribed to, and becomes the result.", DONE),
     Requirement("R16", "Nobody has to poll: a callback reaches a client that is not connected.", DONE),
     Requirement(
         "R17",
         "A webhook can be registered for every kind of notification, an upstream's own included.",
-        Partial("the upstreams' own notifications"),
+        DONE,
     ),
     Requirement("R18", "A callback carries the client's correlation id and a token that resumes the work.", DONE),
     Requirement(
         "R19",
         "The client's session id comes back wherever its call is spoken of.",
-        Partial("MCP tool results, tasks and elicitations; REST and callbacks carry it"),
+        DONE,
     ),
     Requirement(
         "R20",
         "The same notification can be had in other ways than by webhook.",
-        Partial("the MCP streams; polling and server-sent events work"),
+        Partial("the MCP streams of events; polling, server-sent events, and what MCP tells of tasks and resources work"),
     ),
     Requirement("R21", "The whole loop works: call, hang up, get rung back, correlate, resume, pull the result.", DONE),
     # The service
@@ -104,7 +108,7 @@ REQUIREMENTS: Final = (
     Requirement(
         "R23",
         "Callbacks are signed so that any off-the-shelf Standard Webhooks verifier accepts them.",
-        Partial("v1a signatures with published keys"),
+        DONE,
     ),
     Requirement(
         "R24",
@@ -115,7 +119,7 @@ REQUIREMENTS: Final = (
     Requirement(
         "R26",
         "A callback URL is judged when it is connected to, and proven before the first delivery where that is asked for.",
-        Partial("the challenge that proves a callback; the guard of addresses works"),
+        DONE,
     ),
     Requirement(
         "R27",
@@ -128,14 +132,14 @@ REQUIREMENTS: Final = (
         DONE,
     ),
     Requirement("R29", "A task that exists upstream can be adopted, and a completion reported from outside.", DONE),
-    Requirement("R30", "MCP clients are served tasks, of both protocol eras.", _MCP),
+    Requirement("R30", "MCP clients are served tasks, of both protocol eras.", DONE),
     Requirement(
         "R31", "MCP clients are served events: list, subscribe, unsubscribe, poll and stream over one log.", _MCP
     ),
     Requirement(
         "R32",
         "A question of the tool goes out by callback and may be answered hours later, through any door.",
-        Partial("the MCP server's doors; REST and the client answer"),
+        DONE,
     ),
     Requirement("R33", "Outcomes are truthful, and what has expired says so.", DONE),
     Requirement(

@@ -20,10 +20,20 @@ from fastapi import FastAPI
 
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.ids import Ids
-from ringback.domain.ports import Store
+from ringback.domain.ports import Sealer, Store
+from ringback.domain.principal import DEFAULT_SCOPES, Authenticator
+from ringback.domain.protected_resource import ProtectedResource
+from ringback.domain.upstreams import Configured
+from ringback.identity.access_tokens import AccessTokens, TokenRules
+from ringback.identity.bearers import Bearers, Everybody
+from ringback.identity.documents import client as issuer_client
+from ringback.identity.issuer import Issuer
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.keyring import load_key_ring, token_keys
+from ringback.keyring import load_key_ring, load_signing_keys, token_keys
+from ringback.mcp_server.endpoints import McpServer, Workers
+from ringback.mcp_server.gateway import Gateway, GatewayConfig
 from ringback.notifier.aiohttp_sender import AiohttpSender
 from ringback.notifier.body import Bodies
 from ringback.notifier.dispatcher import Dispatcher
@@ -31,31 +41,41 @@ from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.on_demand import OnDemand
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
-from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
+from ringback.notifier.verifier import Verifier
+from ringback.resealing import Resealer
+from ringback.runner.reloading import Reloading
+from ringback.runner.changes import ChangeStream
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.runner.watchman import Watchman
 from ringback.services.adoption import Adoption
 from ringback.services.answers import Answers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
+from ringback.services.joined_names import JoinedNames
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper, Quotas
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
+from ringback.services.upkeep import Upkeep
+from ringback.services.verification import Verification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 from ringback.signing.resume_token import ResumeTokens
 from ringback.signing.sealing import AesGcmSealer, KeyRing
 from ringback.storage.open import open_store
-from ringback.supervisor import Supervisor
+from ringback.supervisor import Supervisor, Worker
 
 AUDIENCE: Final = "ringback"
 """Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
+
+ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
+"""Reads the configuration of the upstreams; raises `ConfigError`."""
 
 
 def _same(store: Store) -> Store:
@@ -85,6 +105,7 @@ class Application:
     store: Store
     supervisor: Supervisor
     lifecycle: Lifecycle
+    mcp: McpServer
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set: then nothing new is taken, what runs is drained, and what is left is written down."""
@@ -96,6 +117,7 @@ class Application:
         async with asyncio.TaskGroup() as group:
             group.create_task(close_when_stopped())
             await self.supervisor.run(stop)
+        self.mcp.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,23 +127,35 @@ class _Parts:
     world: World
     store: Store
     upstreams: Upstreams
+    changes: ChangeStream
+    """What they tell unasked, from before they were opened."""
+    configured: Configured
     ids: Ids
     tokens: CallTokens
     recorder: Recorder
     guard: TargetGuard
-    sender: Sender
+    sender: AiohttpSender | HttpxSender
+    quotas: QuotaKeeper
+    sealer: Sealer
+    keys: int
+    """In the key ring."""
 
 
 @asynccontextmanager
 async def application(
-    settings: Settings, upstream_configs: Sequence[UpstreamConfig], *, world: World | None = None
+    settings: Settings,
+    upstream_configs: Sequence[UpstreamConfig],
+    *,
+    reread: ReadConfigs | None = None,
+    world: World | None = None,
 ) -> AsyncGenerator[Application]:
     """A whole service over its own store; everything it opened is closed at the end.
 
+    `reread` is asked when the upstreams are to be configured anew; without it they stay as they are.
     Raises storage's error when another process serves the same SQLite file.
     """
     retention = _retention(settings)
-    async with _open_parts(settings, upstream_configs, world or World(), retention) as parts:
+    async with _open_parts(settings, upstream_configs, reread, world or World(), retention) as parts:
         janitor = Janitor(
             store=parts.store,
             recorder=parts.recorder,
@@ -129,16 +163,29 @@ async def application(
             config=JanitorConfig(retention=retention),
         )
         await janitor.recover()
-        workers = [_runner(parts, settings), _dispatcher(parts, settings), janitor]
+        workers: list[Worker] = [
+            _runner(parts, settings),
+            _watchman(parts),
+            _verifier(parts, settings),
+            _dispatcher(parts, settings),
+            janitor,
+        ]
+        if parts.keys > 1:
+            workers.append(Resealer(store=parts.store, sleep=parts.world.clock.sleep))
         supervisor = Supervisor(workers, clock=parts.world.clock)
         services = _services(parts, settings)
-        yield Application(
-            api=create_app(services, config=_api_config(settings, supervisor)),
-            services=services,
-            store=parts.store,
-            supervisor=supervisor,
-            lifecycle=services.lifecycle,
-        )
+        async with (
+            _authenticator(parts, services, settings) as authenticator,
+            _mcp_server(parts, services, settings, authenticator) as mcp,
+        ):
+            yield Application(
+                api=create_app(services, config=_api_config(settings, supervisor, authenticator), mcp=mcp),
+                services=services,
+                store=parts.store,
+                supervisor=supervisor,
+                lifecycle=services.lifecycle,
+                mcp=mcp,
+            )
 
 
 @asynccontextmanager
@@ -160,7 +207,11 @@ async def open_beside(settings: Settings) -> AsyncGenerator[Store]:
 
 @asynccontextmanager
 async def _open_parts(
-    settings: Settings, upstream_configs: Sequence[UpstreamConfig], world: World, retention: Retention
+    settings: Settings,
+    upstream_configs: Sequence[UpstreamConfig],
+    reread: ReadConfigs | None,
+    world: World,
+    retention: Retention,
 ) -> AsyncGenerator[_Parts]:
     ring = load_key_ring(settings, random_bytes=world.random_bytes)
     sealer = _sealer(ring, world)
@@ -171,26 +222,33 @@ async def _open_parts(
     bodies = Bodies(tokens=tokens, public_url=settings.base_url)
     guard = TargetGuard(_target_policy(settings))
     sender = HttpxSender(world.egress, clock=world.clock) if world.egress else AiohttpSender(guard, clock=world.clock)
-    upstreams = Upstreams(
-        upstream_configs,
-        clock=world.clock,
-        chance=world.chance,
-        connect_patience_seconds=settings.connect_patience_seconds,
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
         )
+        store = world.store(store)
+        upstreams = Upstreams(
+            upstream_configs,
+            clock=world.clock,
+            chance=world.chance,
+            connect_patience_seconds=settings.connect_patience_seconds,
+            store=store,
+        )
         yield _Parts(
             world=world,
-            store=world.store(store),
+            store=store,
+            changes=stack.enter_context(upstreams.changes.listen()),
             upstreams=await stack.enter_async_context(upstreams),
+            configured=Reloading(upstreams, read=reread or (lambda: upstream_configs)),
             ids=ids,
             tokens=tokens,
             recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
             guard=guard,
             sender=sender,
+            quotas=QuotaKeeper(_quotas(settings), clock=world.clock),
+            sealer=sealer,
+            keys=len(ring.keys),
         )
 
 
@@ -205,7 +263,18 @@ def _runner(parts: _Parts, settings: Settings) -> Runner:
         ids=parts.ids,
         recorder=parts.recorder,
         sessions=parts.upstreams,
+        live=parts.upstreams.live,
         config=RunnerConfig(owner=parts.ids.lease(), drain_seconds=settings.drain_seconds),
+    )
+
+
+def _watchman(parts: _Parts) -> Watchman:
+    return Watchman(
+        store=parts.store,
+        clock=parts.world.clock,
+        recorder=parts.recorder,
+        passage=parts.upstreams.passage,
+        changes=parts.changes,
     )
 
 
@@ -218,12 +287,38 @@ def _dispatcher(parts: _Parts, settings: Settings) -> Dispatcher:
         recorder=parts.recorder,
         policy=_target_policy(settings),
         chance=parts.world.chance,
+        signing_keys=load_signing_keys(settings),
     )
+
+
+def _verifier(parts: _Parts, settings: Settings) -> Verifier:
+    return Verifier(
+        store=parts.store,
+        clock=parts.world.clock,
+        ids=parts.ids,
+        asker=parts.sender,
+        policy=_target_policy(settings),
+        chance=parts.world.chance,
+        signing_keys=load_signing_keys(settings),
+    )
+
+
+def _verification(parts: _Parts, settings: Settings, lifecycle: Lifecycle) -> Verification:
+    try:
+        return Verification(
+            store=parts.store,
+            clock=parts.world.clock,
+            lifecycle=lifecycle,
+            targets=_target_policy(settings),
+            policy=VerificationPolicy(mode=settings.verify_callbacks, allowlist=settings.callback_allowlist),
+        )
+    except InvalidCallbackUrl as problem:
+        raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
 
 
 def _services(parts: _Parts, settings: Settings) -> Services:
     store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
-    quotas, on_demand = QuotaKeeper(_quotas(settings), clock=clock), OnDemand(ids=parts.ids)
+    quotas, on_demand = parts.quotas, OnDemand(ids=parts.ids)
     webhooks = Webhooks(
         store=store,
         clock=clock,
@@ -233,6 +328,8 @@ def _services(parts: _Parts, settings: Settings) -> Services:
         guard=parts.guard,
         quotas=quotas,
         lifecycle=lifecycle,
+        verification=_verification(parts, settings, lifecycle),
+        catalog=parts.upstreams.catalog,
     )
     calls = Calls(
         store=store,
@@ -273,7 +370,66 @@ def _services(parts: _Parts, settings: Settings) -> Services:
         resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=parts.ids),
         insights=Insights(store=store, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle),
+        upkeep=Upkeep(store=store, configured=parts.configured),
         lifecycle=lifecycle,
+    )
+
+
+@asynccontextmanager
+async def _authenticator(parts: _Parts, services: Services, settings: Settings) -> AsyncGenerator[Authenticator]:
+    if settings.auth == "off":
+        yield Everybody()
+        return
+    if settings.oidc_issuer is None:
+        yield Bearers(keys=services.keys)
+        return
+    async with issuer_client() as http:
+        clock = parts.world.clock
+        issuer = Issuer(settings.oidc_issuer, http=http, clock=clock)
+        tokens = AccessTokens(issuer=issuer, rules=_token_rules(settings), clock=clock)
+        yield Bearers(keys=services.keys, tokens=tokens)
+
+
+@asynccontextmanager
+async def _mcp_server(
+    parts: _Parts, services: Services, settings: Settings, authenticator: Authenticator
+) -> AsyncGenerator[McpServer]:
+    workers = Workers()
+    gateway = Gateway(
+        config=_gateway_config(settings),
+        calls=services.calls,
+        answers=services.answers,
+        webhooks=services.webhooks,
+        events=services.events,
+        resume=services.resume,
+        lifecycle=services.lifecycle,
+        quotas=parts.quotas,
+        catalog=parts.upstreams.catalog,
+        passage=parts.upstreams.passage,
+        live=parts.upstreams.live,
+        names=JoinedNames(parts.store),
+        signals=parts.store.signals,
+        sealer=parts.sealer,
+        clock=parts.world.clock,
+        background=workers,
+    )
+    server = McpServer(gateway, authenticator=authenticator)
+    async with server.running():
+        try:
+            yield server
+        finally:
+            await workers.aclose()
+
+
+def _gateway_config(settings: Settings) -> GatewayConfig:
+    return GatewayConfig(
+        public_url=settings.base_url,
+        inline_wait_seconds=settings.inline_wait_seconds,
+        task_grace_seconds=settings.task_grace_seconds,
+        keep_on_disconnect=settings.disconnect == "keep",
+        request_bytes_max=settings.request_bytes_max,
+        callers_identified=settings.auth != "off",
+        result_retention_seconds=settings.result_retention_seconds,
     )
 
 
@@ -302,12 +458,31 @@ def _target_policy(settings: Settings) -> TargetPolicy:
     return TargetPolicy(private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http)
 
 
-def _api_config(settings: Settings, supervisor: Supervisor) -> ApiConfig:
+def _token_rules(settings: Settings) -> TokenRules:
+    return TokenRules(
+        public_url=settings.base_url,
+        audiences=frozenset(settings.oidc_audience),
+        principal_claim=settings.oidc_principal_claim,
+        granted=frozenset(settings.oidc_scopes),
+    )
+
+
+def _protected_resource(settings: Settings) -> ProtectedResource | None:
+    if settings.auth == "off" or settings.oidc_issuer is None:
+        return None
+    # An issuer that cannot give out our scopes refuses a client that asks for them.
+    scopes = () if settings.oidc_scopes else sorted(DEFAULT_SCOPES)
+    return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
+
+
+def _api_config(settings: Settings, supervisor: Supervisor, authenticator: Authenticator) -> ApiConfig:
     return ApiConfig(
-        auth=settings.auth,
+        authenticator=authenticator,
+        oauth=_protected_resource(settings),
         public_url=settings.base_url,
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
         failing_workers=supervisor.failing,
+        public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ringback.domain.call import Call, Ending, overdue
+from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
@@ -14,6 +14,7 @@ from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction, ch
 from ringback.domain.recovery import recover
 from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
+from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
 from ringback.notifier.record import Recorder
 from ringback.notifier.settlement import write_off
 from ringback.waits import first_of
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 WEBHOOKS_AT_ONCE: Final = 4
 """Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
 GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
+OVERDUE_GRACE_SECONDS: Final = 60.0
+"""How long a runner has for telling the upstream of a queued call that its time is up. Without one it ends all the same."""
 LAPSE_GRACE_SECONDS: Final = 15.0
 """How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
 
@@ -113,10 +116,13 @@ class Janitor:
 
     async def _end_the_overdue(self, tx: Transaction) -> int:
         """Calls that waited for a runner, for answers, or for a report, until their deadline had passed."""
-        overdue_calls = await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch)
-        for call in overdue_calls:
-            await self._finish(tx, call, VANISHED if is_reported(call) else overdue(call))
-        return len(overdue_calls)
+        late = tx.now() - seconds(OVERDUE_GRACE_SECONDS)
+        ended = 0
+        for call in await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch):
+            if call.phase is Phase.PARKED or left_nothing(call) or call.deadline_at <= late:
+                await self._finish(tx, call, VANISHED if is_reported(call) else overdue(call))
+                ended += 1
+        return ended
 
     async def _finish(self, tx: Transaction, call: Call, ending: Ending) -> None:
         if await self._recorder.finish(tx, call, ending, lease_token=None):
@@ -180,4 +186,6 @@ class Janitor:
             await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
             await tx.tombstones.remove(older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit),
             await tx.origins.remove(older_than=old, limit=limit),
+            await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=limit),
+            await tx.challenges.forget(older_than=tx.now() - seconds(RATE_SECONDS), limit=limit),
         )

@@ -4,20 +4,25 @@ The ring seals secrets and callback bodies at rest. The keys that sign resume to
 thing to keep safe, to back up and to rotate.
 """
 
+import fcntl
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from ringback.settings import Settings, SettingsError
 from ringback.signing import sealing
+from ringback.signing.ed25519 import InvalidSigningKey, SigningKey, parse_signing_key
 from ringback.signing.sealing import InvalidKeyRing, KeyRing
 from ringback.storage.open import sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
 DRAFT_NAME_BYTES: Final = 8
 """A draft's own name, so that one which a killed process left behind is in nobody's way: in a container all have one id."""
+SIGNING_KEYS_MAX: Final = 4
+"""A rotation needs two; each costs a signature in every attempt, and the header is finite."""
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
 
 
@@ -25,15 +30,46 @@ def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -
     """The ring that this service seals and signs with; raises `SettingsError` for one that is no ring."""
     if settings.secret_keys is not None:
         return _parse(settings.secret_keys.get_secret_value(), source="RINGBACK_SECRET_KEYS")
-    path = sqlite_path(settings.database_url)
-    key_file = path.with_name(path.name + KEY_FILE_SUFFIX)
+    key_file = _key_file(settings)
     return _parse(_read_or_make(key_file, random_bytes), source=str(key_file))
 
 
 def token_keys(ring: KeyRing) -> list[bytes]:
     """The keys that sign resume tokens, oldest first; as many as the ring has, in the opposite order."""
-    newest_first = [ring.current, *(key_id for key_id in ring.keys if key_id != ring.current)]
-    return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(newest_first)]
+    return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.newest_first)]
+
+
+def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:
+    """Put a new key in front of the key file's; its id. A service seals with it from its next start on.
+
+    The file is replaced whole, for its owner alone; whoever rotates at the same time waits.
+    """
+    if settings.secret_keys is not None:
+        raise SettingsError(
+            "RINGBACK_SECRET_KEYS: the keys are not in a file. Make a key with `ringback keys ring`, put it in front of the "
+            "others, a comma between them, and restart."
+        )
+    path = _key_file(settings)
+    with _alone_in(path.parent):
+        ring = _parse(_read_or_make(path, random_bytes), source=str(path))
+        entry = sealing.new_key(random_bytes(sealing.KEY_BYTES))
+        draft = _write_draft(path, f"{entry},{sealing.unparse_key_ring(ring)}", random_bytes)
+        draft.replace(path)
+        _sync(path.parent)
+    return entry.partition(":")[0]
+
+
+def load_signing_keys(settings: Settings) -> tuple[SigningKey, ...]:
+    """What signs callbacks besides their webhooks' secrets: all of them, so that receivers may know any."""
+    if settings.signing_keys is None:
+        return ()
+    texts = [text.strip() for text in settings.signing_keys.get_secret_value().split(",") if text.strip()]
+    if len(texts) > SIGNING_KEYS_MAX:
+        raise SettingsError(f"RINGBACK_SIGNING_KEYS: at most {SIGNING_KEYS_MAX} keys sign. Drop the oldest.")
+    try:
+        return tuple(parse_signing_key(text) for text in texts)
+    except InvalidSigningKey as problem:
+        raise SettingsError(f"RINGBACK_SIGNING_KEYS: {problem}") from None
 
 
 def _parse(text: str, *, source: str) -> KeyRing:
@@ -47,17 +83,23 @@ def _read_or_make(path: Path, random_bytes: Callable[[int], bytes]) -> str:
     """The key file's text. It is linked into place whole, so that two processes that make it agree on one."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{random_bytes(DRAFT_NAME_BYTES).hex()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        draft = _write_draft(path, sealing.new_key(random_bytes(sealing.KEY_BYTES)), random_bytes)
         try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(sealing.new_key(random_bytes(sealing.KEY_BYTES)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
             _link_unless_there(draft, path)
         finally:
             draft.unlink()
     return path.read_text(encoding="ascii", errors="replace")
+
+
+def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) -> Path:
+    """A file beside it with this text, safe on the disk, for its owner alone."""
+    draft = path.with_name(f"{path.name}.{random_bytes(DRAFT_NAME_BYTES).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return draft
 
 
 def _link_unless_there(draft: Path, path: Path) -> None:
@@ -65,3 +107,29 @@ def _link_unless_there(draft: Path, path: Path) -> None:
         os.link(draft, path)
     except FileExistsError:
         return  # another process was first; its key is the one
+
+
+def _key_file(settings: Settings) -> Path:
+    path = sqlite_path(settings.database_url)
+    return path.with_name(path.name + KEY_FILE_SUFFIX)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """A lock that ends with its process, however that ends; a lock file would outlive it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    """A name is safe on the disk when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,7 +1,8 @@
 """The process: one application, one HTTP server, and an orderly end.
 
 On SIGTERM or SIGINT nothing new is started (503, and readiness turns red) while what runs is drained and recorded; readers are
-answered until the very end. A second signal ends it at once: nothing acknowledged is lost by that either.
+answered until the very end. A second signal ends it at once: nothing acknowledged is lost by that either. On SIGHUP the
+configuration of the upstreams is read again; what cannot be used changes nothing, and the log says why.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import resource
 import signal
 import socket
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import uvicorn
@@ -19,7 +20,8 @@ import uvloop
 from fastapi import FastAPI
 
 from ringback import __version__
-from ringback.bootstrap import Application, World, application
+from ringback.bootstrap import Application, ReadConfigs, World, application
+from ringback.domain.errors import RingbackError
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
@@ -41,19 +43,27 @@ class Server(uvicorn.Server):
         yield
 
 
-def serve(settings: Settings, upstreams: Sequence[UpstreamConfig], *, world: World | None = None) -> None:
-    """Serve until a signal says stop. Blocks."""
+def serve(
+    settings: Settings,
+    upstreams: Sequence[UpstreamConfig],
+    *,
+    reread: ReadConfigs | None = None,
+    world: World | None = None,
+) -> None:
+    """Serve until a signal says stop. Blocks. `reread` tells the upstreams anew, on SIGHUP and when an operator asks."""
     configure_logging(level=settings.log_level, style=settings.log_format)
     _allow_many_sockets()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, upstreams, world))
+        runner.run(_serve(settings, upstreams, reread, world))
 
 
-async def _serve(settings: Settings, upstreams: Sequence[UpstreamConfig], world: World | None) -> None:
+async def _serve(
+    settings: Settings, upstreams: Sequence[UpstreamConfig], reread: ReadConfigs | None, world: World | None
+) -> None:
     with _listen(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-        async with application(settings, upstreams, world=world) as app:
+        async with application(settings, upstreams, reread=reread, world=world) as app:
             await _run(app, settings, listener, upstreams)
 
 
@@ -65,6 +75,8 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_die, stop)
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     log.info(
         "service.listening",
         extra={
@@ -76,10 +88,20 @@ async def _run(
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
+        reloading = group.create_task(_reload_whenever(hung_up, app))
         await app.run(stop)
+        reloading.cancel()
         server.should_exit = True
         await serving
     log.info("service.stopped")
+
+
+async def _reload_whenever(hung_up: asyncio.Event, app: Application) -> None:
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        with suppress(RingbackError):  # whoever refused has logged why
+            await app.services.upkeep.reload_upstreams()
 
 
 def http_server(api: FastAPI) -> Server:

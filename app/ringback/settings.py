@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from ringback.domain.loopback import is_loopback
+from ringback.domain.principal import Scope
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -42,12 +45,40 @@ class Settings(BaseSettings):
     auth: Literal["keys", "off"] = Field(
         default="keys", description="'keys': every request needs an API key. 'off': only while listening on loopback."
     )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="Issuer whose access tokens are accepted beside API keys: https://…, exactly as in the tokens' iss.",
+    )
+    oidc_audience: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description=(
+            "Audiences that access tokens must be for, comma-separated, where the issuer cannot name resources. Default: the "
+            "URL of what is asked, or one above it: the public URL, then /mcp, then /mcp/NAME."
+        ),
+    )
+    oidc_principal_claim: str = Field(
+        default="sub",
+        min_length=1,
+        description="Claim that names the owner of what a token's bearer makes. Nobody may be able to choose their own.",
+    )
+    oidc_scopes: Annotated[tuple[Scope, ...], NoDecode] = Field(
+        default=(),
+        description=(
+            "What every access token may do, comma-separated (calls, webhooks, read, adopt, admin), for issuers that cannot "
+            "give out scopes of ours. By default its own scopes decide: ringback:calls, ringback:webhooks and so on."
+        ),
+    )
     secret_keys: SecretStr | None = Field(
         default=None,
         description=(
             "Key ring for encryption at rest and resume tokens: id:base64 of 32 bytes, comma-separated, newest first. "
             "Default: a key file beside the SQLite database."
         ),
+    )
+    signing_keys: SecretStr | None = Field(
+        default=None,
+        description="Ed25519 keys, whsk_…, comma-separated, newest first: each adds a v1a signature to callbacks, and its "
+        "public half is published. Make one: ringback keys signing. By default only the webhook's secret signs.",
     )
     config: Path | None = Field(
         default=None, description="A JSON file with mcpServers: the upstreams whose tools can be called."
@@ -60,8 +91,34 @@ class Settings(BaseSettings):
         default=False,
         description="Allow plain http callbacks to literal addresses inside RINGBACK_CALLBACK_PRIVATE_CIDRS.",
     )
+    verify_callbacks: Literal["mcp", "always"] = Field(
+        default="mcp",
+        description="Whose callback URLs must prove that they want callbacks before anything is sent: 'mcp' for MCP "
+        "subscriptions, 'always' for every webhook.",
+    )
+    callback_allowlist: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="URL prefixes that need no such proof, comma-separated: https://hooks.example.com/ringback",
+    )
     connect_patience_seconds: float = Field(
         default=30.0, gt=0, le=3600, description="How long a call waits for an upstream that cannot be reached."
+    )
+    inline_wait_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        le=50,
+        description="How long an MCP client waits for a tool's result before it is told where to find it.",
+    )
+    task_grace_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        le=50,
+        description="The same for a client that takes tasks: what ends sooner is answered without one.",
+    )
+    disconnect: Literal["cancel", "keep"] = Field(
+        default="cancel",
+        description="'cancel': an MCP client of 2026-07-28 that closes its stream ends the call, as the specification says. "
+        "'keep': calls go on.",
     )
     drain_seconds: float = Field(
         default=10.0,
@@ -106,7 +163,7 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
 
-    @field_validator("allowed_hosts", "allowed_origins", mode="before")
+    @field_validator("allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return _parts(value) if isinstance(value, str) else value
@@ -116,7 +173,7 @@ class Settings(BaseSettings):
     def _parse_networks(cls, value: Any) -> Any:
         return [ipaddress.ip_network(part) for part in _parts(value)] if isinstance(value, str) else value
 
-    @field_validator("public_url", "secret_keys", "config", mode="before")
+    @field_validator("public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return None if value == "" else value
@@ -128,6 +185,18 @@ class Settings(BaseSettings):
         parts = urlsplit(value or "https://unset")
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("write it as https://HOST, with a port and a path if there are any.")
+        return value
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _is_an_issuer(cls, value: str | None) -> str | None:
+        """OpenID Connect Discovery 1.0 §2: https, and neither a query nor a fragment; plain http only on this machine."""
+        parts = urlsplit(value or "https://unset")
+        trusted = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        if not trusted or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(
+                "write it as https://HOST, with a port and a path if there are any, as its tokens' iss has it."
+            )
         return value
 
     @model_validator(mode="after")
@@ -164,15 +233,6 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_wildcard(host: str) -> bool:

@@ -3,12 +3,15 @@
     scripts/bench ─▶ __main__ ─┬─▶ delivery ─┬─▶ throughput   bare loop | engine, sustained | engine, drain | procrastinate
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
-                               └─▶ clients                    aiohttp | httpx | httpx2
+                               ├─▶ clients                    aiohttp | httpx | httpx2
+                               └─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly
+                                             └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
 
     engine        the real parts (SQLite store, Recorder, Dispatcher, AiohttpSender), as bootstrap puts them together
     callback      the bytes that all variants send, and the bare loop
     task_queue    procrastinate on a PostgreSQL of its own
     upstream      an MCP server whose tool says when it ended
+    service       Ringback as an operator starts it, in a process of its own; silent_upstream is another
     receivers     processes that answer, or never do; receivers_process is what runs in them
     measure       stopwatch, percentiles, ratios of paired rounds, facts about the machine
 

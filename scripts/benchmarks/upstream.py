@@ -1,10 +1,14 @@
-"""An MCP server on stdio whose tool answers with the moment at which it ended, on the clock that all processes share."""
+"""An MCP server whose tool answers with the moment at which it ended, on the clock that all processes share.
 
+On stdio, or with a port as its argument over HTTP.
+"""
+
+import sys
 import time
 
 from mcp.server import MCPServer
 
-server = MCPServer("benchmark")
+server = MCPServer("benchmark", log_level="WARNING")
 
 
 @server.tool()
@@ -14,4 +18,7 @@ async def stamp() -> str:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run("stdio")

@@ -23,7 +23,7 @@ from ringback.domain.health import event_about
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.webhook import WebhookState
 from ringback.notifier.body import Bodies
-from ringback.notifier.envelopes import gap
+from ringback.notifier.envelopes import gap, verification
 from ringback.notifier.headers import callback_headers
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.signing.resume_token import ResumeTokens
@@ -209,6 +209,7 @@ def test_what_is_said_about_webhooks_and_gaps_is_what_the_document_says() -> Non
         assert complaints(described(name), body) == []
     told = gap(WEBHOOK, first_missed=7, delivery_id=DeliveryId("dlv_1"), now=START)
     assert complaints(described("gap"), orjson.loads(told.body)) == []
+    assert complaints(described("verification"), orjson.loads(verification("challenge"))) == []
 
 
 def described(name: str) -> str:

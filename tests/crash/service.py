@@ -60,6 +60,7 @@ def main(spec: dict[str, str | bool]) -> None:
         callback_private_cidrs=("127.0.0.0/8",),
         callback_http=True,
         drain_seconds=1.0,
+        verify_callbacks=spec.get("verify"),
     )
     world = None
     if unit := spec.get("unit"):

@@ -179,7 +179,13 @@ class CallInStore(RuleBasedStateMachine):
         )
         assert len(leased) == (self.model.phase == "queued")
         for call in leased:
-            self.desks[who] = LeasedCall(call, store=self.engine.store, clock=self.clock, recorder=self.engine.recorder)
+            self.desks[who] = LeasedCall(
+                call,
+                store=self.engine.store,
+                clock=self.clock,
+                recorder=self.engine.recorder,
+                live=self.engine.live,
+            )
             self.model.phase, self.model.holder = "running", who
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
 

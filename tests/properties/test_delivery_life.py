@@ -24,7 +24,7 @@ from tests.support.examples import DELIVERY
 
 MODEL: Final = {
     "held": {"pending", "dead", "cancelled"},
-    "pending": {"leased", "dead", "cancelled"},
+    "pending": {"held", "leased", "dead", "cancelled"},
     "leased": {"delivered", "pending", "dead", "cancelled"},
     "delivered": set[str](),
     "dead": set[str](),
@@ -74,6 +74,11 @@ class DeliveryLife(RuleBasedStateMachine):
     @rule()
     def release(self) -> None:
         self._become(DeliveryState.PENDING)
+
+    @precondition(lambda self: self.delivery.state is DeliveryState.PENDING)
+    @rule()
+    def hold_while_its_new_url_is_proven(self) -> None:
+        self._become(DeliveryState.HELD)
 
     @precondition(lambda self: self.delivery.state is DeliveryState.PENDING)
     @rule()

@@ -30,6 +30,7 @@ events = st.fixed_dictionaries(
         "correlation_id": st.none() | words,
         "upstream": words,
         "tool": words,
+        "data": st.fixed_dictionaries({}, optional={"uri": words}),
     }
 ).map(lambda told: replace(EVENT, **told))
 twists: dict[str, st.SearchStrategy[Any]] = {
@@ -40,6 +41,7 @@ twists: dict[str, st.SearchStrategy[Any]] = {
     "call_id": st.none() | words,
     "client_session_id": st.none() | words,
     "correlation_id": st.none() | words,
+    "resource_uri": st.none() | words,
     "state": st.sampled_from(WebhookState),
     "expires_at": st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds)),
 }
@@ -55,17 +57,22 @@ def meetings(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhook, Event]
         "principal": event.principal,
         "events": frozenset({event.name}),
         "match_correlation": draw(st.booleans()),
+        "resource_uri": event.data.get("uri"),
     }
     return replace(WEBHOOK, **fitting | {twisted: draw(twists[twisted])}), event
 
 
 def oracle(webhook: Webhook, event: Event) -> bool:
-    """Everything the webhook insists on is among what the event is, and the webhook is alive."""
+    """Everything the webhook insists on is among what the event is, and the webhook is alive.
+
+    What an upstream tells is of one resource or of none, and so is what a webhook wants to hear of it.
+    """
     insisted = {"principal", *FILTERS} - (set() if webhook.match_correlation else {"correlation_id"})
     insists = {(name, getattr(webhook, name)) for name in insisted if getattr(webhook, name) is not None}
     is_now = {(name, getattr(event, name)) for name in ("principal", *FILTERS)}
     alive = webhook.state != "disabled" and (webhook.expires_at or START + timedelta(days=1)) > START
-    return alive and insists <= is_now and {event.name} <= webhook.events
+    about = {webhook.resource_uri} == {event.data.get("uri")} or event.name != "upstream.changed"
+    return alive and about and insists <= is_now and {event.name} <= webhook.events
 
 
 @pytest.mark.requirement("R25")

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.bootstrap import Application, World, application
+from ringback.bootstrap import Application, ReadConfigs, World, application
 from ringback.client import RingbackClient
-from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings
@@ -35,9 +35,9 @@ class RunningApplication:
     stop: asyncio.Event
     _stack: AsyncExitStack
 
-    async def agent(self, principal: str) -> RingbackClient:
+    async def agent(self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> RingbackClient:
         """A client with an API key of this principal's."""
-        _, key = await self.app.services.keys.create(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+        _, key = await self.app.services.keys.create(principal, name="test", scopes=scopes, upstreams=None)
         return await self.client(api_key=key)
 
     async def client(self, *, api_key: str | None = None) -> RingbackClient:
@@ -52,7 +52,11 @@ class RunningApplication:
 
 @asynccontextmanager
 async def running_application(
-    folder: Path, *upstreams: UpstreamConfig, world: World | None = None, **settings: Any
+    folder: Path,
+    *upstreams: UpstreamConfig,
+    reread: ReadConfigs | None = None,
+    world: World | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[RunningApplication]:
     """A service at work whose files are in `folder`; drained and closed at the end."""
     configured = Settings.model_validate(
@@ -66,7 +70,7 @@ async def running_application(
         }
     )
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(application(configured, upstreams, world=world))
+        app = await stack.enter_async_context(application(configured, upstreams, reread=reread, world=world))
         stop = asyncio.Event()
         work = asyncio.create_task(app.run(stop))
         clients = await stack.enter_async_context(AsyncExitStack())

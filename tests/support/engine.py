@@ -33,6 +33,7 @@ from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.runner.drive import Drive, Halt, Sessions
 from ringback.runner.drivers import CallSession, Desk
+from ringback.runner.live import LiveHub
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.examples import ALICE
@@ -120,6 +121,7 @@ class ScriptedUpstreams:
         self.wanted = asyncio.Event()
         """Set when somebody has asked for a session."""
         self.called: list[Call] = []
+        self.told_to_stop: list[Call] = []
 
     def capacity(self) -> Mapping[str, int]:
         return self._capacity
@@ -135,7 +137,8 @@ class ScriptedUpstreams:
         self.called.append(desk.call)
         return await self._tool(desk.call, desk.progress)
 
-    async def cancel(self, call: Call) -> Ending:  # noqa: ARG002 - a CallSession's name
+    async def cancel(self, call: Call) -> Ending:
+        self.told_to_stop.append(call)
         return CANCELLED
 
 
@@ -184,6 +187,7 @@ class Engine:
         self.store = store
         self.clock = clock
         self.ids = Ids(clock)
+        self.live = LiveHub()
         self.tokens = CallTokens(
             ResumeTokens([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
@@ -201,6 +205,7 @@ class Engine:
             recorder=self.recorder,
             sessions=sessions,
             halt=halt or Halt(stopping=asyncio.Event(), cut=asyncio.Event()),
+            live=self.live,
         )
 
     def runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:
@@ -210,6 +215,7 @@ class Engine:
             ids=self.ids,
             recorder=recorder or self.recorder,
             sessions=sessions,
+            live=self.live,
             config=RunnerConfig(owner=OWNER, **config),
         )
 

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
-from ringback.domain.call import Call, Ending, Phase, Progress, answered, enter
+from ringback.domain.call import MRTR, Call, Ending, Handle, Phase, Progress, answered, enter
 from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Settled
 from ringback.domain.errors import StoreUnavailable
@@ -30,8 +30,9 @@ from ringback.domain.ids import CallId, Ids, WebhookId
 from ringback.domain.inputs import ELICITATION
 from ringback.domain.ports import DeliveryFilter, Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
-from ringback.domain.upstreams import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
 from ringback.domain.webhook import WebhookState
+from ringback.identity.bearers import Bearers, Everybody
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
 from ringback.notifier.on_demand import OnDemand
@@ -52,6 +53,8 @@ from ringback.services.quotas import QuotaKeeper, Quotas
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
+from ringback.services.upkeep import Upkeep
+from ringback.services.verification import Verification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.stores import sqlite_store
@@ -119,9 +122,19 @@ class ListedConnection:
             trust_annotations=self.trusted,
         )
 
+    def inline_wait_seconds(self, tool: str) -> float | None:
+        """As it is without any configuration."""
+
+    def task_only(self, tool: str) -> bool:
+        del tool
+        return False
+
     async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
         del age_seconds_max
         return self.known_tools()
+
+    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+        return await self.tools(age_seconds_max=age_seconds_max)
 
     def known_tools(self) -> Mapping[str, ToolInfo]:
         return {
@@ -130,6 +143,14 @@ class ListedConnection:
             )
             for raw in cast("tuple[dict[str, Any], ...]", _TOOLS[self._name])
         }
+
+
+class FixedUpstreams:
+    """Upstreams whose configuration never changes."""
+
+    def reload(self) -> Reloaded:
+        """Implements `domain.upstreams.Configured`."""
+        return Reloaded(added=[], changed=[], removed=[], unchanged=sorted(_TOOLS))
 
 
 class NoTasks:
@@ -219,7 +240,8 @@ class Service:
 
         async def park(tx: Transaction) -> Call:
             call = await _call(tx, call_id)
-            dispatched = replace(call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1)
+            handle = Handle(driver=MRTR, data={"request_state": None, "round": 1})
+            dispatched = replace(call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1, handle=handle)
             parked = enter(inputs.ask(dispatched, asked, now=tx.now()), Phase.PARKED, now=tx.now())
             assert await self.recorder.ask(tx, call, parked, lease_token=None)
             return parked
@@ -321,7 +343,7 @@ async def running_service(
         services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
         failing: set[str] = set()
         config = ApiConfig(
-            auth=auth,
+            authenticator=Bearers(keys=services.keys) if auth == "keys" else Everybody(),
             public_url=public_url,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
@@ -362,6 +384,14 @@ def _services(
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
+        verification=Verification(
+            store=store,
+            clock=clock,
+            lifecycle=lifecycle,
+            targets=guard.policy,
+            policy=VerificationPolicy(patience_seconds=0.0),
+        ),
+        catalog=catalog,
     )
     calls = Calls(
         store=store,
@@ -402,6 +432,7 @@ def _services(
         resume=Resume(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=ids),
         insights=Insights(store=store, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
+        upkeep=Upkeep(store=store, configured=FixedUpstreams()),
         lifecycle=lifecycle,
     )
 

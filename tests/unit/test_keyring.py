@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.clock import SystemClock
-from ringback.keyring import load_key_ring, token_keys
+from ringback.keyring import load_key_ring, load_signing_keys, rotate_key_file, token_keys
 from ringback.settings import Settings, SettingsError
+from ringback.signing import ed25519
 from ringback.signing.resume_token import ResumeClaims, ResumeTokens
 from ringback.signing.sealing import KEY_BYTES, KeyRing
 
@@ -103,6 +104,65 @@ def test_a_damaged_key_file_is_named_and_not_shown(tmp_path: Path, damaged: byte
 
     assert str(key_file(tmp_path)) in str(refused.value)
     assert b64encode(b"k" * 31).decode() not in str(refused.value)
+
+
+# -- rotation ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_file_has_a_new_key_in_front_and_is_still_its_owners_alone(tmp_path: Path) -> None:
+    first = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+
+    newest = [rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom) for _ in range(2)]
+
+    ring = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
+    assert ring.newest_first == [newest[1], newest[0], first.current]
+    assert ring.keys[first.current] == first.keys[first.current]
+    assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
+
+
+def test_rotations_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        making = [pool.submit(rotate_key_file, settings_of(tmp_path), random_bytes=os.urandom) for _ in range(8)]
+        made = {each.result() for each in making}
+
+    assert made < set(load_key_ring(settings_of(tmp_path), random_bytes=os.urandom).keys)
+
+
+def test_a_damaged_file_is_not_rotated(tmp_path: Path) -> None:
+    key_file(tmp_path).write_text("half a k", encoding="ascii")
+
+    with pytest.raises(SettingsError):
+        rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom)
+
+    assert key_file(tmp_path).read_text(encoding="ascii") == "half a k"
+
+
+# -- keys that sign for everybody -------------------------------------------------------------------------------------------
+
+
+def signing_keys(text: str | None) -> list[str]:
+    return [key.public for key in load_signing_keys(Settings.model_validate({"signing_keys": text}))]
+
+
+def test_signing_keys_are_taken_in_their_order() -> None:
+    old, new = (ed25519.generate(seed) for seed in (OLD, NEW))
+
+    assert signing_keys(f"{new}, {old}") == [ed25519.parse_signing_key(key).public for key in (new, old)]
+    assert signing_keys(None) == signing_keys("") == []
+
+
+def test_a_signing_key_that_is_none_is_refused_and_not_shown() -> None:
+    with pytest.raises(SettingsError) as refused:
+        signing_keys("whsk_very-secret")
+
+    assert str(refused.value).startswith("RINGBACK_SIGNING_KEYS: ")
+    assert "very-secret" not in str(refused.value)
+
+
+def test_more_signing_keys_than_a_header_should_carry_are_refused() -> None:
+    with pytest.raises(SettingsError, match="at most 4"):
+        signing_keys(",".join(ed25519.generate(bytes([number]) * 32) for number in range(5)))
 
 
 # -- the environment --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ringback.settings import SettingsError, is_loopback, load_settings
+from ringback.domain.loopback import is_loopback
+from ringback.settings import SettingsError, load_settings
 
 SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="
 
@@ -50,12 +51,13 @@ def test_lists_are_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PUBLIC_URL", "SECRET_KEYS", "CONFIG"):
+    for name in ("PUBLIC_URL", "SECRET_KEYS", "CONFIG", "OIDC_ISSUER"):
         monkeypatch.setenv(f"RINGBACK_{name}", "")
 
     settings = load_settings()
 
     assert (settings.public_url, settings.secret_keys, settings.config) == (None, None, None)
+    assert settings.oidc_issuer is None
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,28 @@ def test_without_keys_the_service_listens_on_loopback_only(host: str) -> None:
 def test_on_loopback_keys_may_be_off(host: str) -> None:
     assert is_loopback(host)
     assert load_settings(auth="off", host=host).auth == "off"
+
+
+@pytest.mark.parametrize("url", ["https://issuer.example/realms/one/", "http://127.0.0.1:9000", "http://localhost"])
+def test_an_issuer_is_kept_character_by_character(url: str) -> None:
+    assert load_settings(oidc_issuer=url).oidc_issuer == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://issuer.example", "issuer.example", "https://", "https://issuer.example?x=1", "https://issuer.example#x"],
+)
+def test_an_issuer_that_could_be_anybody_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="RINGBACK_OIDC_ISSUER"):
+        load_settings(oidc_issuer=url)
+
+
+def test_what_tokens_may_do_is_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_OIDC_SCOPES", "calls, read")
+    monkeypatch.setenv("RINGBACK_OIDC_AUDIENCE", "ringback-api")
+    settings = load_settings()
+    monkeypatch.setenv("RINGBACK_OIDC_SCOPES", "everything")
+
+    assert (settings.oidc_scopes, settings.oidc_audience) == (("calls", "read"), ("ringback-api",))
+    with pytest.raises(SettingsError, match="RINGBACK_OIDC_SCOPES"):
+        load_settings()

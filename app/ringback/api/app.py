@@ -5,6 +5,8 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from ringback import __version__
 from ringback.api import (
@@ -32,11 +34,17 @@ __all__ = ["ApiConfig", "Services", "create_app", "describe_app"]
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
 
+MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}")
+
 _ALLOWED_HEADERS: Final = (
     *("authorization", "content-type", "idempotency-key"),
     *("if-none-match", "if-range", "range", "last-event-id"),
+    *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
 )
-_EXPOSED_HEADERS: Final = ("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges")
+_EXPOSED_HEADERS: Final = (
+    *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
+    *("mcp-protocol-version", "mcp-session-id", "www-authenticate"),
+)
 
 _SUMMARY: Final = "Call a tool, hang up, get rung back."
 _DESCRIPTION: Final = (
@@ -56,9 +64,14 @@ class _Api(FastAPI):
         return document
 
 
-def create_app(services: Services, *, config: ApiConfig) -> FastAPI:
-    """The API over these services, as an ASGI application without a lifespan: who makes the services ends them too."""
+def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:
+    """The API over these services, as an ASGI application without a lifespan: who makes the services ends them too.
+
+    With `mcp`, MCP clients are served behind the same door.
+    """
     app = describe_app()
+    if mcp is not None:
+        app.router.routes.extend(Route(path, endpoint=mcp) for path in MCP_PATHS)
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.

@@ -1,19 +1,20 @@
-"""Who is asking: an API key in `Authorization: Bearer rbk_…`, or everybody alike when authentication is off."""
+"""Who is asking: whoever the token in `Authorization: Bearer …` stands for."""
 
 from typing import Annotated, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from fastapi.security.utils import get_authorization_scheme_param
 
-from ringback.api.context import config_of, services_of
-from ringback.domain.principal import ALL_SCOPES, ANONYMOUS, Caller
-
-_EVERYBODY: Final = Caller(principal=ANONYMOUS, scopes=ALL_SCOPES)
+from ringback.api.context import config_of
+from ringback.domain.principal import Caller
+from ringback.domain.protected_resource import REST, bearer_in
 
 _BEARER: Final = HTTPBearer(
     scheme_name="apiKey",
-    description="An API key, `rbk_…`. Make one: `ringback keys create PRINCIPAL`.",
+    description=(
+        "An API key, `rbk_…`. Make one: `ringback keys create PRINCIPAL`. Where an issuer is configured, its access tokens are "
+        "as good (`/.well-known/oauth-protected-resource`)."
+    ),
     auto_error=False,
 )
 """Only for the document: what the header says was read before the body was."""
@@ -21,11 +22,8 @@ _BEARER: Final = HTTPBearer(
 
 async def authenticate(request: Request) -> Caller:
     """The caller, or `Unauthenticated`."""
-    if config_of(request).auth == "off":
-        return _EVERYBODY
-    scheme, credentials = get_authorization_scheme_param(request.headers.get("authorization"))
-    text = credentials if scheme.lower() == "bearer" and credentials else None
-    return await services_of(request).keys.authenticate(text)
+    bearer = bearer_in(request.headers.get("authorization"))
+    return await config_of(request).authenticator.authenticate(bearer, resource=REST)
 
 
 def _caller_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]) -> Caller:

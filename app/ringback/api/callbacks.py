@@ -43,12 +43,17 @@ class CallbackData(Message):
         description="Names this call. Send it to resume_url with your API key. Absent if the call expired.",
     )
     resume_url: str | None = None
+    resource_uri: str | None = Field(default=None, description="The same call for MCP clients, at mcp_url.")
+    mcp_url: str | None = None
 
 
 class FinishedData(CallbackData):
     status: Literal["completed", "failed", "cancelled"]
     outcome: str
     finished_at: str
+    answered_inline: bool | None = Field(
+        default=None, description="Whether it ended while the client that started it stayed for the result."
+    )
     result_bytes: int | None
     result_sha256: str | None
     result: dict[str, Any] | None = Field(
@@ -135,11 +140,34 @@ class RecoveredCallback(Callback):
     data: RecoveredData
 
 
+class UpstreamChangedData(Message):
+    upstream: str
+    change: Literal["tools", "resources", "prompts", "resource"]
+    uri: str | None = Field(default=None, description="The resource that changed: as the webhook names it.")
+    webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
+
+
+class UpstreamChangedCallback(Callback):
+    name: Literal["upstream.changed"]
+    data: UpstreamChangedData
+
+
 class GapEnvelope(Message):
     """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_gap_`."""
 
     type: Literal["gap"]
     cursor: str = Field(description="Poll GET /v1/events with it for what was given up.")
+
+
+class VerificationEnvelope(Message):
+    """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_verification_`."""
+
+    type: Literal["verification"]
+    challenge: str = Field(description="Answer with it, if its signature verifies and you want callbacks.")
+
+
+class VerificationAnswer(Message):
+    challenge: str = Field(description="As it came.")
 
 
 class CallbackHeaders(Message):
@@ -151,7 +179,8 @@ class CallbackHeaders(Message):
     )
     webhook_signature: str = Field(
         alias="webhook-signature",
-        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, with spaces, during a rotation.",
+        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, with spaces, during a rotation. Where "
+        "the service has a signing key also `v1a,` and an Ed25519 signature of the same.",
         examples=["v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="],
     )
     subscription_id: str = Field(
@@ -190,6 +219,20 @@ def webhook_suspended(body: SuspendedCallback, headers: Headers) -> None:
 @router.post("webhook.recovered", operation_id="on_webhook_recovered", status_code=204)
 def webhook_recovered(body: RecoveredCallback, headers: Headers) -> None:
     """Another webhook of yours that was suspended has answered. What was held for it is on its way."""
+
+
+@router.post("upstream.changed", operation_id="on_upstream_changed", status_code=204)
+def upstream_changed(body: UpstreamChangedCallback, headers: Headers) -> None:
+    """A list of an upstream's, or a resource that the webhook names, has changed: look again.
+
+    At most once a second for the same thing. Also sent once when a change may have been missed: after a restart, or when the
+    upstream was away.
+    """
+
+
+@router.post("verification", operation_id="on_verification", status_code=200, response_model=VerificationAnswer)
+def verification(body: VerificationEnvelope, headers: Headers) -> None:
+    """Before anything else, where URLs have to be proven: answer with the challenge to say that callbacks are wanted here."""
 
 
 @router.post("gap", operation_id="on_gap", status_code=204)

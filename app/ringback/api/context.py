@@ -1,11 +1,13 @@
 """What every request needs: the services behind the API, and the few settings of the API itself."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ringback.domain.principal import Authenticator
+from ringback.domain.protected_resource import ProtectedResource
 from ringback.services.adoption import Adoption
 from ringback.services.answers import Answers
 from ringback.services.calls import Calls
@@ -17,6 +19,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
+from ringback.services.upkeep import Upkeep
 from ringback.services.webhooks import Webhooks
 
 
@@ -33,18 +36,23 @@ class Services:
     resume: Resume
     keys: Keys
     insights: Insights
+    upkeep: Upkeep
     lifecycle: Lifecycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConfig:
-    auth: Literal["keys", "off"]
+    authenticator: Authenticator
+    oauth: ProtectedResource | None = None
+    """How OAuth clients find the issuer of their tokens; None when only API keys are known."""
     public_url: str
     allowed_hosts: Collection[str] = ()
     """Host names that are answered to beside the public URL's."""
     allowed_origins: Collection[str] = ()
     """Origins of pages that may call from a browser; with none, CORS is off."""
     request_bytes_max: int
+    public_keys: Sequence[Mapping[str, str]] = ()
+    """JSON Web Keys of what signs callbacks for everybody."""
     failing_workers: Callable[[], frozenset[str]] = frozenset
     """Names of the background workers that are down; readiness asks."""
 

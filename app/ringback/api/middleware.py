@@ -7,7 +7,6 @@ HTTP transport asks for the same).
 
 import logging
 import re
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ringback.api.context import ApiConfig
 from ringback.api.problems import ContentTooLarge, ForeignHost, ForeignOrigin, InternalError, problem_response
 from ringback.domain.errors import RingbackError
+from ringback.domain.loopback import is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Door:
                 "RINGBACK_PUBLIC_URL or RINGBACK_ALLOWED_HOSTS."
             )
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins:
+        if origin is not None and origin not in self._origins and not _is_local(origin, headers["host"]):
             return ForeignOrigin(
                 "Pages of this origin may not call the API. Have its operator add the origin to RINGBACK_ALLOWED_ORIGINS."
             )
@@ -87,13 +87,13 @@ class Door:
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None:
             return False
-        return name in self._hosts or (_is_loopback(name) and self._serves_loopback(scope))
+        return name in self._hosts or (is_loopback(name) and self._serves_loopback(scope))
 
     def _serves_loopback(self, scope: Scope) -> bool:
         """Whether the connection came in on a loopback address, or the public URL is one."""
         server = scope.get("server")
         names = {*self._hosts, server[0] if server else None}
-        return any(_is_loopback(name) for name in names if name is not None)
+        return any(is_loopback(name) for name in names if name is not None)
 
 
 class BodyLimit:
@@ -129,16 +129,15 @@ class BodyLimit:
             )
 
 
+def _is_local(origin: str, host: str) -> bool:
+    """Whether a loopback address that is ours, as its Host says, was asked by a page of the very same address.
+
+    Clients on this machine send it as they are told to (MCP 2026-07-28, transports: servers accept valid local origins).
+    """
+    return is_loopback(_host_name(host) or "") and origin == f"http://{host}"
+
+
 def _host_name(host: str) -> str | None:
     """The name in a Host header or a setting, without its port; None when it is none."""
     parts = _HOST.fullmatch(host)
     return parts["name"].strip("[]").lower() if parts else None
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -1,13 +1,22 @@
 """For whoever runs the service, and for whoever met a problem. Nothing here asks for a key."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
 
 from ringback.api.context import Behind, config_of
-from ringback.api.problems import documented, every_kind, problem_type, status_of
+from ringback.api.problems import UnknownPath, documented, every_kind, problem_type, status_of
+from ringback.api.schemas.signing_keys import JwkSetView
 from ringback.api.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
 from ringback.domain import errors
+from ringback.domain.protected_resource import WELL_KNOWN
+
+KEYS_FRESH_SECONDS: Final = 3600
+"""How long receivers may keep the public keys. A new key signs beside the old one for longer, before the old one goes."""
+
+METADATA_AGE_SECONDS: Final = 3600
+"""How long a client may keep a description of a protected resource: it changes with the settings only."""
 
 router = APIRouter(tags=["operations"])
 
@@ -27,6 +36,13 @@ async def check_readiness(request: Request, behind: Behind) -> ReadinessView:
     return ReadinessView()
 
 
+@router.get("/.well-known/mcp-webhook-jwks.json", responses=documented())
+async def read_signing_keys(request: Request, response: Response) -> JwkSetView:
+    """The public keys that verify the `v1a` signatures of callbacks. Look again when none of them does."""
+    response.headers["Cache-Control"] = f"public, max-age={KEYS_FRESH_SECONDS}"
+    return JwkSetView.of(config_of(request).public_keys)
+
+
 @router.get("/problems/{slug}", responses=documented(errors.NotFound))
 async def read_problem_type(
     slug: Annotated[str, Path(description="The last part of a problem's type.", examples=["unknown-tool"])],
@@ -36,3 +52,14 @@ async def read_problem_type(
     if kind is None:
         raise errors.NotFound("No problem of ours has this type.")
     return ProblemTypeView(type=problem_type(kind), title=kind.title(), status=status_of(kind))
+
+
+@router.get(WELL_KNOWN, include_in_schema=False)
+@router.get(WELL_KNOWN + "/{suffix:path}", include_in_schema=False)
+async def describe_protected_resource(request: Request, suffix: str = "") -> JSONResponse:
+    """Where tokens for a resource come from (RFC 9728 §3.2): for OAuth clients, who know where to look."""
+    oauth = config_of(request).oauth
+    document = oauth.document(f"/{suffix}" if suffix else "") if oauth else None
+    if document is None:
+        raise UnknownPath("There is no OAuth-protected resource of this name. Send an API key where one is asked for.")
+    return JSONResponse(document, headers={"Cache-Control": f"max-age={METADATA_AGE_SECONDS}"})

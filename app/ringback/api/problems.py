@@ -15,7 +15,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from ringback.api.context import config_of
 from ringback.domain import errors, jsontext
+from ringback.domain.protected_resource import resource_of
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -160,8 +162,27 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_routing)
 
 
-async def _on_error(_request: Request, error: Exception) -> Response:
-    return problem_response(cast("errors.RingbackError", error))
+async def _on_error(request: Request, error: Exception) -> Response:
+    refusal = cast("errors.RingbackError", error)
+    response = problem_response(refusal)
+    if (challenge := _challenge(request, refusal)) is not None:
+        response.headers["WWW-Authenticate"] = challenge
+    return response
+
+
+def _challenge(request: Request, error: errors.RingbackError) -> str | None:
+    """What an OAuth client has to know to come back with a better token (RFC 6750 §3, RFC 9728 §5.1)."""
+    oauth = config_of(request).oauth
+    if oauth is None:
+        return None
+    resource = resource_of(request.scope["path"])
+    match error:
+        case errors.Unauthenticated():
+            return oauth.challenge(resource, error="invalid_token" if "authorization" in request.headers else None)
+        case errors.Forbidden(extra={"scope": scope}):
+            return oauth.challenge(resource, error="insufficient_scope", scopes=[scope])
+        case _:
+            return None
 
 
 async def _on_violations(_request: Request, error: Exception) -> Response:
@@ -235,7 +256,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     ],
 }
 
-GUARDED: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable)
+GUARDED: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable, errors.IssuerUnavailable)
 """What every operation that has an owner can end in."""
 WITH_BODY: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
 """What every operation that takes a body can end in."""

@@ -1,4 +1,4 @@
-"""Upstreams over REST: what can be called."""
+"""Upstreams over REST: what can be called, and having the configuration read again."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
 from ringback.api.problems import GUARDED, documented
 from ringback.api.schemas.fields import Label
-from ringback.api.schemas.upstreams import ToolsView, UpstreamsView
+from ringback.api.schemas.upstreams import ReloadedView, ToolsView, UpstreamsView
 from ringback.domain import errors
 
 router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=GuardedRoute)
@@ -27,3 +27,9 @@ async def list_tools(
 ) -> ToolsView:
     """List an upstream's tools."""
     return ToolsView.of(await behind.insights.tools(caller, name))
+
+
+@router.post("/reload", responses=documented(*GUARDED, errors.InvalidConfiguration))
+async def reload_upstreams(behind: Behind, caller: Asking) -> ReloadedView:
+    """Read the file with the upstreams again, without dropping calls. Takes the scope `admin`. SIGHUP does the same."""
+    return ReloadedView.of(await behind.upkeep.reload_upstreams(caller))

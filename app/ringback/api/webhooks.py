@@ -1,4 +1,4 @@
-"""Webhooks over REST: register, list, read, change, test, give a new secret, replay, remove."""
+"""Webhooks over REST: register, list, read, change, verify, test, give a new secret, replay, remove."""
 
 from typing import Annotated
 
@@ -74,13 +74,28 @@ async def read_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking
 
 @router.patch(
     "/{webhook_id}",
-    responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.InvalidCallbackUrl, errors.WebhookNotVerified),
+    responses=documented(
+        *GUARDED,
+        *WITH_BODY,
+        errors.NotFound,
+        errors.InvalidCallbackUrl,
+        errors.QuotaExceeded,
+        errors.WebhookNotVerified,
+    ),
 )
 async def change_webhook(
     webhook_id: WebhookIdPath, body: ChangeWebhookBody, behind: Behind, caller: Asking
 ) -> WebhookView:
     """Change a webhook, or switch it off and on. What is left out stays; what was held goes out when it becomes active."""
     return WebhookView.of(await behind.webhooks.change(caller, webhook_id, body.change()))
+
+
+@router.post(
+    "/{webhook_id}/verify", responses=documented(*GUARDED, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING)
+)
+async def verify_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> WebhookView:
+    """Challenge the URL now. Its state says whether it has proven that it wants callbacks, and last_error why not."""
+    return WebhookView.of(await behind.webhooks.verify(caller, webhook_id))
 
 
 @router.post("/{webhook_id}/test", status_code=202, responses=documented(*GUARDED, errors.NotFound, *_SENDING))

@@ -9,12 +9,14 @@ from ringback.cli import deliveries, keys, webhooks
 from ringback.cli.call import call
 from ringback.cli.doctor import doctor
 from ringback.cli.listen import listen
+from ringback.cli.mcp import mcp
 from ringback.cli.output import show
 from ringback.cli.serve import serve
 
 # A traceback is for whoever repairs a bug: it is printed as Python prints it, and never with the values of variables.
 app = typer.Typer(name="ringback", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(serve)
+app.command()(mcp)
 app.add_typer(keys.app, name="keys")
 app.command()(call)
 app.command()(listen)

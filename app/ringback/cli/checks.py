@@ -17,12 +17,13 @@ from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import ANONYMOUS
+from ringback.identity.documents import NoDocument
+from ringback.identity.documents import client as issuer_client
+from ringback.identity.issuer import fetch_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, UnresolvedHost, parse_target
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
 from ringback.settings import Settings, SettingsError
-from ringback.signing.sealing import UnsealError
 from ringback.storage.open import sqlite_path
 
 ANSWER_SECONDS: Final = 5.0
@@ -92,22 +93,8 @@ def _check_key_ring(settings: Settings, database: Path) -> Finding:
 
 async def _in_store(store: Store, settings: Settings) -> list[Finding]:
     keys = [key for key in await store.read(lambda tx: tx.keys.all()) if key.revoked_at is None]
-    principals = {ANONYMOUS, *(key.principal for key in keys)}
-
-    async def unseal(tx: Transaction) -> None:
-        for principal in principals:
-            await tx.webhooks.page(principal, before=None, limit=1)
-
-    try:
-        await store.read(unseal)
-    except UnsealError:
-        sealed = Finding(
-            "sealed data",
-            False,
-            "The key ring is not the one that sealed the database. Put back the keys it was made with.",
-        )
-    else:
-        sealed = Finding("sealed data", True, "the key ring opens it")
+    principals = {key.principal for key in keys}
+    sealed = await _check_sealed(store, settings)
     if settings.auth == "off":
         return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
     if not keys:
@@ -115,7 +102,21 @@ async def _in_store(store: Store, settings: Settings) -> list[Finding]:
             sealed,
             Finding("API keys", False, "There is none, so nobody gets in. Run: ringback keys create PRINCIPAL"),
         ]
-    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals) - 1} principals")]
+    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+
+
+async def _check_sealed(store: Store, settings: Settings) -> Finding:
+    ring = load_key_ring(settings, random_bytes=os.urandom)
+    counts = await store.read(lambda tx: tx.sealed.counts())
+    if missing := sorted(counts.keys() - ring.keys.keys()):
+        lost = sum(counts[key_id] for key_id in missing)
+        return Finding(
+            "sealed data",
+            False,
+            f"{lost} secrets and callbacks were sealed with keys that are not in the key ring: {', '.join(missing)}. "
+            "Put back the keys they were made with.",
+        )
+    return Finding("sealed data", True, "the key ring opens it")
 
 
 async def _nothing(_tx: Transaction) -> None:
@@ -143,12 +144,25 @@ async def _check_upstream(upstreams: Upstreams, name: str, ends_at: float, clock
             (info,) = (info for info in upstreams.catalog.upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:
                 continue
-            last = info.last_error or "it does not answer"
-            return Finding(about, False, f"It cannot be reached: {last}. Run it by hand to see why.")
+            last, advice = info.last_error or "it does not answer", info.advice or "Run it by hand to see why."
+            return Finding(about, False, f"It cannot be reached: {last}. {advice}")
         return Finding(about, True, f"{len(tools)} tools")
 
 
 # -- what is reached over the network --------------------------------------------------------------------------------------
+
+
+async def check_issuer(settings: Settings) -> list[Finding]:
+    """Whether access tokens could be checked: the issuer publishes keys for it."""
+    if settings.oidc_issuer is None or settings.auth == "off":
+        return []
+    async with issuer_client() as http:
+        try:
+            keys = await fetch_keys(http, settings.oidc_issuer)
+        except NoDocument as problem:
+            told = f"{settings.oidc_issuer} cannot be used, so only API keys get in: {problem}"
+            return [Finding("token issuer", False, f"{told} RINGBACK_OIDC_ISSUER must be what its tokens say in iss.")]
+    return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
 
 
 async def check_service(url: str, *, clock: Clock) -> list[Finding]:

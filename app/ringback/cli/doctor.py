@@ -67,6 +67,7 @@ async def _examine(
         findings.append(Finding("upstreams", False, str(problem)))
     else:
         findings += await checks.check_upstreams(upstreams, settings, clock=clock)
+    findings += await checks.check_issuer(settings)
     findings += await checks.check_service(at, clock=clock)
     findings.append(await checks.check_public_url(settings))
     if callbacks:

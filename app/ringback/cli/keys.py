@@ -1,20 +1,22 @@
-"""`ringback keys`: API keys, straight in the database of a service, whether it runs or not."""
+"""`ringback keys`: API keys, straight in the database of a service, whether it runs or not, and the service's own keys."""
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
 
-from ringback.bootstrap import open_keys
+from ringback.bootstrap import open_beside, open_keys
 from ringback.cli.output import AsJson, out, reported, show, show_json, tell
 from ringback.domain.clock import iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
+from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.services.keys import Keys
-from ringback.settings import load_settings
-from ringback.signing import sealing
+from ringback.settings import Settings, load_settings
+from ringback.signing import ed25519, sealing
+from ringback.signing.sealing import KeyRing
 
 T = TypeVar("T")
 
@@ -76,6 +78,62 @@ def revoke(
     """Revoke a key: from its next request on, it is unknown."""
     _with_keys(database, lambda keys: keys.revoke(key_id))
     tell(f"{key_id} is revoked.")
+
+
+@app.command()
+@reported()
+def rotate(database: Database = None) -> None:
+    """Put a new key into the key file. From its next start on the service seals with it, also what older keys sealed."""
+    key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
+    show(key_id)
+    tell("Restart the service. See how far it is, and which keys may be dropped: ringback keys sealed")
+
+
+@app.command()
+@reported()
+def sealed(as_json: AsJson = False, database: Database = None) -> None:
+    """Show which key sealed how much: an old key may be dropped when it sealed nothing that is still there."""
+    settings = load_settings(database_url=database)
+    ring = load_key_ring(settings, random_bytes=os.urandom)
+    counts = asyncio.run(_count_sealed(settings))
+    names = [*ring.newest_first, *sorted(counts.keys() - ring.keys.keys())]
+    rows = [_Sealed(name, _role(name, ring), counts.get(name, 0)) for name in names]
+    if as_json:
+        show_json([row._asdict() for row in rows])
+        return
+    table = Table("key", "is", "sealed")
+    for row in rows:
+        table.add_row(row.key, row.role, str(row.sealed))
+    out().print(table)
+    tell(
+        "An old key that sealed nothing may be dropped once the resume tokens are gone that it signed: they live as long as "
+        "results are kept."
+    )
+
+
+class _Sealed(NamedTuple):
+    key: str
+    role: str
+    sealed: int
+
+
+def _role(name: str, ring: KeyRing) -> str:
+    if name == ring.current:
+        return "newest"
+    return "old" if name in ring.keys else "missing"
+
+
+async def _count_sealed(settings: Settings) -> Mapping[str, int]:
+    async with open_beside(settings) as store:
+        return await store.read(lambda tx: tx.sealed.counts())
+
+
+@app.command()
+def signing() -> None:
+    """Make a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
+    key = ed25519.generate(os.urandom(ed25519.SEED_BYTES))
+    show(key)
+    tell(f"Receivers verify with its public half: {ed25519.parse_signing_key(key).public}")
 
 
 @app.command()

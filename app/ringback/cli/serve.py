@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -60,8 +61,8 @@ def serve(
         "log_format": log_format,
     }
     settings = _for_development(said) if dev else load_settings(**said)
-    upstreams = configured_upstreams(settings, upstream or [], dev=dev)
-    server.serve(settings, upstreams)
+    reread = partial(configured_upstreams, settings, upstream or [], dev=dev)
+    server.serve(settings, reread(), reread=reread)
 
 
 def _for_development(said: dict[str, Any]) -> Settings:

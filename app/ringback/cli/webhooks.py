@@ -49,6 +49,9 @@ def add(
         list[str] | None, typer.Option("--event", help="What to hear; may be repeated. Default: ends and questions.")
     ] = None,
     upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    resource: Annotated[
+        str | None, typer.Option("--resource", help="With --event upstream.changed: the URI of the resource to watch.")
+    ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option("--correlation", help="A label that its callbacks carry.")] = None,
@@ -62,6 +65,7 @@ def add(
     said = {
         "events": event,
         "upstream": upstream,
+        "resource_uri": resource,
         "tool": tool,
         "client_session_id": session,
         "correlation_id": correlation,
@@ -91,6 +95,16 @@ def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None
     """Remove a webhook. What was not delivered to it by now never will be."""
     ask(url, api_key, lambda client: client.delete_webhook(webhook_id))
     tell(f"{webhook_id} is removed.")
+
+
+@app.command()
+@reported()
+def verify(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+    """Have a webhook's URL prove that it wants callbacks."""
+    webhook = ask(url, api_key, lambda client: client.verify_webhook(webhook_id))
+    show(f"state: {webhook.state}")
+    if webhook.last_error:
+        tell(f"It has not proven itself: {webhook.last_error}. Its receiver must answer challenges.")
 
 
 @app.command("test")

@@ -14,6 +14,7 @@ from ringback.client.models import (
     Call,
     CallPage,
     Joined,
+    Reloaded,
     Resumed,
     ResumeToken,
     Started,
@@ -240,6 +241,13 @@ class RingbackClient(WebhookMethods, EventMethods):
 
     async def upstreams(self) -> Sequence[Upstream]:
         return (await self._wire.fetch(UpstreamList, "GET", "/v1/upstreams")).upstreams
+
+    async def reload_upstreams(self) -> Reloaded:
+        """Have the upstreams' configuration read again, without dropping calls. Takes the scope `admin`.
+
+        Raises `InvalidRequest` when it cannot be used; then nothing was changed.
+        """
+        return await self._wire.fetch(Reloaded, "POST", "/v1/upstreams/reload")
 
     async def tools(self, upstream: str) -> Sequence[Tool]:
         return (await self._wire.fetch(ToolList, "GET", f"/v1/upstreams/{segment(upstream)}/tools")).tools

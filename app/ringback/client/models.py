@@ -111,6 +111,8 @@ class Webhook(Model):
     """active | pending_verification | suspended | disabled"""
     events: tuple[str, ...] = ()
     upstream: str | None = None
+    resource_uri: str | None = None
+    """With upstream.changed: the resource that it hears of."""
     tool: str | None = None
     call_id: str | None = None
     client_session_id: str | None = None
@@ -253,9 +255,24 @@ class Upstream(Model):
     state: str
     """idle | connecting | ready | failing"""
     protocol_version: str | None = None
+    driver: str | None = None
+    """How a call that begins now is carried: task | mrtr | legacy_task | stream | plain; None while it is not connected."""
     last_error: str | None = None
+    advice: str | None = None
+    """What to do about the last error."""
     calls_in_flight: int = 0
     max_concurrent: int = 0
+    isolation: str = "shared"
+    """Who shares a session with it: shared (all calls) | principal | call"""
+
+
+class Reloaded(Model):
+    """What reading the upstreams' configuration again has changed: names, sorted."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
 
 
 class Tool(Model):

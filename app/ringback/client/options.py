@@ -11,6 +11,8 @@ class WebhookOptions(TypedDict, total=False):
     """A `whsec_…` signing secret of your own; without one the service makes one and shows it once."""
     events: Sequence[str]
     upstream: str
+    resource_uri: str
+    """With the event upstream.changed: hear of this resource of the upstream, instead of its lists."""
     tool: str
     call_id: str
     client_session_id: str
@@ -44,6 +46,8 @@ class WebhookChange(TypedDict, total=False):
     description: str
     include_result: bool
     retries: Literal["days", "minutes"]
+    rate_per_second: float | None
+    """Attempts a second at most; None removes the limit."""
     state: Literal["active", "disabled"]
 
 

@@ -40,6 +40,10 @@ class WebhookMethods(Methods):
         """Remove it; what of it was not delivered yet is cancelled."""
         await self._wire.send("DELETE", f"/v1/webhooks/{segment(webhook_id)}")
 
+    async def verify_webhook(self, webhook_id: str) -> Webhook:
+        """Have its URL challenged now; `state` says whether it has proven that it wants callbacks, `last_error` why not."""
+        return await self._wire.fetch(Webhook, "POST", f"/v1/webhooks/{segment(webhook_id)}/verify")
+
     async def test_webhook(self, webhook_id: str) -> Delivery:
         """Send a signed `webhook.test` to it. What came of it, the delivery tells: `delivery(test.id)`."""
         return await self._wire.fetch(Delivery, "POST", f"/v1/webhooks/{segment(webhook_id)}/test")

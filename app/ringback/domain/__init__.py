@@ -10,5 +10,7 @@ next attempt) is written here once, as a table or a pure function, and tested by
     reported  results               calls that run elsewhere; what is kept of a tool's answer
     retry                           the ladders of attempts
     principal  usage                who is asking, what they may do, and how much of everything they have
+    upstreams  catalog              what is told of upstreams, and what is kept of it
+    watches                         who wants to hear when an upstream changes
     ports                           what the rules need from the world, as narrow Protocols
 """

@@ -38,8 +38,13 @@ from ringback.domain.principal import Principal
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id: both come back everywhere, so they stay small."""
+MRTR: Final = "mrtr"
+"""Names handles of calls that go on in rounds (2026-07-28): between two of them the upstream holds nothing."""
 HANDLE_BYTES_MAX: Final = 64 * 1024
 """A task id is some forty bytes; a sealed requestState holds what its server would otherwise have kept in a session."""
+
+
+RESOURCE_PREFIX: Final = "ringback://calls/"
 
 
 class Status(StrEnum):
@@ -190,6 +195,8 @@ class Call:
     dispatched_at: datetime | None = None
     """Committed before the first byte goes upstream; while it is null the call is simply queued."""
     runs: int = 0
+    attended_until: datetime | None = None
+    """Until then the client that started it stays to take the plain result itself."""
     token_version: int = 1
     """Resume tokens carry it; raising it revokes all older ones."""
     created_at: datetime
@@ -202,6 +209,17 @@ class Call:
     @property
     def final(self) -> bool:
         return self.status in FINAL
+
+    @property
+    def answered_inline(self) -> bool:
+        """Whether it ended while its client stayed for it: what a callback then tells is no news."""
+        ended_at, until = self.finished_at, self.attended_until
+        return ended_at is not None and until is not None and ended_at <= until
+
+
+def resource_uri(call: Call) -> str:
+    """Under which MCP clients read the call, and in the end its result."""
+    return f"{RESOURCE_PREFIX}{call.id}"
 
 
 def request_hash(*, upstream: str, tool: str, arguments: dict[str, Any], callback_url: str | None) -> str:
@@ -274,7 +292,18 @@ def overdue(call: Call) -> Ending:
     """The end of a call whose deadline has passed."""
     if call.dispatched_at is not None:
         return failed(Outcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
-    return failed(Outcome.REJECTED, "The call's deadline passed before the upstream could take it.")
+    return failed(
+        Outcome.REJECTED,
+        "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
+        "See how it is doing: GET /v1/upstreams",
+    )
+
+
+def left_nothing(call: Call) -> bool:
+    """Whether no upstream is at work for it or keeps anything of it: it was never sent, or stands between two rounds."""
+    if call.dispatched_at is None:
+        return True
+    return call.phase in {Phase.QUEUED, Phase.PARKED} and call.handle is not None and call.handle.driver == MRTR
 
 
 CANCELLED: Final = Ending(outcome=Outcome.CANCELLED)

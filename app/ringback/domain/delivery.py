@@ -1,6 +1,6 @@
 """Deliveries: one event for one webhook, and what becomes of it.
 
-    held ──▶ pending ──▶ leased ──▶ delivered
+    held ◀─▶ pending ──▶ leased ──▶ delivered
       │         ▲           │
       │         └───────────┤ (try again later)
       └────▶ dead ◀─────────┤ (final answer, ladder ended, too old)
@@ -31,7 +31,9 @@ class DeliveryState(StrEnum):
 
 TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
     DeliveryState.HELD: frozenset({DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.CANCELLED}),
-    DeliveryState.PENDING: frozenset({DeliveryState.LEASED, DeliveryState.DEAD, DeliveryState.CANCELLED}),
+    DeliveryState.PENDING: frozenset(
+        {DeliveryState.HELD, DeliveryState.LEASED, DeliveryState.DEAD, DeliveryState.CANCELLED}
+    ),
     DeliveryState.LEASED: frozenset(
         {DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.CANCELLED}
     ),
@@ -64,6 +66,10 @@ class Category(StrEnum):
     HTTP_3XX = "http_3xx"
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
+    CHALLENGE_FAILED = "challenge_failed"
+    """The receiver did not prove that it wants callbacks: nothing but a challenge ends so."""
+    UNREADABLE = "unreadable"
+    """It was never sent: the key that sealed what was to be sent is not in the key ring any more."""
 
 
 FINAL_STATUS_CODES: Final = frozenset({410, 413})
@@ -86,6 +92,7 @@ class Delivery:
     generation: int = 1
     """Raised by a replay: the stored body again, under the same webhook-id."""
     body: bytes = field(repr=False)
+    """Empty when it cannot be unsealed any more."""
     state: DeliveryState
     attempts: int = 0
     due_at: datetime
@@ -97,6 +104,10 @@ class Delivery:
     last_category: Category | None = None
     created_at: datetime
     finished_at: datetime | None = None
+
+    @property
+    def unreadable(self) -> bool:
+        return not self.body
 
     @property
     def message_id(self) -> str:

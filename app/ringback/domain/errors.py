@@ -4,6 +4,7 @@
     ├── InvalidRequest            what was asked does not hold together
     │   ├── InvalidArguments      … against the tool's inputSchema
     │   ├── InvalidCallbackUrl    … the URL may not be called back
+    │   ├── InvalidConfiguration  … the file with the upstreams
     │   ├── InvalidCursor         … a cursor of another list, or none of ours
     │   ├── UnknownUpstream
     │   └── UnknownTool
@@ -22,6 +23,7 @@
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
+        ├── IssuerUnavailable     whose tokens cannot be checked without it
         └── ShuttingDown
 
 An error's `slug` is the stable last part of its problem type; its `detail` says what to do, because agents read it. The
@@ -62,6 +64,12 @@ class InvalidCallbackUrl(InvalidRequest):
     """Callback URL refused."""
 
     slug = "invalid-callback-url"
+
+
+class InvalidConfiguration(InvalidRequest):
+    """The configuration of the upstreams cannot be used."""
+
+    slug = "invalid-configuration"
 
 
 class InvalidCursor(InvalidRequest):
@@ -174,6 +182,12 @@ class StoreUnavailable(Unavailable):
     """The database cannot be written."""
 
     slug = "store-unavailable"
+
+
+class IssuerUnavailable(Unavailable):
+    """The token issuer cannot be asked."""
+
+    slug = "issuer-unavailable"
 
 
 class ShuttingDown(Unavailable):

@@ -22,6 +22,7 @@ class EventName(StrEnum):
     CALL_PROGRESS = "call.progress"
     WEBHOOK_SUSPENDED = "webhook.suspended"
     WEBHOOK_RECOVERED = "webhook.recovered"
+    UPSTREAM_CHANGED = "upstream.changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Event:
     seq: int
     name: EventName
     call_id: CallId | None
-    """None, like upstream and tool, for what happened to a webhook."""
+    """None for what happened to no call: to a webhook (then so are upstream and tool), or to an upstream."""
     client_session_id: str | None
     correlation_id: str | None
     upstream: str | None
@@ -54,6 +55,26 @@ def event_of(name: EventName, call: Call, *, event_id: EventId, seq: int, now: d
         upstream=call.upstream,
         tool=call.tool,
         data=call_data(name, call),
+        created_at=now,
+    )
+
+
+def event_of_upstream(
+    principal: Principal, upstream: str, *, what: str, uri: str | None, event_id: EventId, seq: int, now: datetime
+) -> Event:
+    """The event that tells that an upstream has changed. `uri` is one that the principal's own webhook names."""
+    data = {"upstream": upstream, "change": what}
+    return Event(
+        id=event_id,
+        principal=principal,
+        seq=seq,
+        name=EventName.UPSTREAM_CHANGED,
+        call_id=None,
+        client_session_id=None,
+        correlation_id=None,
+        upstream=upstream,
+        tool=None,
+        data=data if uri is None else {**data, "uri": uri},
         created_at=now,
     )
 

@@ -19,11 +19,16 @@ from typing import Protocol, TypeVar
 
 from ringback.domain.breaker import Breaker
 from ringback.domain.call import Call, Progress, Status
+from ringback.domain.catalog import CatalogRows
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState, Settled
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, DeliveryId, EventId, KeyId, WebhookId
+from ringback.domain.joined_names import JoinedNameRows
 from ringback.domain.principal import ApiKey, Principal
+from ringback.domain.sealed import SealedRows
 from ringback.domain.usage import UsageRows
+from ringback.domain.verification import ChallengeRows, ProofRows
+from ringback.domain.watches import WatchRows
 from ringback.domain.webhook import Webhook
 
 T = TypeVar("T")
@@ -251,6 +256,10 @@ class DeliveryLanes(Protocol):
         """Make what is held due now, oldest first; how many."""
         ...
 
+    async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
+        """Hold what waits for its turn; how many."""
+        ...
+
 
 class DeliveryQueue(Protocol):
     """The same rows as the dispatcher sees them."""
@@ -365,6 +374,18 @@ class Transaction(Protocol):
     def usage(self) -> UsageRows: ...
     @property
     def keys(self) -> KeyRows: ...
+    @property
+    def challenges(self) -> ChallengeRows: ...
+    @property
+    def proofs(self) -> ProofRows: ...
+    @property
+    def sealed(self) -> SealedRows: ...
+    @property
+    def catalog(self) -> CatalogRows: ...
+    @property
+    def watches(self) -> WatchRows: ...
+    @property
+    def joined_names(self) -> JoinedNameRows: ...
 
     def now(self) -> datetime:
         """The store's clock at the start of the transaction: the one that leases and due dates are compared with."""
@@ -443,3 +464,7 @@ class Sealer(Protocol):
     def seal(self, plaintext: bytes, *, place: str) -> bytes: ...
 
     def unseal(self, ciphertext: bytes, *, place: str) -> bytes: ...
+
+    def is_current(self, ciphertext: bytes) -> bool:
+        """Whether the newest key sealed it."""
+        ...

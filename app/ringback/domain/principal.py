@@ -7,7 +7,7 @@ does not exist. A caller is a principal as it arrived: with the scopes and the u
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType, Protocol
 
 from ringback.domain.errors import Forbidden
 from ringback.domain.ids import KeyId
@@ -18,6 +18,9 @@ ANONYMOUS = Principal("anonymous")
 """The one owner of everything while authentication is off, which is allowed on loopback only."""
 
 PRINCIPAL_LENGTH_MAX = 128
+
+OIDC_PRINCIPALS: Final = "oidc:"
+"""How the principals of access tokens begin; no API key is made for one of these."""
 
 
 class Scope(StrEnum):
@@ -42,10 +45,25 @@ class Caller:
     def require(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the caller holds the scope; `admin` holds them all."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
-            raise Forbidden(f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create")
+            raise Forbidden(
+                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create. An access token needs "
+                f"'ringback:{scope}'.",
+                scope=scope,
+            )
 
     def may_use(self, upstream: str) -> bool:
         return self.upstreams is None or upstream in self.upstreams
+
+
+class Authenticator(Protocol):
+    """Tells who a bearer token stands for, at every door alike."""
+
+    async def authenticate(self, bearer: str | None, *, resource: str) -> Caller:
+        """Who presents this token at a resource (a path below the public URL, `domain.protected_resource`).
+
+        Raises `Unauthenticated` for nobody we know, and `Unavailable` when that cannot be found out now.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,17 @@ A call goes its own way (`runner.drive`). This is everything else: what can be c
 its other lists, requests that are passed through, and what it tells unasked.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ringback.domain.ids import CallId
+
+UPSTREAM_NAME: Final = re.compile(r"[a-z0-9-]{1,24}")
+"""It stands in URLs, and in front of a tool's name, of whose 64 characters (the specification's) it leaves most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +37,15 @@ class UpstreamInfo:
     state: str
     """idle | connecting | ready | failing"""
     protocol_version: str | None = None
+    driver: str | None = None
+    """How a call would be carried that began now: task | mrtr | legacy_task | stream | plain; None while not connected."""
     last_error: str | None = None
+    advice: str | None = None
+    """What to do about the last error."""
     calls_in_flight: int = 0
     max_concurrent: int = 0
+    isolation: str = "shared"
+    """shared | principal | call"""
     trust_annotations: bool = False
     """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
 
@@ -61,6 +71,40 @@ class Catalog(Protocol):
 
     def may_repeat(self, upstream: str, tool: str) -> bool:
         """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
+        ...
+
+    def input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
+        """The tool's, as it was listed last; None when it was not. Asks nobody."""
+        ...
+
+    def inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+        """How long a tools/call waits for its plain result, as configured for the tool or its upstream; None when it is not."""
+        ...
+
+    def task_only(self, upstream: str, tool: str) -> bool:
+        """Whether the tool is configured to be called as a task only, by MCP clients."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """What reading the configuration again has changed: names of upstreams, sorted."""
+
+    added: Sequence[str]
+    changed: Sequence[str]
+    removed: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Configured(Protocol):
+    """The set of upstreams."""
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again and go by it from now on; raises `InvalidConfiguration`, and has changed nothing then.
+
+        Calls that run end where they were begun. Calls that wait go to where their upstream is now; those of one that was
+        removed wait until it is there again, or for their deadline.
+        """
         ...
 
 
@@ -120,25 +164,44 @@ class Passage(Protocol):
         ...
 
     async def listed(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
-        """All pages of the list, in the upstream's order, each entry as it came; as last told while the upstream is away."""
+        """All pages of the list, in the upstream's order, each entry as it came; as last told while the upstream is away.
+
+        Bounded, and each name once. Raises `Unavailable` when the upstream never told it and cannot be asked now.
+        """
         ...
 
-    async def ask(self, upstream: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer as it came. Raises `UpstreamRefused`, and `Unavailable` when the upstream cannot be asked now."""
+    async def ask(
+        self, upstream: str, method: str, params: Mapping[str, Any], *, declare: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """The answer as it came. `declare` is what whoever asks can do for the upstream meanwhile (2026-07-28).
+
+        Only resources/read, prompts/get and completion/complete; `InvalidRequest` for the rest, or without the name they need.
+        Raises `UpstreamRefused`, and `Unavailable` when the upstream cannot be asked now.
+        """
         ...
 
-    def changes(self, upstream: str) -> AbstractContextManager[AsyncIterator[Change]]:
-        """What the upstream tells unasked, from entering on."""
+    def changes(self, upstream: str | None) -> AbstractContextManager[AsyncIterator[Change]]:
+        """What the upstream tells unasked, from entering on; with None, what any of them tells."""
         ...
 
     def watching(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
-        """While this is entered, the upstream is asked to tell when the resource changes (`changes` hears it)."""
+        """While this is entered, the upstream is asked to tell when the resource changes (`changes` hears it).
+
+        Entering waits a moment for its word, and raises `UpstreamRefused` if it will not tell. A subscription that could be
+        made only later, or had to be made anew, may have missed a change: `changes` then hears of one.
+        """
         ...
 
 
 class Live(Protocol):
     """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
 
-    def listen(self, call_id: CallId) -> AbstractContextManager[AsyncIterator[Told]]:
-        """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself."""
+    def listen(
+        self, call_id: CallId, *, log_level: str | None = None
+    ) -> AbstractContextManager[AsyncIterator[Told]]:
+        """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself.
+
+        `log_level` is the least severe level of messages that is wanted (`debug` to `emergency`); without it there are none.
+        Upstreams are asked for messages as the call is sent to them, so listen right after it was started.
+        """
         ...

@@ -51,6 +51,9 @@ SWITCHES: Final[dict[WebhookState, frozenset[WebhookState]]] = {
 TEST_EVENT: Final = "webhook.test"
 """The name of a test. It is no `EventName`: nothing happened to a call, no log holds it, and nobody can ask to hear it."""
 
+SECRETS_UNREADABLE: Final = "secrets_unreadable"
+"""The `last_error` of a webhook that cannot be signed for: rotate its secret."""
+
 OLD_SECRETS_MAX: Final = 10
 """Secrets that may still sign beside the current one: each costs a signature in every attempt, and a header is finite."""
 
@@ -70,13 +73,15 @@ class Webhook:
     url: str
     events: frozenset[EventName] = DEFAULT_EVENTS
     upstream: str | None = None
+    resource_uri: str | None = None
+    """For upstream.changed: hear of this resource of the upstream's, and not of its lists."""
     tool: str | None = None
     call_id: CallId | None = None
     client_session_id: str | None = None
     correlation_id: str | None = None
     match_correlation: bool = False
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
-    """Newest first; sealed at rest."""
+    """Newest first; sealed at rest. Empty when they cannot be unsealed any more."""
     retries: Profile = Profile.DAYS
     include_result: bool = False
     ordered: bool = False
@@ -97,6 +102,11 @@ class Webhook:
     missed_from: int | None = None
     """The place of the first event that was given up and that the receiver has not been told of."""
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether nothing can be signed for it, because the key that sealed its secrets is not in the key ring any more."""
+        return not self.secrets
+
     def holds(self) -> bool:
         """Whether deliveries for it are born held, to be released when it becomes active."""
         return self.state in HOLDING
@@ -115,6 +125,7 @@ def hears(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and _equal_where_set(webhook.call_id, event.call_id)
         and _equal_where_set(webhook.client_session_id, event.client_session_id)
         and (not webhook.match_correlation or _equal_where_set(webhook.correlation_id, event.correlation_id))
+        and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
     )
 
 
@@ -151,14 +162,35 @@ def moved(webhook: Webhook, url: str) -> Webhook:
     return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED)
 
 
+def without_secrets(webhook: Webhook) -> Webhook:
+    """A webhook whose secrets cannot be read: nothing can be signed for it until it gets a new one, or its key comes back."""
+    if webhook.state is WebhookState.DISABLED:
+        return replace(webhook, secrets=())
+    return replace(webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE)
+
+
 def describe(webhook: Webhook) -> str:
     """One sentence that says what will ring, for the person who just registered it."""
     if webhook.state is WebhookState.DISABLED:
         return "Nothing rings: the webhook is disabled."
-    names = ", ".join(sorted(webhook.events))
+    if webhook.state is WebhookState.PENDING_VERIFICATION:
+        return "Nothing rings before the URL has answered its challenge; what happens until then is held and sent after it."
+    of_calls = webhook.events - {EventName.UPSTREAM_CHANGED}
+    told = [_of_upstream(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
+    if of_calls:
+        told.insert(0, _of_calls(webhook, ", ".join(sorted(of_calls))))
+    return " ".join(told)
+
+
+def _of_calls(webhook: Webhook, names: str) -> str:
     if webhook.call_id is not None:
         return f"Rings for {names} of the call {webhook.call_id}, from its beginning."
     return f"Rings for {names} of {_scope_of(webhook)}, from now on."
+
+
+def _of_upstream(webhook: Webhook) -> str:
+    what = "its tools, resources or prompts change" if webhook.resource_uri is None else "the resource you name changes"
+    return f"Rings for upstream.changed when upstream '{webhook.upstream}' tells that {what}, from now on."
 
 
 def _scope_of(webhook: Webhook) -> str:

@@ -1,6 +1,7 @@
 """One MCP request as our handlers see it: who asks, through which endpoint, in which era, and what their client can do."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +40,29 @@ class Exchange:
     def meta(self) -> Mapping[str, Any]:
         """The request's `_meta` by its names on the wire, but for the progress token (`progress_token`: the SDK's spelling)."""
         return self.context.meta or {}
+
+    @property
+    def session_id(self) -> str:
+        """Of a client of before 2026-07-28; empty for any other."""
+        request = self.context.request
+        return "" if request is None else request.headers.get("mcp-session-id", "")
+
+    def elicits(self, modes: AbstractSet[str]) -> bool:
+        """Whether the client can put questions in all these modes to its user; `{}` has always meant forms."""
+        capabilities = self.context.session.client_capabilities
+        if capabilities is None or capabilities.elicitation is None:
+            return False
+        declared = capabilities.elicitation
+        known = {mode for mode, said in (("form", declared.form), ("url", declared.url)) if said is not None}
+        return modes <= (known or {"form"})
+
+    @property
+    def elicitation(self) -> Mapping[str, Any]:
+        """The capability to be asked, as the client declared it with this very request."""
+        capabilities = self.context.session.client_capabilities
+        if not self.modern or capabilities is None or capabilities.elicitation is None:
+            return {}
+        return {"elicitation": capabilities.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
 
     def declares(self, extension: str) -> bool:
         """Whether the client speaks this extension: said with this request, or before 2026-07-28 with the handshake."""

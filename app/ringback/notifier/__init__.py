@@ -12,6 +12,8 @@
         └─▶ sender.post(target, headers, body) ──▶ settler ── one transaction for many ──▶ settlement: delivered | pending
                                                               again | dead; what that means for webhook, origin and receiver
 
+    verifier: challenges the URLs that have to prove that they want callbacks; until then what is for them is held
+
 `record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
 no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: aiohttp in
 production, with the guard where sockets are made; any httpx transport of a user's own otherwise.

@@ -24,9 +24,11 @@ from yarl import URL
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Answer
 from ringback.notifier.sender import (
+    ASKED_BYTES_MAX,
     ATTEMPT_SECONDS,
     CONNECT_SECONDS,
     EXCERPT_BYTES_MAX,
+    Method,
     answered,
     failed,
     outgoing_headers,
@@ -90,38 +92,57 @@ class AiohttpSender:
     async def post(
         self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
     ) -> Answer:
-        sent_headers = outgoing_headers(headers)
-        until = asyncio.get_running_loop().time() + deadline_seconds
-        try:
-            async with asyncio.timeout_at(until):
-                response = await self._send(target, sent_headers, body)
-        except _BROKEN as error:  # TimeoutError is an OSError
-            return failed(error)
-        return await self._read(response, until)
+        answer, _ = await self._exchange("POST", target, headers, body, deadline_seconds, EXCERPT_BYTES_MAX)
+        return answer
+
+    async def ask(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+    ) -> tuple[Answer, bytes]:
+        return await self._exchange(method, target, headers, body, deadline_seconds, ASKED_BYTES_MAX)
 
     async def aclose(self) -> None:
         await self._pooled.close()
         await self._fresh.close()
 
-    async def _send(self, target: Target, headers: Mapping[str, str], body: bytes) -> aiohttp.ClientResponse:
+    async def _exchange(
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        deadline_seconds: float,
+        bytes_max: int,
+    ) -> tuple[Answer, bytes]:
+        sent_headers = outgoing_headers(headers)
+        until = asyncio.get_running_loop().time() + deadline_seconds
+        try:
+            async with asyncio.timeout_at(until):
+                response = await self._send(method, target, sent_headers, body)
+        except _BROKEN as error:  # TimeoutError is an OSError
+            return failed(error), b""
+        return await self._read(response, until, bytes_max)
+
+    async def _send(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes
+    ) -> aiohttp.ClientResponse:
         connection = _Connection()
         _current.set(connection)
         try:
-            return await _request(self._pooled, target, headers, body)
+            return await _request(self._pooled, method, target, headers, body)
         except aiohttp.ClientConnectorError:  # a ClientOSError too, but it never had a connection
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             if connection.opened:
                 raise
-            return await _request(self._fresh, target, headers, body)
+            return await _request(self._fresh, method, target, headers, body)
 
-    async def _read(self, response: aiohttp.ClientResponse, until: float) -> Answer:
+    async def _read(self, response: aiohttp.ClientResponse, until: float, bytes_max: int) -> tuple[Answer, bytes]:
         try:
-            head = await _head(response.content, until)
+            head = await _head(response.content, until, bytes_max)
         finally:
             response.release()  # closes the connection unless the whole answer was read
         retry_after = response.headers.get("retry-after")
-        return answered(response.status, retry_after=retry_after, head=head, now=self._clock.now())
+        return answered(response.status, retry_after=retry_after, head=head, now=self._clock.now()), head
 
     def _session(self, context: ssl.SSLContext, *, keep: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -165,17 +186,17 @@ class _GuardedResolver(AbstractResolver):
 
 
 async def _request(
-    session: aiohttp.ClientSession, target: Target, headers: Mapping[str, str], body: bytes
+    session: aiohttp.ClientSession, method: Method, target: Target, headers: Mapping[str, str], body: bytes
 ) -> aiohttp.ClientResponse:
     """The receiver's status line and headers; the body of the answer is still to be read.
 
     A garbage answer is raised as ClientResponseError, whose `status` of 400 is aiohttp's word and not the receiver's.
     """
     url = URL(target.request_url, encoded=True)
-    return await session.post(url, headers=headers, data=body, allow_redirects=False)
+    return await session.request(method, url, headers=headers, data=body or None, allow_redirects=False)
 
 
-async def _head(content: aiohttp.StreamReader, until: float) -> bytes:
+async def _head(content: aiohttp.StreamReader, until: float, bytes_max: int) -> bytes:
     if content.is_eof() and content.exception() is None:
-        return content.read_nowait(EXCERPT_BYTES_MAX)  # all of it came with the headers: no timer, 9 of 80 µs less
-    return await read_head(content.iter_any(), until=until, broken=_BROKEN)
+        return content.read_nowait(bytes_max)  # all of it came with the headers: no timer, 9 of 80 µs less
+    return await read_head(content.iter_any(), until=until, broken=_BROKEN, bytes_max=bytes_max)

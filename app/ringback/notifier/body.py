@@ -10,9 +10,9 @@ from typing import Any, Final
 import orjson
 
 from ringback.domain import cursor
-from ringback.domain.call import Call
+from ringback.domain.call import Call, resource_uri
 from ringback.domain.clock import iso
-from ringback.domain.event import Event
+from ringback.domain.event import Event, EventName
 from ringback.domain.ids import EventId
 from ringback.domain.webhook import TEST_EVENT, Webhook
 from ringback.notifier.resume_tokens import CallTokens
@@ -40,6 +40,10 @@ class Bodies:
         if call is not None:
             data["resume_token"] = self._tokens.issue(call, after_seq=event.seq)
             data["resume_url"] = f"{self._public_url}/v1/resume"
+            data["resource_uri"] = resource_uri(call)
+            data["mcp_url"] = f"{self._public_url}/mcp"
+        if call is not None and event.name is EventName.CALL_FINISHED:
+            data["answered_inline"] = call.answered_inline
         thin = _serialise(event, data, safe_seq)
         if result is None or len(thin) + len(result) > BODY_BYTES_MAX:
             return thin

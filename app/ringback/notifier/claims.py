@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from ringback.domain.breaker import CLOSED, OF_SUSPENDED, after_failure
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import Delivery, DeliveryState, Verdict, settled
+from ringback.domain.delivery import Category, Delivery, DeliveryState, Verdict, settled
+from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import Ids, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
@@ -69,6 +71,10 @@ class Claims:
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._drop(tx, webhook_id)
+            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+                await tx.delivery_lanes.hold(webhook_id, limit=RELEASE_STEP)  # it was active until its URL changed
+            elif webhook.unreadable:
+                await self._suspend(tx, webhook)
             else:
                 leased += await self._lease(tx, webhook, fair_share=max(1, self._lanes.free() // left))
         return Claimed(leased, more=len(due) == LANES_AT_ONCE)
@@ -93,9 +99,27 @@ class Claims:
             self._lanes.drained(webhook.id)
         else:
             self._lanes.wait(webhook, origin, now=now, idle=len(deliveries) < share)
+        if any(delivery.unreadable for delivery in deliveries):
+            deliveries = await self._without_unreadable(tx, deliveries)
         return [
             Leased(delivery=delivery, webhook=webhook, slot=self._enter(tx, webhook, origin)) for delivery in deliveries
         ]
+
+    async def _without_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """End what can never be sent, as a loss that its receiver is told of, and go on with the others."""
+        dead = Verdict(state=DeliveryState.DEAD)
+        unsent = [replace(each, attempts=each.attempts - 1) for each in deliveries if each.unreadable]
+        await tx.delivery_queue.settle(
+            [settled(each, dead, category=Category.UNREADABLE, now=tx.now()) for each in unsent]
+        )
+        await write_off(tx, unsent)
+        return [each for each in deliveries if not each.unreadable]
+
+    async def _suspend(self, tx: Transaction, webhook: Webhook) -> None:
+        """Nothing can be signed for it. Once an hour it is looked at again: its owner, or its old key, may have mended it."""
+        pause = after_failure(CLOSED, OF_SUSPENDED, now=tx.now(), chance=0.5)
+        await tx.webhooks.update(replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=pause))
+        await tx.delivery_lanes.hold(webhook.id, limit=RELEASE_STEP)
 
     def _enter(self, tx: Transaction, webhook: Webhook, origin: str) -> Slot:
         slot = self._lanes.enter(webhook, origin, now=tx.now())

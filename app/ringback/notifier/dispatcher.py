@@ -8,7 +8,7 @@ claims ──due, leased───┴▶ attempt ──▶ sender.post ──▶ 
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +30,7 @@ from ringback.notifier.settlement import Outcome, Settlement
 from ringback.notifier.settler import Settler
 from ringback.notifier.target_guard import TargetPolicy
 from ringback.notifier.targets import Targets
+from ringback.signing.ed25519 import SigningKey
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
@@ -62,12 +63,14 @@ class Dispatcher:
         policy: TargetPolicy,
         chance: Callable[[], float],
         config: DispatcherConfig | None = None,
+        signing_keys: Sequence[SigningKey] = (),
     ) -> None:
         self._config = config or DispatcherConfig()
         self._store = store
         self._clock = clock
         self._ids = ids
         self._sender = sender
+        self._keys = signing_keys
         self._handover = recorder.handover
         self._targets = Targets(policy)
         self._lanes = Lanes(self._config)
@@ -198,6 +201,7 @@ class Dispatcher:
                 message_id=delivery.message_id,
                 body=delivery.body,
                 secrets=signing_secrets(webhook, now=now),
+                keys=self._keys,
                 now=now,
             )
             return await self._sender.post(target, headers, delivery.body, deadline_seconds=ATTEMPT_SECONDS)

@@ -12,6 +12,11 @@ from ringback.domain.webhook import Webhook
 _FIRST_GENERATION: Final = 1
 
 
+def verification(challenge: str) -> bytes:
+    """Asks whether callbacks are wanted here: the answer is JSON with the same challenge."""
+    return jsontext.dumps({"type": "verification", "challenge": challenge})
+
+
 def gap(webhook: Webhook, *, first_missed: int, delivery_id: DeliveryId, now: datetime) -> Delivery:
     """Tells the receiver from where to poll for what was given up: the cursor stands just before the first such event."""
     return Delivery(

@@ -4,17 +4,25 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ringback.signing import standard_webhooks
+from ringback.signing.ed25519 import SigningKey
 
 
 def callback_headers(
-    *, webhook_id: str, message_id: str, body: bytes, secrets: Sequence[str], now: datetime
+    *,
+    webhook_id: str,
+    message_id: str,
+    body: bytes,
+    secrets: Sequence[str],
+    keys: Sequence[SigningKey] = (),
+    now: datetime,
 ) -> dict[str, str]:
-    """Headers for one attempt: the same id as ever, this attempt's timestamp, a signature for each living secret."""
+    """Headers for one attempt: the same id as ever, this attempt's timestamp, a signature for each living secret and key."""
     timestamp = int(now.timestamp())
+    signature = standard_webhooks.sign(secrets, message_id=message_id, timestamp=timestamp, body=body, keys=keys)
     return {
         "content-type": "application/json",
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": standard_webhooks.sign(secrets, message_id=message_id, timestamp=timestamp, body=body),
+        "webhook-signature": signature,
         "x-mcp-subscription-id": webhook_id,
     }

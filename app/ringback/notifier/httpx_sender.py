@@ -13,8 +13,11 @@ import httpx
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Answer, Category
 from ringback.notifier.sender import (
+    ASKED_BYTES_MAX,
     ATTEMPT_SECONDS,
     CONNECT_SECONDS,
+    EXCERPT_BYTES_MAX,
+    Method,
     answered,
     failed,
     outgoing_headers,
@@ -33,37 +36,54 @@ class HttpxSender:
     async def post(
         self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
     ) -> Answer:
-        request = _request(target, outgoing_headers(headers), body)
+        answer, _ = await self._exchange("POST", target, headers, body, deadline_seconds, EXCERPT_BYTES_MAX)
+        return answer
+
+    async def ask(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+    ) -> tuple[Answer, bytes]:
+        return await self._exchange(method, target, headers, body, deadline_seconds, ASKED_BYTES_MAX)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def _exchange(
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        deadline_seconds: float,
+        bytes_max: int,
+    ) -> tuple[Answer, bytes]:
+        request = _request(method, target, outgoing_headers(headers), body)
         until = asyncio.get_running_loop().time() + deadline_seconds
         try:
             async with asyncio.timeout_at(until):
                 response = await self._transport.handle_async_request(request)
         except httpx.TimeoutException:
-            return Answer(category=Category.TIMEOUT)
+            return Answer(category=Category.TIMEOUT), b""
         except _BROKEN as error:
-            return failed(error)
-        return await self._read(response, until)
+            return failed(error), b""
+        return await self._read(response, until, bytes_max)
 
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-    async def _read(self, response: httpx.Response, until: float) -> Answer:
+    async def _read(self, response: httpx.Response, until: float, bytes_max: int) -> tuple[Answer, bytes]:
         wire = _wire(response)
         try:
-            head = await read_head(wire, until=until, broken=_BROKEN)
+            head = await read_head(wire, until=until, broken=_BROKEN, bytes_max=bytes_max)
         finally:
             await response.aclose()
         retry_after = response.headers.get("retry-after")
-        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.now())
+        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.now()), head
 
 
-def _request(target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
+def _request(method: Method, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
     """`target` keeps the path byte for byte where the transport is httpx's own; httpx.URL would tidy it up.
 
     Reads and writes have no limit of their own: the attempt's deadline covers them.
     """
     return httpx.Request(
-        "POST",
+        method,
         target.request_url,
         headers=headers,
         content=body,

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Progress
-from ringback.domain.event import Event, EventName, event_of
+from ringback.domain.event import Event, EventName, event_of, event_of_upstream
 from ringback.domain.health import event_about
 from ringback.domain.ids import Ids
 from ringback.domain.ports import EventFilter, Transaction, appended, changed
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.fan_out import FanOut
@@ -88,6 +89,18 @@ class Recorder:
         await tx.events.insert(event)
         await self._fan_out.live(tx, event, None, result=None)
         tx.ring(appended(webhook.principal))
+
+    async def upstream_changed(
+        self, tx: Transaction, principal: Principal, upstream: str, *, what: str, uri: str | None
+    ) -> None:
+        """Tell the principal that a list or a resource of the upstream has changed."""
+        seq = await tx.events.reserve(principal, 1)
+        event = event_of_upstream(
+            principal, upstream, what=what, uri=uri, event_id=self._ids.event(), seq=seq, now=tx.now()
+        )
+        await tx.events.insert(event)
+        await self._fan_out.live(tx, event, None, result=None)
+        tx.ring(appended(principal))
 
     async def _append(self, tx: Transaction, name: EventName, call: Call, *, result: bytes | None) -> None:
         seq = await tx.events.reserve(call.principal, 1)

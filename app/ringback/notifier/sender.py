@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from ringback import __version__
 from ringback.domain.delivery import Answer, Category, category_of
@@ -28,6 +28,9 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 """Read of an answer's body, so that an ordinary error page does not cost the connection."""
 EXCERPT_BYTES_MAX: Final = 1024
 """Kept of it in the attempt log: enough to read an error message by."""
+
+ASKED_BYTES_MAX: Final = 16 * 1024
+"""Of an answer that is looked at: a challenge's has some 60 bytes, and a list of receivers has room for hundreds."""
 
 ADDED_HEADERS: Final = {
     "user-agent": f"Ringback/{__version__}",
@@ -50,6 +53,19 @@ class Sender(Protocol):
         ...
 
 
+Method = Literal["GET", "POST"]
+
+
+class Asker(Protocol):
+    """The same way out, for questions whose answer is read."""
+
+    async def ask(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+    ) -> tuple[Answer, bytes]:
+        """What came of one request, and the first `ASKED_BYTES_MAX` of the answer's body: under the terms of `Sender.post`."""
+        ...
+
+
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers as sent; raises ValueError for one that could break out of its line."""
     for name, value in headers.items():
@@ -58,34 +74,40 @@ def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {**headers, **ADDED_HEADERS}
 
 
-async def read_head(chunks: AsyncIterable[bytes], *, until: float, broken: tuple[type[Exception], ...]) -> bytes:
-    """The first `EXCERPT_BYTES_MAX` of a body, of which at most about `ANSWER_BYTES_MAX` are read.
+async def read_head(
+    chunks: AsyncIterable[bytes],
+    *,
+    until: float,
+    broken: tuple[type[Exception], ...],
+    bytes_max: int = EXCERPT_BYTES_MAX,
+) -> bytes:
+    """The first `bytes_max` of a body, of which at most about `ANSWER_BYTES_MAX` are read.
 
     Ends at the loop time `until` at the latest. `broken` are the errors that mean the body broke off.
     """
     head = bytearray()
     with suppress(TimeoutError, *broken):
         async with asyncio.timeout_at(until):
-            await _read(chunks, head)
+            await _read(chunks, head, bytes_max)
     return bytes(head)
 
 
-async def _read(chunks: AsyncIterable[bytes], head: bytearray) -> None:
+async def _read(chunks: AsyncIterable[bytes], head: bytearray, bytes_max: int) -> None:
     read = 0
     async for chunk in chunks:
-        head += chunk[: EXCERPT_BYTES_MAX - len(head)]
+        head += chunk[: bytes_max - len(head)]
         read += len(chunk)
         if read >= ANSWER_BYTES_MAX:
             return
 
 
 def answered(status_code: int, *, retry_after: str | None, head: bytes, now: datetime) -> Answer:
-    """A receiver's answer as the attempt log keeps it."""
+    """A receiver's answer as the attempt log keeps it; of its body so much as fits into an excerpt."""
     return Answer(
         category=category_of(status_code),
         status_code=status_code,
         retry_after_seconds=parse_retry_after(retry_after, now=now),
-        excerpt=_printable(head) or None,
+        excerpt=_printable(head[:EXCERPT_BYTES_MAX]) or None,
     )
 
 

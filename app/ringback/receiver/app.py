@@ -10,8 +10,7 @@ from typing import Any, Final, assert_never
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
 from ringback.receiver.mailbox import Mailbox
 from ringback.receiver.once import Once
-from ringback.signing import secrets as webhook_secrets
-from ringback.signing.standard_webhooks import VerificationError, verify
+from ringback.signing.standard_webhooks import VerificationError, check_secret, verify
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -19,7 +18,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 Secrets = Sequence[str] | Callable[[str | None], Sequence[str]]
-"""The `whsec_…` secrets that may have signed: always the same, or those of a subscription id (empty when it is unknown)."""
+"""The `whsec_…` secrets that may have signed, or public keys (`whpk_…`): always the same, or those of a subscription id (none
+when it is unknown)."""
 
 BODY_BYTES_MAX: Final = 262_144 + 16_384
 """The largest body that a sender may send (mcp-events §8), and some slack for senders that count only their payload."""
@@ -140,7 +140,7 @@ def _always(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
     if not secrets:
         raise ValueError("A receiver needs at least one webhook secret.")
     for secret in secrets:
-        webhook_secrets.parse(secret)
+        check_secret(secret)
     return lambda _: secrets
 
 

@@ -1,19 +1,28 @@
 """Everything between a queued call and its end: the upstreams, the connections to them, and the runner that drives calls.
 
     config      mcpServers JSON ──▶ UpstreamConfig
-    upstreams   all of them, opened and closed together; the catalog, and sessions to call in
-      catalog      what can be called; arguments against inputSchemas (arguments)
+    upstreams   all of them, opened, closed and configured anew; the catalog, and sessions to call in (reloading)
+      catalog      what can be called; arguments against inputSchemas (arguments, bounded_schema)
       connection   one for each upstream: keeps a link up, backs off, retires it
-        conversation what one call needs of it, whichever link serves
+        shelf        what it said of itself and listed last, also after a restart
+        conversation what one call needs of it, whichever link serves (messages: its log messages)
+        principals   a link for each principal, where they must not share one
+        problems     why an upstream cannot be reached, and what to do about it
         opening      a link for all calls, for one call, or into a session that is there already
         link         one live session, in one task: raw requests, its end
           dispatcher   what the upstream tells and asks by itself
           stateful     a session of before 2026-07-28: its name, and reading on where an answer got lost
-          listing      all pages of tools
+          listing      all pages of a list
           transport    HTTP that raises nothing: what goes wrong is told, as what it is (failures)
+          tokens       what authorises us, by client_credentials
           session_transport   sessions that outlive their connections
           pools        connections, as many as there are calls
           stdio        a child's standard error, read and bounded
+      passage      what is passed on besides calls: profiles, lists, requests
+        watching     resources that somebody watches: one subscription for each
+        changes      what upstreams tell unasked, to whoever listens in this process
+      live         what upstreams tell about running calls, to whoever waits for one
+    watchman    what upstreams tell unasked ──▶ `upstream.changed` events
     drivers     carry one call over a session to its end
     runner      leases queued calls ──▶ drive: one leased call to its end, or to where it is parked or handed back
       desk         the call under its lease: every change of it, fenced ──▶ progress, coalesced
@@ -34,6 +43,7 @@ A frozen holder's request may still be running upstream; what becomes of its cal
 How a failure becomes an outcome, and where it is told apart:
 
     nobody listens, or the session is forgotten   transport: NOT_SENT, FORGOTTEN   once more on the next link, then `rejected`
+    … or our credentials are not taken            transport: UNAUTHORISED, …       the same
     bytes went out, nothing came back             transport: LOST; SDK: closed     read on or asked again by the handle,
                                                                                    `unknown` without one
     … and the session is gone                     session_transport: GONE          `unknown`

@@ -1,14 +1,16 @@
 """What can be called, as the upstreams list it, and whether a call makes sense before it is stored.
 
-Lists are kept by the connections. A tool is refused only by a fresh list, and by none at all when the upstream cannot be asked:
+Lists are kept by the connections. A call is refused only by a fresh list, and by none at all when the upstream cannot be asked:
 then the call is queued, and the truth is told when it runs.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
-from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
+from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
 from ringback.domain.upstreams import ToolInfo, UpstreamInfo
 from ringback.runner.arguments import ArgumentChecker
 
@@ -32,6 +34,14 @@ class Listed(Protocol):
         """The tools by name, as they were listed last."""
         ...
 
+    def inline_wait_seconds(self, tool: str) -> float | None:
+        """As configured, for this tool or for all."""
+        ...
+
+    def task_only(self, tool: str) -> bool:
+        """As configured."""
+        ...
+
     async def settled(self, patience_seconds: float) -> None:
         """Wait until it is known whether the upstream can be reached, but no longer than that."""
         ...
@@ -40,16 +50,26 @@ class Listed(Protocol):
         """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
         ...
 
+    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The same, and None when they cannot be asked for now."""
+        ...
+
 
 class UpstreamCatalog:
     """Implements `domain.upstreams.Catalog`."""
 
-    def __init__(self, connections: Mapping[str, Listed]) -> None:
+    def __init__(self, connections: Mapping[str, Listed], superseded: Collection[Listed] = ()) -> None:
+        """Calls may still be running on `superseded` connections, which nothing else is asked of."""
         self._connections = connections
+        self._superseded = superseded
         self._checkers: dict[tuple[str, str], tuple[ToolInfo, ArgumentChecker]] = {}
 
     def upstreams(self) -> Sequence[UpstreamInfo]:
-        return [connection.info() for connection in self._connections.values()]
+        ending = Counter[str]()
+        for info in (connection.info() for connection in self._superseded):
+            ending[info.name] += info.calls_in_flight
+        infos = [connection.info() for connection in self._connections.values()]
+        return [replace(info, calls_in_flight=info.calls_in_flight + ending[info.name]) for info in infos]
 
     async def tools(self, upstream: str) -> Sequence[ToolInfo]:
         connection = self._connection(upstream, visible=None)
@@ -63,19 +83,26 @@ class UpstreamCatalog:
     ) -> None:
         connection = self._connection(upstream, visible=visible)
         tools = await self._listed(connection, patience_seconds=FIRST_LIST_SECONDS)
-        if tools is not None and tool not in tools:
-            tools = await connection.tools(age_seconds_max=REFUSING_AGE_SECONDS_MAX)
-        if tools is None:
+        if tools is None or self._objection(upstream, tool, arguments, tools) is None:
             return
+        tools = await connection.fresh_tools(age_seconds_max=REFUSING_AGE_SECONDS_MAX)
+        if tools is not None and (objection := self._objection(upstream, tool, arguments, tools)) is not None:
+            raise objection
+
+    def _objection(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
+    ) -> InvalidRequest | None:
+        """What speaks against the call, if these are the tools."""
         if tool not in tools:
-            raise UnknownTool(_no_tool(upstream, tool, tools), tool=tool)
+            return UnknownTool(_no_tool(upstream, tool, tools), tool=tool)
         if errors := self._checker(upstream, tools[tool]).errors(arguments):
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
-            raise InvalidArguments(
+            return InvalidArguments(
                 f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
                 tool=tool,
                 errors=errors,
             )
+        return None
 
     def may_repeat(self, upstream: str, tool: str) -> bool:
         connection = self._connections.get(upstream)
@@ -87,6 +114,19 @@ class UpstreamCatalog:
             return False
         hints = cast("dict[str, Any]", annotations)
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+    def input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
+        connection = self._connections.get(upstream)
+        info = None if connection is None else connection.known_tools().get(tool)
+        return None if info is None else info.input_schema
+
+    def inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+        connection = self._connections.get(upstream)
+        return None if connection is None else connection.inline_wait_seconds(tool)
+
+    def task_only(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        return connection is not None and connection.task_only(tool)
 
     def _connection(self, upstream: str, *, visible: frozenset[str] | None) -> Listed:
         connection = self._connections.get(upstream)

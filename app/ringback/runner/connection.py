@@ -14,27 +14,30 @@ session): new requests then wait for the next link, and those in flight end wher
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
-from mcp import MCPError
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.retry import JITTER
-from ringback.domain.upstreams import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
 from ringback.runner.config import Isolation, UpstreamConfig
 from ringback.runner.conversation import Conversation
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.failures import Lost, NotSent, RequestFailed
+from ringback.runner.drivers import carried_by
+from ringback.runner.failures import RequestFailed
 from ringback.runner.link import Link
-from ringback.runner.listing import list_tools
+from ringback.runner.listing import list_all
 from ringback.runner.opening import Opening, open_link
-from ringback.runner.transport import failure_of
+from ringback.runner.principals import LINKS_MAX, PrincipalLinks
+from ringback.runner.problems import ADVICE, Problem, problem_of
+from ringback.runner.shelf import Shelf
+from ringback.runner.tokens import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ PAUSE_SECONDS_MAX: Final = 10.0
 STEADY_SECONDS: Final = 10.0
 """A link that lasted this long was a good one: the next attempt follows at once."""
 LIST_SECONDS: Final = 5.0
-"""For all pages of tools. Whoever waits for a list waits before a call is accepted, so it is short."""
+"""For all pages of a list. Whoever waits for a list waits before a call is accepted, so it is short."""
 
 
 class ConnectionState(StrEnum):
@@ -56,15 +59,8 @@ class ConnectionState(StrEnum):
     FAILING = "failing"
 
 
-class Problem(StrEnum):
-    """Why an upstream cannot be reached. Fixed words: an upstream's own could hold anything."""
-
-    NOT_FOUND = "command_or_folder_not_found"
-    NOT_STARTED = "command_cannot_be_started"
-    CANNOT_CONNECT = "cannot_connect"
-    LOST = "connection_lost"
-    TIMEOUT = "no_answer_in_time"
-    HANDSHAKE = "handshake_failed"
+class Superseded(UpstreamUnreachable):
+    """Another connection has taken this one's place, or nothing has."""
 
 
 class Connection:
@@ -74,10 +70,13 @@ class Connection:
         *,
         clock: Clock,
         chance: Callable[[], float],
+        shelf: Shelf,
         patience_seconds: float = PATIENCE_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.config = config
+        self.shelf = shelf
+        """What the upstream told of itself and listed last; kept up to date here."""
         self._clock = clock
         self._chance = chance
         self._patience_seconds = patience_seconds
@@ -89,9 +88,13 @@ class Connection:
         self._link: Link | None = None
         self._news = anyio.Event()
         self._in_flight = 0
-        self._tools: Mapping[str, ToolInfo] | None = None
-        self._listed_at: float | None = None
+        self.superseded = anyio.Event()
+        """Set when it takes no further calls: another has its place, or nothing has."""
         self._listing = anyio.Lock()
+        self._tokens = None if config.oauth is None else Tokens(config.oauth, clock=clock)
+        self._principals = PrincipalLinks(
+            self, clock=clock, patience_seconds=patience_seconds, links_max=min(config.max_concurrent, LINKS_MAX)
+        )
 
     def info(self) -> UpstreamInfo:
         return UpstreamInfo(
@@ -99,11 +102,25 @@ class Connection:
             transport=str(self.config.transport),
             state=str(self._state),
             protocol_version=self._link.protocol_version if self._link else None,
+            driver=self._driver(),
             last_error=self._problem,
+            advice=None if self._problem is None else ADVICE[self._problem],
             calls_in_flight=self._in_flight,
             max_concurrent=self.config.max_concurrent,
+            isolation=str(self.config.isolation),
             trust_annotations=self.config.trust_annotations,
         )
+
+    def inline_wait_seconds(self, tool: str) -> float | None:
+        return self.config.inline_wait_of(tool)
+
+    def task_only(self, tool: str) -> bool:
+        return tool in self.config.task_only_tools
+
+    def _driver(self) -> str | None:
+        if self._state is not ConnectionState.READY or self._link is None:
+            return None
+        return carried_by(Conversation(self, self._link, own=False), self._link.tools)
 
     # -- what calls see --
 
@@ -113,10 +130,13 @@ class Connection:
 
         A call that goes on from its handle needs none of its own: the driver goes back to the one in which it was begun.
         """
-        shared = await self.live(self._patience_seconds)
+        shared = await self.live(begun=False)
         self._in_flight += 1
         try:
-            if self.config.isolation is Isolation.SHARED or call.handle is not None:
+            if self.config.isolation is Isolation.PRINCIPAL:
+                async with self._principals.of(call.principal) as links:
+                    yield Conversation(links, await links.live(), own=False)
+            elif self.config.isolation is Isolation.SHARED or call.handle is not None:
                 yield Conversation(self, shared, own=False)
             else:
                 async with self.aside(own=True, elicits=call.accepts_input, probe=shared.negotiated.modern) as link:
@@ -124,62 +144,97 @@ class Connection:
                     yield Conversation(self, link, own=True)
         finally:
             self._in_flight -= 1
+            self._tell_news()
+
+    def supersede(self) -> None:
+        """Take no further calls. Those that wait for a link hear `Superseded`; those that run end here."""
+        self.superseded.set()
+        self._tell_news()
+
+    async def drained(self) -> None:
+        while self._in_flight:
+            await self._news.wait()
+
+    async def open(self) -> Link:
+        """A further link that is shared by some of the calls (`runner.principals`)."""
+        shared = await self.live()
+        link = await self._open_aside(probe=shared.negotiated.modern)
+        link.tools = shared.tools
+        return link
 
     @asynccontextmanager
     async def aside(self, **opening: Any) -> AsyncGenerator[Link]:
         """A link beside the shared one, for one call (the fields of `Opening`); raises `UpstreamUnreachable`."""
-        if self._links is None:
-            raise UpstreamUnreachable("it is being closed. Try again.")
-        try:
-            link = cast("Link", await self._links.start(self._hold_aside, self._opening(**opening)))
-        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect`
-            told = problem_of(error).replace("_", " ")
-            raise UpstreamUnreachable(f"{told}, when a connection for one call was opened.") from None
+        link = await self._open_aside(**opening)
         try:
             yield link
         finally:
             link.retire()
 
+    async def _open_aside(self, **opening: Any) -> Link:
+        if self._links is None:
+            raise UpstreamUnreachable("it is being closed. Try again.")
+        try:
+            return cast("Link", await self._links.start(self._hold_aside, self._opening(**opening)))
+        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect`
+            told = problem_of(error).replace("_", " ")
+            raise UpstreamUnreachable(f"{told}, when a further connection was opened.") from None
+
     async def _hold_aside(self, opening: Opening, *, task_status: anyio.abc.TaskStatus[Link]) -> None:
         started = False
         try:
-            async with open_link(self.config, opening, on_tools_changed=self._forget_list) as link:
+            async with open_link(self.config, opening, on_change=self.shelf.tell) as link:
                 started = True
                 task_status.started(link)
                 await link.left.wait()
+                await link.drained()
         except Exception as error:
             if not started:
                 raise
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
 
     def _opening(self, **opening: Any) -> Opening:
-        return Opening(mark=self._random_bytes(8).hex(), **opening)
+        return Opening(mark=self._random_bytes(8).hex(), tokens=self._tokens, **opening)
 
-    async def live(self, patience_seconds: float | None = None) -> Link:
+    async def live(self, patience_seconds: float | None = None, *, begun: bool = True) -> Link:
+        """The link that is shared now; raises `UpstreamUnreachable`. What has not `begun` here yet may still go elsewhere."""
         patience = self._patience_seconds if patience_seconds is None else patience_seconds
         with anyio.move_on_after(patience):
             while (link := self._link) is None or link.left.is_set():
+                if self.superseded.is_set() and not begun:
+                    raise Superseded("it is configured anew.")
                 await self._news.wait()
             return link
-        told = (self._problem or Problem.TIMEOUT).replace("_", " ")
-        raise UpstreamUnreachable(f"{told}, for {patience:g} s. Is it running, and is its configuration right?")
+        problem = self._problem or Problem.TIMEOUT
+        raise UpstreamUnreachable(f"{problem.replace('_', ' ')}, for {patience:g} s. {ADVICE[problem]}")
 
     async def settled(self, patience_seconds: float) -> None:
         """Wait until it is known whether the upstream can be reached, but no longer than that."""
         with anyio.move_on_after(patience_seconds):
-            while self._state is ConnectionState.CONNECTING:
+            while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
                 await self._news.wait()
 
     def known_tools(self) -> Mapping[str, ToolInfo]:
-        return self._tools or {}
+        return self.shelf.tools or {}
 
     async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
         """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
+        await self.refresh(Listing.TOOLS, age_seconds_max=age_seconds_max)
+        return self.shelf.tools
+
+    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The same, and None when they cannot be asked for now."""
+        return self.shelf.tools if await self.refresh(Listing.TOOLS, age_seconds_max=age_seconds_max) else None
+
+    async def refresh(self, listing: Listing, *, age_seconds_max: float) -> bool:
+        """Have the list no older than that on the shelf; False when the upstream cannot be asked, or does not tell."""
         async with self._listing:
-            old = self._listed_at is None or self._clock.monotonic() - self._listed_at > age_seconds_max
-            if old and (link := self._link) is not None and not link.left.is_set():
-                await self._list(link)
-            return self._tools
+            age = self.shelf.age_seconds(listing)
+            if age is not None and age <= age_seconds_max:
+                return self.shelf.is_current(listing)
+            if (link := self._link) is None or link.left.is_set():
+                return False
+            return await self._list(link, listing)
 
     # -- the actor --
 
@@ -188,6 +243,8 @@ class Connection:
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as links:
             self._links = links
+            if self.config.isolation is Isolation.PRINCIPAL:
+                links.start_soon(self._principals.run)
             short_lived = 0
             while True:
                 began = self._clock.monotonic()
@@ -224,11 +281,13 @@ class Connection:
         started = False
         try:
             async with (
-                open_link(self.config, self._opening(probe=self._probe), on_tools_changed=self._forget_list) as link,
+                open_link(self.config, self._opening(probe=self._probe), on_change=self.shelf.tell) as link,
                 anyio.create_task_group() as hearing,
             ):
-                await self._list(link)
-                hearing.start_soon(link.hear_changes, self._clock)
+                if not self.superseded.is_set():
+                    await self.shelf.introduce(link.profile)
+                await self._list(link, Listing.TOOLS)
+                hearing.start_soon(self._hear, link)
                 started = True
                 task_status.started(link)
                 await link.left.wait()
@@ -242,43 +301,41 @@ class Connection:
 
     def _become(self, state: ConnectionState) -> None:
         self._state = state
+        self._tell_news()
+
+    def _tell_news(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
-    # -- tools --
+    # -- lists --
 
-    async def _list(self, link: Link) -> None:
-        self._listed_at = self._clock.monotonic()
+    async def _list(self, link: Link, listing: Listing) -> bool:
+        if self.superseded.is_set():
+            return False  # the shelf is another's now
+        self.shelf.asked(listing)
         try:
             with anyio.fail_after(LIST_SECONDS):
-                self._tools = link.tools = await list_tools(link)
+                entries = await list_all(link, listing)
         except (RequestFailed, TimeoutError) as error:
             log.warning("upstream.not_listed", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
+            return False
+        await self.shelf.put(listing, entries)
+        if listing is Listing.TOOLS:
+            link.tools = self.shelf.tools or {}
+        return True
 
-    def _forget_list(self) -> None:
-        self._listed_at = None
+    async def _hear(self, link: Link) -> None:
+        """Learn the other lists too, for when the upstream is away, and what changes from then on."""
+        if not await link.hear_changes(self._clock, look=lambda: self._list_each(link, Listing)):
+            await self._list_each(link, [listing for listing in Listing if listing is not Listing.TOOLS])
+
+    async def _list_each(self, link: Link, listings: Iterable[Listing]) -> None:
+        for listing in listings:
+            async with self._listing:
+                await self._list(link, listing)
 
 
 def pause_seconds(failures: int, *, chance: float) -> float:
     """Seconds before the next attempt after `failures` in a row; `chance` is uniform in [0, 1)."""
     doubled = PAUSE_SECONDS_MIN * 2 ** min(failures - 1, 10)
     return min(doubled, PAUSE_SECONDS_MAX) * (1 - JITTER + 2 * JITTER * chance)
-
-
-_PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
-    (TimeoutError, Problem.TIMEOUT),
-    (FileNotFoundError, Problem.NOT_FOUND),
-    (NotADirectoryError, Problem.NOT_FOUND),
-    (OSError, Problem.NOT_STARTED),
-    (NotSent, Problem.CANNOT_CONNECT),
-    (Lost, Problem.LOST),
-)
-"""The first that fits; anything else went wrong while negotiating."""
-
-
-def problem_of(error: BaseException) -> Problem:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseException", error.exceptions[0])
-    if isinstance(error, MCPError):
-        error = failure_of(error.error)
-    return next((problem for kind, problem in _PROBLEMS if isinstance(error, kind)), Problem.HANDSHAKE)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from mcp.shared.dispatcher import ProgressFnT
 
@@ -12,6 +12,7 @@ from ringback.runner.drivers import Negotiated, Told
 from ringback.runner.drivers.base import OnPlace, SessionName, StatefulSession
 from ringback.runner.failures import NotSent
 from ringback.runner.link import Link
+from ringback.runner.messages import CallMessages
 
 
 class Links(Protocol):
@@ -26,6 +27,14 @@ class Links(Protocol):
         ...
 
 
+class _Options(TypedDict):
+    """As in `drivers.Session.request`."""
+
+    declare: Mapping[str, Any] | None
+    on_progress: ProgressFnT | None
+    on_place: OnPlace | None
+
+
 class Conversation:
     """Implements `drivers.Session`: requests of one call, over the next link if this one turned out to be gone."""
 
@@ -33,6 +42,8 @@ class Conversation:
         self._links = links
         self._link = link
         self._own = own
+        self.messages: CallMessages | None = None
+        """Those of the call, if it is one."""
 
     @property
     def negotiated(self) -> Negotiated:
@@ -56,8 +67,9 @@ class Conversation:
         on_place: OnPlace | None = None,
     ) -> dict[str, Any]:
         """The raw result; raises `RequestFailed`. What was surely not taken is sent once more, on the next link."""
+        options = _Options(declare=declare, on_progress=on_progress, on_place=on_place)
         try:
-            return await self._link.request(method, params, declare=declare, on_progress=on_progress, on_place=on_place)
+            return await self._request(method, params, options)
         except NotSent as failure:
             self._link.retire()
             if self._own:
@@ -66,7 +78,14 @@ class Conversation:
                 self._link = await self._links.live()
             except UpstreamUnreachable:
                 raise failure from None
-        return await self._link.request(method, params, declare=declare, on_progress=on_progress, on_place=on_place)
+        return await self._request(method, params, options)
+
+    async def _request(self, method: str, params: Mapping[str, Any], options: "_Options") -> dict[str, Any]:
+        if self.messages is None or method != "tools/call":
+            return await self._link.request(method, params, **options)
+        async with self.messages.heard(self._link, own=self._own) as meta:
+            asking = {**params, "_meta": {**params.get("_meta", {}), **meta}} if meta else params
+            return await self._link.request(method, asking, **options)
 
     @property
     def stateful(self) -> StatefulSession:

@@ -8,17 +8,19 @@ is not: what was seen is the truth, and as long as the row still carries our tok
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain import inputs
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, enter
+from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, Status, enter
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import QUEUED, Store, Transaction, answered, changed
 from ringback.domain.recovery import recover
 from ringback.notifier.record import Recorder
 from ringback.runner.drivers import LeaseLost, Parked
+from ringback.runner.live import LiveHub
 from ringback.runner.progress import ProgressKeeper
 from ringback.waits import first_of
 
@@ -33,7 +35,7 @@ STORE_PAUSE_SECONDS: Final = 1.0
 class LeasedCall:
     """Implements `runner.drivers.Desk`."""
 
-    def __init__(self, call: Call, *, store: Store, clock: Clock, recorder: Recorder) -> None:
+    def __init__(self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, live: LiveHub) -> None:
         self.call = call
         self.lost = asyncio.Event()
         """Set once the lease is somebody else's, or may be."""
@@ -45,12 +47,14 @@ class LeasedCall:
         self._store = store
         self._clock = clock
         self._recorder = recorder
+        self._live = live
         self._nudged = asyncio.Event()
         self.progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
 
     # -- what drivers do --
 
     async def progress(self, progress: Progress) -> None:
+        self._live.progress(self.call.id, progress)
         await self.progress_keeper.take(progress)
 
     async def keep(self, handle: Handle | None) -> None:
@@ -106,6 +110,13 @@ class LeasedCall:
             self.lost.set()
             raise
         return self.call
+
+    async def was_cancelled(self) -> bool:
+        """Whether the call that is not ours any more has ended as cancelled; False while the store cannot say."""
+        with suppress(StoreUnavailable):
+            call = await self._store.read(lambda tx: tx.calls.get(self.call.id))
+            return call is not None and call.status is Status.CANCELLED
+        return False
 
     async def dispatch(self) -> None:
         """Commit that the call goes upstream now; one that goes on from its handle is already there.

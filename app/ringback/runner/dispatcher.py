@@ -5,28 +5,35 @@ as a request, and is open until it is answered here or the upstream takes it bac
 """
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
 from mcp.shared import subscriptions
-from mcp.shared.dispatcher import DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
+from mcp_types import RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION
 from ringback.runner.drivers.base import OnQuestion
+from ringback.runner.reserved import without_reserved_meta
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """For the acknowledgement of a stream, which is its first message; without one, looking now and then does as well."""
 TOLD_MAX: Final = 64
 """Notifications that wait on one stream; of more the oldest go, because the last ones tell most."""
+OnMessage = Callable[[Mapping[str, Any]], None]
+_ON_MESSAGE: Final[ContextVar[OnMessage | None]] = ContextVar("ringback_on_message", default=None)
+"""Who hears the log messages of the request that is made in this context; over HTTP they arrive in it, too."""
+_MESSAGE: Final = "notifications/message"
+_GREETINGS: Final = frozenset({"initialize", "server/discover"})
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS: Final = "notifications/tasks/status"
-_RESERVED_META: Final = "io.modelcontextprotocol/"
 
 
 class LinkDispatcher(JSONRPCDispatcher):
@@ -37,8 +44,12 @@ class LinkDispatcher(JSONRPCDispatcher):
         self.ended = anyio.Event()
         self.streams: dict[str, ToldStream] = {}
         """By the id of the request that asked for it; by its task's, before 2026-07-28."""
+        self.greeting: Mapping[str, Any] = {}
+        """The result with which the upstream presented itself, as it came."""
         self._on_question: OnQuestion | None = None
         self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._overhearing: list[OnMessage] = []
+        """Those who also hear messages that come in no request's context, if they are alone."""
 
     async def run(
         self,
@@ -61,10 +72,30 @@ class LinkDispatcher(JSONRPCDispatcher):
                 return await self._question(context, params or {}, self._on_question)
             return await on_request(context, method, params)
 
+        async def notified(
+            context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> None:
+            if method == _MESSAGE and params is not None and (on_message := self._hears_messages()) is not None:
+                on_message(params)
+            await on_notify(context, method, params)
+
         try:
-            await super().run(handle, on_notify, intercept, task_status=task_status)
+            await super().run(handle, notified, intercept, task_status=task_status)
         finally:
             self.ended.set()
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        _related_request_id: RequestId | None = None,
+    ) -> dict[str, Any]:
+        result = await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
+        if method in _GREETINGS:
+            self.greeting = result
+        return result
 
     def _stream_of(self, method: str, params: Mapping[str, Any] | None) -> "ToldStream | None":
         match params:
@@ -85,6 +116,26 @@ class LinkDispatcher(JSONRPCDispatcher):
         finally:
             for task_id in task_ids:
                 self.streams.pop(task_id, None)
+
+    # -- log messages --
+
+    @contextmanager
+    def overhearing(self, on_message: OnMessage, *, anywhere: bool) -> Generator[None]:
+        """Hear the messages of requests that are made in here; with `anywhere` also those that came in no request's context."""
+        token = _ON_MESSAGE.set(on_message)
+        if anywhere:
+            self._overhearing.append(on_message)
+        try:
+            yield
+        finally:
+            _ON_MESSAGE.reset(token)
+            if anywhere:
+                self._overhearing.remove(on_message)
+
+    def _hears_messages(self) -> OnMessage | None:
+        if (on_message := _ON_MESSAGE.get()) is not None:
+            return on_message
+        return self._overhearing[0] if len(self._overhearing) == 1 else None
 
     # -- questions --
 
@@ -108,7 +159,7 @@ class LinkDispatcher(JSONRPCDispatcher):
     ) -> dict[str, Any]:
         name = jsontext.dumps(context.request_id).decode()
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
-        on_question(name, {"method": ELICITATION, "params": _without_reserved_meta(params)})
+        on_question(name, {"method": ELICITATION, "params": without_reserved_meta(params)})
         try:
             return dict(await answer)
         except asyncio.CancelledError:
@@ -119,24 +170,14 @@ class LinkDispatcher(JSONRPCDispatcher):
             self._answers.pop(name, None)
 
 
-def _without_reserved_meta(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What is between two neighbours (which task a question belongs to) means nothing to whoever answers it."""
-    meta = params.get("_meta")
-    kept = {
-        key: value
-        for key, value in (cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}).items()
-        if key != "progressToken" and not key.startswith(_RESERVED_META)
-    }
-    rest = {key: value for key, value in params.items() if key != "_meta"}
-    return {**rest, "_meta": kept} if kept else rest
-
-
 class ToldStream:
     """Implements `drivers.Told`: what came on one `subscriptions/listen`."""
 
     def __init__(self) -> None:
         self._told: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._acknowledged: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self.failure: BaseException | None = None
+        """Why it ended, if not in order."""
 
     async def honoured(self) -> Mapping[str, Any] | None:
         """The filter as the upstream acknowledged it; None when it did not, or not in time."""
@@ -157,7 +198,7 @@ class ToldStream:
 
     def end(self, listening: "asyncio.Task[dict[str, Any]]") -> None:
         if not listening.cancelled():
-            listening.exception()  # refused, lost or over: to whoever listens it is the same
+            self.failure = listening.exception()
         self._acknowledge(None)
         self._told.put_nowait(None)
 

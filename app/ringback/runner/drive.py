@@ -7,20 +7,21 @@
 What cuts a drive short, and what it does to the upstream:
 
     cancellation   told to stop, as often as it takes; the driver knows whether that ends the call or the upstream still tells
-    deadline       told to stop, once; the call has timed out
+    deadline       told to stop, once; the call has timed out, also if nobody drove it when its time was up
     stopping       a call with a handle is handed back, and its upstream notices nothing; another may end until the cut
     lost lease     nothing is written; the next holder finds the call as it is in the store
+    cancelled      for good, behind our back: nothing is written; the upstream is told to stop, once
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
 
-from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed, overdue
+from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed, overdue
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, cancelling
@@ -28,14 +29,16 @@ from ringback.notifier.record import Recorder
 from ringback.runner.desk import LeasedCall
 from ringback.runner.drivers import CallSession, LeaseLost, Parked
 from ringback.runner.failures import NotSent, RequestFailed
+from ringback.runner.live import LiveHub
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
 
 ABANDON_SECONDS: Final = 6.0
 """How long an abandoned request may take to tell its upstream so, and telling it in words: the SDK gives each 5 s."""
-LOOK_AGAIN_SECONDS: Final = 60.0
-"""How long a lost ring can delay a cancellation. Ten thousand waiting calls then cost 170 reads a second."""
+LOOK_AGAIN_SECONDS: Final = 300.0
+"""How long a lost ring can delay a cancellation. Ten thousand waiting calls then cost 33 reads a second; looking once a minute
+took a tenth of a core (measured)."""
 CANCEL_AGAIN_SECONDS: Final = 2.0
 """Between two attempts to tell an upstream that cannot be told."""
 AWAY_SECONDS: Final = 5.0
@@ -47,6 +50,10 @@ Attempt = asyncio.Task[Ending | Parked | None]
 
 class UpstreamUnreachable(Exception):
     """The upstream stayed away for as long as one waits for it; the message says how it failed last."""
+
+
+class UpstreamNotConfigured(UpstreamUnreachable):
+    """Nothing goes by the upstream's name any more, or not yet again."""
 
 
 class Sessions(Protocol):
@@ -89,10 +96,11 @@ class Drive:
         recorder: Recorder,
         sessions: Sessions,
         halt: Halt,
+        live: LiveHub,
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
-        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder)
+        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, live=live)
         self._store = store
         self._clock = clock
         self._sessions = sessions
@@ -111,7 +119,8 @@ class Drive:
     async def run(self) -> None:
         outcome = await self._carry()
         if self._desk.lost.is_set():
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
+            if not await self._desk.was_cancelled():
+                log.warning("call.lease_lost", extra={"call_id": self.call.id})
         elif isinstance(outcome, Ending):
             await self._desk.finish(outcome)
         elif isinstance(outcome, Parked):
@@ -123,8 +132,8 @@ class Drive:
 
     async def _carry(self) -> Ending | Parked | None:
         """Where the call stands when this drive is over; None when it is to be handed back."""
-        if self.call.dispatched_at is None and self._overdue():
-            return overdue(self.call)
+        if self._overdue():
+            return await self._end_overdue()
         attempt = asyncio.create_task(self._attempt())
         try:
             with self._store.signals.listen(cancelling(self.call.id)) as bell:
@@ -140,6 +149,14 @@ class Drive:
             return self._outcome_of(attempt)
         finally:
             attempt.cancel()
+
+    async def _end_overdue(self) -> Ending:
+        """Its time was up before this drive began: an upstream that holds something of it is told, if it is there."""
+        if self.call.handle is not None and self.call.handle.driver != MRTR:
+            with suppress(UpstreamUnreachable, TimeoutError):
+                async with asyncio.timeout(ABANDON_SECONDS), self._sessions.session(self.call) as session:
+                    await self._tell(session)
+        return overdue(self.call)
 
     async def _attempt(self) -> Ending | Parked | None:
         """Drive the call, over as many sessions as it takes if it can be found again."""
@@ -160,6 +177,9 @@ class Drive:
                 return ending
             await self._desk.dispatch()
             return await session.drive(self._desk)
+        except LeaseLost:
+            await self._pass_on_cancellation()
+            raise
         finally:
             self._session = None
             writing.cancel()
@@ -187,6 +207,7 @@ class Drive:
         try:
             call = await self._desk.look()
         except LeaseLost:
+            await self._pass_on_cancellation()
             return _Cut.LOST
         if self._desk.lost.is_set():
             return _Cut.LOST
@@ -196,22 +217,28 @@ class Drive:
             return _Cut.OVERDUE
         return _Cut.HALTED if self._halted() else None
 
+    async def _pass_on_cancellation(self) -> None:
+        """Tell the upstream to stop when the call is not ours any more because it was cancelled for good."""
+        if not self._told_to_stop and await self._desk.was_cancelled():
+            await self._tell_to_stop()
+
     async def _cancelled_by_telling(self) -> bool:
         """Tell the upstream to stop; whether that ends the call, or the upstream will still tell how it ended."""
         if self._told_to_stop:
             return False
-        if self.call.handle is None and self._session is None:
+        if self._session is None and (self.call.handle is None or self.call.handle.driver == MRTR):
             return True
         ending = await self._tell_to_stop()
         self._desk.nudge()
         return ending is not None
 
     async def _tell_to_stop(self) -> Ending | None:
-        if self._session is None:
-            return None
+        return None if self._session is None else await self._tell(self._session)
+
+    async def _tell(self, session: CallSession) -> Ending | None:
         try:
             async with asyncio.timeout(ABANDON_SECONDS):
-                ending = await self._session.cancel(self.call)
+                ending = await session.cancel(self.call)
         except (RequestFailed, TimeoutError):
             log.info("call.cancel_not_told", extra={"call_id": self.call.id})
             return None
@@ -239,6 +266,8 @@ class Drive:
         if problem is None:
             return attempt.result()
         dispatched = self.call.dispatched_at is not None
+        if isinstance(problem, UpstreamNotConfigured):
+            return None  # as with those that are still queued: it waits until there is one, or for its deadline
         if isinstance(problem, UpstreamUnreachable):
             return failed(Outcome.REJECTED, f"Upstream '{self.call.upstream}' could not be reached: {problem}")
         if isinstance(problem, LeaseLost):

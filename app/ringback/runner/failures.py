@@ -2,7 +2,10 @@
 
 RequestFailed
 ├── NotSent        no byte of it went out: it has surely not run, and may be sent again
-│   └── Forgotten  … it went out, and the upstream refused it unread, because it no longer knows the session
+│   ├── Forgotten  … it went out, and the upstream refused it unread, because it no longer knows the session
+│   ├── Unauthorised           … because it does not take our credentials
+│   ├── AuthorizationRequired  … because there are none
+│   └── NoToken    … it could not be given an access token: nobody who makes them answers
 ├── Lost           bytes may have gone out, and no answer came back: it may have run
 │   └── SessionGone  … and the session that it ran in is gone: nobody will ever know
 ├── NoAnswer       the upstream answered with something that is no answer
@@ -21,6 +24,18 @@ class NotSent(RequestFailed):
 
 
 class Forgotten(NotSent):
+    pass
+
+
+class Unauthorised(NotSent):
+    pass
+
+
+class AuthorizationRequired(NotSent):
+    pass
+
+
+class NoToken(NotSent):
     pass
 
 

@@ -7,8 +7,8 @@ parameters (spec 2026-07-28: `_meta` and headers) is put on here.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from itertools import count
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
     encode_header_value,
     mcp_param_headers,
     x_mcp_header_map,
@@ -29,10 +30,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
-from ringback.domain.upstreams import ToolInfo
-from ringback.runner.dispatcher import LinkDispatcher, ToldStream
+from ringback.domain.upstreams import Profile, ToolInfo
+from ringback.runner.dispatcher import LinkDispatcher, OnMessage, ToldStream
 from ringback.runner.drivers.base import Negotiated, OnPlace, Told
-from ringback.runner.failures import NotSent
+from ringback.runner.failures import Forgotten, NotSent
 from ringback.runner.session_transport import SessionTransport
 from ringback.runner.stateful import Stateful
 from ringback.runner.transport import failure_of
@@ -45,6 +46,9 @@ ABANDONED_MAX: Final = 64
 """Cancelled requests that one HTTP session of the old protocol may leave open before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _LISTEN: Final = "subscriptions/listen"
+_TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
+_NAMED_BY: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
+"""The parameter that a modern request repeats in a header."""
 
 
 class Link:
@@ -55,12 +59,15 @@ class Link:
         session: ClientSession,
         dispatcher: LinkDispatcher,
         *,
+        profile: Profile,
         transport: SessionTransport | None,
         own: bool,
         mark: str,
     ) -> None:
         """`transport` is that of HTTP; a child has none. The rest is as in `Opening`."""
+        self.profile = profile
         self._session = session
+        self._is_pipe = transport is None
         self._keeps_abandoned = transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
         self._abandoned = 0
         self._dispatcher = dispatcher
@@ -118,6 +125,11 @@ class Link:
             return await self.stateful.begin(name, method, stamped, options, on_place)
         return await self._send(method, stamped, options)
 
+    def overhearing(self, on_message: OnMessage, *, own: bool) -> AbstractContextManager[None]:
+        """Hear the log messages of the request that is made in here, or (with `own`) of all that goes on here."""
+        # On a pipe only a modern upstream says with its silence that it was not asked for messages of any other request.
+        return self._dispatcher.overhearing(on_message, anywhere=own or (self._is_pipe and self.negotiated.modern))
+
     @asynccontextmanager
     async def listen(
         self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
@@ -130,6 +142,18 @@ class Link:
         if self._not_honoured & set(notifications):
             yield None
             return
+        async with self.stream(notifications, declare=declare) as stream:
+            honoured = await stream.honoured()
+            if honoured is not None and not set(notifications) <= set(honoured):
+                self._not_honoured |= set(notifications) - set(honoured)
+                honoured = None
+            yield None if honoured is None else stream
+
+    @asynccontextmanager
+    async def stream(
+        self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
+    ) -> AsyncGenerator[ToldStream]:
+        """A `subscriptions/listen` stream with this filter, whatever of it the upstream honours (2026-07-28)."""
         request_id = f"ringback-listen-{next(self._listens)}"
         stream = self._dispatcher.streams[request_id] = ToldStream()
         stamped, options = self._stamp(_LISTEN, {"notifications": dict(notifications)}, declare)
@@ -137,11 +161,7 @@ class Link:
         listening = asyncio.create_task(self._send(_LISTEN, stamped, options))
         listening.add_done_callback(stream.end)
         try:
-            honoured = await stream.honoured()
-            if honoured is not None and not set(notifications) <= set(honoured):
-                self._not_honoured |= set(notifications) - set(honoured)
-                honoured = None
-            yield None if honoured is None else stream
+            yield stream
         finally:
             del self._dispatcher.streams[request_id]
             listening.cancel()
@@ -159,7 +179,10 @@ class Link:
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.retire()  # the dispatcher says so a moment before it ends
-            raise failure_of(error.error) from None
+            failure = failure_of(error.error)
+            if isinstance(failure, Forgotten):
+                self.retire()  # in a session that the upstream has forgotten nobody is answered any more
+            raise failure from None
         finally:
             self._in_flight -= 1
             self._unused.set()
@@ -170,21 +193,36 @@ class Link:
         if self._keeps_abandoned and self._abandoned >= ABANDONED_MAX:
             self.retire()
 
-    async def hear_changes(self, clock: Clock) -> None:
-        """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`opening`)."""
-        capabilities = self._session.server_capabilities
-        if self.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capabilities and capabilities.tools):
-            return
-        while capabilities.tools.list_changed:
+    async def hear_changes(self, clock: Clock, *, look: Callable[[], Awaitable[None]]) -> bool:
+        """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`opening`).
+
+        `look` is called whenever such a stream begins: what changed before was not told. False when there never was one.
+        """
+        wanted = self._listed_changes()
+        heard = False
+        while self.negotiated.modern and wanted:
             try:
-                async with listen(self._session, tools_list_changed=True) as events:
+                async with listen(
+                    self._session,
+                    tools_list_changed="tools" in wanted,
+                    resources_list_changed="resources" in wanted,
+                    prompts_list_changed="prompts" in wanted,
+                ) as events:
+                    await look()
+                    heard = True
                     async for _ in events:
                         pass
             except MCPError:
-                return  # refused, or away: the age of the list decides when it is asked for again
+                break  # refused, or away: the age of the list decides when it is asked for again
             except SubscriptionLost:
                 log.debug("upstream.subscription_lost")
             await clock.sleep(LISTEN_AGAIN_SECONDS)
+        return heard
+
+    def _listed_changes(self) -> set[str]:
+        """The lists of which the upstream says that it tells when they change."""
+        offered = self.negotiated.capabilities
+        return {name for name in ("tools", "resources", "prompts") if offered.get(name, {}).get("listChanged") is True}
 
     def _stamp(
         self, method: str, params: Mapping[str, Any], declare: Mapping[str, Any]
@@ -201,8 +239,8 @@ class Link:
         headers[MCP_METHOD_HEADER] = method
         if method == "tools/call":
             headers |= self._tool_headers(params["name"], params["arguments"])
-        elif method.startswith("tasks/"):
-            headers[MCP_NAME_HEADER] = encode_header_value(params["taskId"])
+        elif (name := _NAMED_BY.get(method)) is not None:
+            headers[MCP_NAME_HEADER] = encode_header_value(params[name])
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}, {"headers": headers}
 
     def _tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -1,66 +1,115 @@
-"""What an upstream lists: all pages, every Tool object as it came, bounded."""
+"""What an upstream lists: all pages, every entry as it came, bounded."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import METHOD_NOT_FOUND
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.upstreams import ToolInfo
+from ringback.domain import jsontext
+from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.runner.failures import NoAnswer, Refused
 from ringback.runner.link import Link
 
 log = logging.getLogger(__name__)
 
 PAGES_MAX: Final = 100
-TOOLS_MAX: Final = 10_000
+ENTRIES_MAX: Final = 10_000
 """Far more than any model is shown; an endless list ends here."""
+LIST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of all pages. Ten thousand tools with schemas of a usual size fit, and so do a hundred such upstreams into memory."""
+
+_METHODS: Final = {
+    Listing.TOOLS: "tools/list",
+    Listing.RESOURCES: "resources/list",
+    Listing.RESOURCE_TEMPLATES: "resources/templates/list",
+    Listing.PROMPTS: "prompts/list",
+}
+_NAMES: Final = {
+    Listing.TOOLS: "name",
+    Listing.RESOURCES: "uri",
+    Listing.RESOURCE_TEMPLATES: "uriTemplate",
+    Listing.PROMPTS: "name",
+}
+"""The key by which an entry is known; one without it cannot be asked for."""
+_CAPABILITIES: Final = {
+    Listing.RESOURCES: "resources",
+    Listing.RESOURCE_TEMPLATES: "resources",
+    Listing.PROMPTS: "prompts",
+}
+"""Without these an upstream is not asked. For its tools it is asked in any case: some have them and do not say so."""
 
 
-async def list_tools(link: Link) -> Mapping[str, ToolInfo]:
-    """The tools by name, in the upstream's order; raises `RequestFailed`. A server without tools has an empty list."""
-    tools: dict[str, ToolInfo] = {}
+async def list_all(link: Link, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    """The entries in the upstream's order, each name once; raises `RequestFailed`. What it does not offer is empty."""
+    if (capability := _CAPABILITIES.get(listing)) is not None and capability not in link.negotiated.capabilities:
+        return []
+    entries: dict[str, Mapping[str, Any]] = {}
+    cursors: set[str] = set()
     params: dict[str, Any] = {}
+    size = 0
     for _ in range(PAGES_MAX):
         try:
-            page = await link.request("tools/list", params)
+            page = await link.request(_METHODS[listing], params)
         except Refused as refusal:
             if refusal.error.get("code") == METHOD_NOT_FOUND:
-                return {}
+                return []
             raise
-        _take(page, tools, modern=link.protocol_version in MODERN_PROTOCOL_VERSIONS)
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str) or len(tools) >= TOOLS_MAX:
+        size += _size(page)
+        if size > LIST_BYTES_MAX:
             break
+        _take(page, listing, entries, modern=link.negotiated.modern)
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str):
+            return list(entries.values())
+        if cursor in cursors or len(entries) >= ENTRIES_MAX:
+            break
+        cursors.add(cursor)
         params = {"cursor": cursor}
-    return tools
+    log.warning("upstream.list_cut", extra={"listing": str(listing), "entries": len(entries)})
+    return list(entries.values())
 
 
-def _take(page: dict[str, Any], tools: dict[str, ToolInfo], *, modern: bool) -> None:
-    listed = page.get("tools")
+def tools_of(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, ToolInfo]:
+    """The tools among listed entries, by name."""
+    tools = (_tool(entry) for entry in entries)
+    return {tool.name: tool for tool in tools if tool is not None}
+
+
+def _size(page: Mapping[str, Any]) -> int:
+    try:
+        return len(jsontext.dumps(page))
+    except TypeError:
+        raise NoAnswer("The upstream lists something that cannot be kept: it is nested too deeply, say.") from None
+
+
+def _take(page: Mapping[str, Any], listing: Listing, entries: dict[str, Mapping[str, Any]], *, modern: bool) -> None:
+    listed = page.get(listing)
     if not isinstance(listed, list):
-        raise NoAnswer("The upstream's list of tools is no list.")
-    for raw in cast("list[Any]", listed)[:TOOLS_MAX]:
-        tool = _tool(raw)
-        # 2026-07-28: a tool whose x-mcp-header annotations are invalid MUST be dropped by clients.
-        if tool is None or (modern and find_invalid_x_mcp_header(tool.input_schema) is not None):
-            log.debug("upstream.tool_dropped")
+        raise NoAnswer(f"The upstream's list of {listing} is no list.")
+    for entry in cast("list[Any]", listed)[: ENTRIES_MAX - len(entries)]:
+        known = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        name = known.get(_NAMES[listing])
+        if isinstance(name, str) and name and (listing is not Listing.TOOLS or _callable(known, modern=modern)):
+            entries[name] = known
         else:
-            tools[tool.name] = tool
+            log.debug("upstream.entry_dropped", extra={"listing": str(listing)})
 
 
-def _tool(raw: Any) -> ToolInfo | None:
-    if not isinstance(raw, dict):
-        return None
-    tool = cast("dict[str, Any]", raw)
-    name, schema, description = tool.get("name"), tool.get("inputSchema"), tool.get("description")
+def _callable(entry: Mapping[str, Any], *, modern: bool) -> bool:
+    """2026-07-28: a tool whose x-mcp-header annotations are invalid MUST be dropped by clients."""
+    tool = _tool(entry)
+    return tool is not None and not (modern and find_invalid_x_mcp_header(tool.input_schema) is not None)
+
+
+def _tool(entry: Mapping[str, Any]) -> ToolInfo | None:
+    name, schema, description = entry.get("name"), entry.get("inputSchema"), entry.get("description")
     if not isinstance(name, str) or not name or not isinstance(schema, dict):
         return None
     return ToolInfo(
         name=name,
         description=description if isinstance(description, str) else None,
         input_schema=cast("dict[str, Any]", schema),
-        raw=tool,
+        raw=entry,
     )

@@ -1,10 +1,10 @@
 """How a link is opened: the transport, the negotiation, or the rejoining of a session that is there already."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types
@@ -13,6 +13,7 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
+from ringback.domain.upstreams import Change, Listing, Profile
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.dispatcher import LinkDispatcher
 from ringback.runner.drivers.base import SessionName
@@ -20,6 +21,7 @@ from ringback.runner.failures import NotSent
 from ringback.runner.link import CLIENT_INFO, Link
 from ringback.runner.session_transport import SessionTransport
 from ringback.runner.stdio import logged_stderr
+from ringback.runner.tokens import Tokens
 from ringback.runner.transport import EVENT_BYTES_MAX, SESSION_HEADER, failure_of, guarded, http_client
 
 log = logging.getLogger(__name__)
@@ -40,19 +42,21 @@ class Opening:
     """Whoever started that call can answer questions: before 2026-07-28 this is told once, with the handshake."""
     rejoin: SessionName | None = None
     """A session that is there: nothing is negotiated."""
+    tokens: Tokens | None = None
+    """What authorises us, if the upstream is configured with an OAuth client."""
     mark: str
     """Differs from that of every other link."""
 
 
 @asynccontextmanager
 async def open_link(
-    config: UpstreamConfig, opening: Opening, *, on_tools_changed: Callable[[], None]
+    config: UpstreamConfig, opening: Opening, *, on_change: Callable[[Change], None]
 ) -> AsyncGenerator[Link]:
     """Connect and negotiate. Must be left in the task that entered it, because anyio's scopes must."""
 
     async def hand_on(message: IncomingMessage) -> None:
-        if isinstance(message, mcp_types.ToolListChangedNotification):
-            on_tools_changed()
+        if (change := _change_of(config.name, message)) is not None:
+            on_change(change)
 
     async with AsyncExitStack() as stack:
         streams, transport = await _enter_transport(stack, config, opening)
@@ -69,7 +73,8 @@ async def open_link(
         else:
             with anyio.fail_after(NEGOTIATION_SECONDS):
                 await _negotiate(session, probe=opening.probe)
-        link = Link(session, dispatcher, transport=transport, own=opening.own, mark=opening.mark)
+        profile = _profile_of(session, dispatcher.greeting)
+        link = Link(session, dispatcher, profile=profile, transport=transport, own=opening.own, mark=opening.mark)
         try:
             yield link
         finally:
@@ -81,7 +86,7 @@ async def _enter_transport(
 ) -> tuple[tuple[Any, Any], SessionTransport | None]:
     if config.transport is Transport.HTTP:
         session_id = None if opening.rejoin is None else opening.rejoin.session_id
-        transport = SessionTransport(guarded(config), rejoined=session_id)
+        transport = SessionTransport(guarded(config, opening.tokens), rejoined=session_id)
         client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
         await stack.enter_async_context(client)
         opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
@@ -134,3 +139,28 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
             raise
         # It was slow to start: it took the probe that we gave up for its first message, and speaks the new era now.
         await session.discover()
+
+
+def _profile_of(session: ClientSession, greeting: Mapping[str, Any]) -> Profile:
+    """What the upstream said of itself; from its own words, because the SDK's models drop keys that they do not know."""
+    stamp = greeting.get("_meta", {}).get(mcp_types.SERVER_INFO_META_KEY)
+    return Profile(
+        protocol_version=session.protocol_version or "",
+        capabilities=greeting.get("capabilities", {}),
+        instructions=greeting.get("instructions"),
+        server_info=greeting.get("serverInfo") or (cast("dict[str, Any]", stamp) if isinstance(stamp, dict) else {}),
+    )
+
+
+def _change_of(upstream: str, message: IncomingMessage) -> Change | None:
+    match message:
+        case mcp_types.ToolListChangedNotification():
+            return Change(upstream=upstream, listing=Listing.TOOLS)
+        case mcp_types.ResourceListChangedNotification():
+            return Change(upstream=upstream, listing=Listing.RESOURCES)
+        case mcp_types.PromptListChangedNotification():
+            return Change(upstream=upstream, listing=Listing.PROMPTS)
+        case mcp_types.ResourceUpdatedNotification():
+            return Change(upstream=upstream, uri=message.params.uri)
+        case _:
+            return None

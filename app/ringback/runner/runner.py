@@ -12,6 +12,7 @@ from ringback.domain.ids import CallId, Ids
 from ringback.domain.ports import QUEUED, Store, Transaction
 from ringback.notifier.record import Recorder
 from ringback.runner.drive import Drive, Halt, Sessions
+from ringback.runner.live import LiveHub
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Runner:
         ids: Ids,
         recorder: Recorder,
         sessions: Sessions,
+        live: LiveHub,
         config: RunnerConfig,
     ) -> None:
         self._store = store
@@ -60,6 +62,7 @@ class Runner:
         self._ids = ids
         self._recorder = recorder
         self._sessions = sessions
+        self._live = live
         self._config = config
         self._drives: dict[CallId, Drive] = {}
         self._room = asyncio.Event()
@@ -102,6 +105,7 @@ class Runner:
             recorder=self._recorder,
             sessions=self._sessions,
             halt=halt,
+            live=self._live,
         )
         self._drives[call.id] = drive
         try:

@@ -21,8 +21,20 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.runner.config import UpstreamConfig
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed, SessionGone
+from ringback.runner.failures import (
+    AuthorizationRequired,
+    Forgotten,
+    Lost,
+    NoAnswer,
+    NoToken,
+    NotSent,
+    Refused,
+    RequestFailed,
+    SessionGone,
+    Unauthorised,
+)
 from ringback.runner.pools import Pools, ssl_context
+from ringback.runner.tokens import Tokens, TokenTransport
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
@@ -40,6 +52,7 @@ MARK: Final = "ringback/transport"
 """`data` of the errors made here."""
 _NEVER_CONNECTED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 SESSION_HEADER: Final = "mcp-session-id"
+_AUTHORIZATION: Final = "authorization"
 _TRANSPORT_REFUSAL: Final = -32000
 """What servers made after the TypeScript SDK's examples answer, with status 400, to a session they do not know."""
 _MESSAGE_LENGTH_MAX: Final = 200
@@ -53,6 +66,9 @@ class Trouble(IntEnum):
     LOST = -32013
     NO_ANSWER = -32014
     GONE = -32015
+    UNAUTHORISED = -32016
+    AUTHORIZATION_REQUIRED = -32017
+    NO_TOKEN = -32018
 
 
 _KINDS: Final[dict[int, Callable[[str], RequestFailed]]] = {
@@ -61,6 +77,9 @@ _KINDS: Final[dict[int, Callable[[str], RequestFailed]]] = {
     Trouble.LOST: Lost,
     Trouble.NO_ANSWER: NoAnswer,
     Trouble.GONE: SessionGone,
+    Trouble.UNAUTHORISED: Unauthorised,
+    Trouble.AUTHORIZATION_REQUIRED: AuthorizationRequired,
+    Trouble.NO_TOKEN: NoToken,
 }
 
 
@@ -77,8 +96,9 @@ def failure_of(error: ErrorData) -> RequestFailed:
     return Refused(error.model_dump(mode="json", exclude_unset=True))
 
 
-def guarded(config: UpstreamConfig) -> "GuardedTransport":
-    return GuardedTransport(Pools(ssl_context(config.url)))
+def guarded(config: UpstreamConfig, tokens: Tokens | None) -> "GuardedTransport":
+    pools = Pools(ssl_context(config.url))
+    return GuardedTransport(pools if tokens is None else TokenTransport(pools, tokens))
 
 
 def http_client(
@@ -110,6 +130,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         try:
             request_id = _request_id(await request.aread())
             response = await self._inner.handle_async_request(request if request_id else _hurried(request))
+        except (Unauthorised, NoToken) as failure:
+            return _trouble(
+                Trouble.UNAUTHORISED if isinstance(failure, Unauthorised) else Trouble.NO_TOKEN, str(failure)
+            )
         except _NEVER_CONNECTED as error:
             return _trouble(Trouble.NOT_SENT, f"The upstream could not be connected to ({type(error).__name__}).")
         except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every call in flight
@@ -144,8 +168,8 @@ async def _judge(request: httpx2.Request, response: httpx2.Response, request_id:
         if request_id is None:
             return httpx2.Response(HTTPStatus.ACCEPTED)
         in_session = SESSION_HEADER in request.headers
-        if in_session and response.status_code == HTTPStatus.NOT_FOUND:
-            return _forgotten()
+        if (refusal := _refused_unread(request, response, in_session=in_session)) is not None:
+            return refusal
         if kind == "application/json" and not encoded:
             return await _judge_json(response, request_id, in_session=in_session)
     finally:
@@ -219,6 +243,18 @@ def _kept(response: httpx2.Response) -> dict[str, str]:
 
 def _forgotten() -> httpx2.Response:
     return _trouble(Trouble.FORGOTTEN, "The upstream no longer knew the session, so it did not take the request.")
+
+
+def _refused_unread(request: httpx2.Request, response: httpx2.Response, *, in_session: bool) -> httpx2.Response | None:
+    """What a status says of a request that was not taken: the session, or whoever asks, is not known."""
+    if in_session and response.status_code == HTTPStatus.NOT_FOUND:
+        return _forgotten()
+    if response.status_code != HTTPStatus.UNAUTHORIZED:
+        return None
+    if _AUTHORIZATION in request.headers:
+        return _trouble(Trouble.UNAUTHORISED, "The upstream refuses the credentials that are configured for it.")
+    told = "The upstream wants credentials, and none are configured: a header, or client_credentials."
+    return _trouble(Trouble.AUTHORIZATION_REQUIRED, told)
 
 
 def _trouble(trouble: Trouble, message: str) -> httpx2.Response:

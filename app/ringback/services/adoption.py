@@ -120,7 +120,7 @@ class Adoption:
         call = self._new_call(principal, request, handle, now=tx.now())
         await tx.calls.insert(call)
         if callback is not None:
-            await tx.webhooks.insert(replace(callback, call_id=call.id))
+            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
         tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 

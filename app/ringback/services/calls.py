@@ -6,13 +6,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from ringback.domain.call import CANCELLED, Call, Phase, RerunPolicy, request_hash
+from ringback.domain.call import CANCELLED, Call, RerunPolicy, left_nothing, request_hash
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.errors import CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
+from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, Ids, looks_like
 from ringback.domain.ports import QUEUED, CallFilter, Store, Tombstone, Transaction, cancelling, changed
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.reported import is_reported
 from ringback.domain.upstreams import Catalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.record import Recorder
@@ -43,6 +42,10 @@ class StartCall:
     correlation_id: str | None = None
     idempotency_key: str | None = None
     callback: Registration | None = None
+    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """`_meta` for the upstream. No part of what makes two requests the same: traces differ from one sending to the next."""
+    wait_seconds: float = 0.0
+    """For so long the client stays to take the plain result itself."""
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
     accepts_input: bool = False
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
@@ -105,14 +108,32 @@ class Calls:
             return first
         return await self._watch(caller, first, wait_seconds, until_final=False)
 
-    async def wait(self, caller: Caller, call: Call, *, wait_seconds: float) -> tuple[Call, bytes | None]:
+    async def started(self, caller: Caller, call_id: str) -> Call:
+        """A call of before, for whoever may start calls: to wait for it again."""
+        caller.require(Scope.CALLS)
+        return await self._store.read(lambda tx: own_call(tx, caller.principal, call_id))
+
+    async def leave(self, caller: Caller, call_id: str) -> None:
+        """The client that stayed for the plain result has gone: what is told from now on is news to it."""
+        caller.require(Scope.CALLS)
+
+        async def leave(tx: Transaction) -> None:
+            call = await own_call(tx, caller.principal, call_id)
+            if not call.final:
+                await tx.calls.update(replace(call, attended_until=None), expected=call.status, lease_token=None)
+
+        await self._store.write(leave)
+
+    async def wait(
+        self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
+    ) -> tuple[Call, bytes | None]:
         """The call that was just started at its end, with its result if it has one; or as it is when the time is over.
 
-        Whoever may start a call may wait for it: after the start, a missing scope to read must not become an error.
+        With `until_final` off, also as soon as its status is another than in `call`. Whoever may start a call may wait for it: after the start, a missing scope to read must not become an error.
         """
         caller.require(Scope.CALLS)
         if wait_seconds > 0 and not call.final:
-            call = await self._watch(caller, call, wait_seconds, until_final=True)
+            call = await self._watch(caller, call, wait_seconds, until_final=until_final)
         if not call.final:
             return call, None
         return call, await self._store.read(lambda tx: tx.calls.result(call.id))
@@ -171,10 +192,26 @@ class Calls:
             if call.final:
                 return call
             tx.ring(cancelling(call.id))
-            if call.dispatched_at is None or (call.phase is Phase.PARKED and not is_reported(call)):
+            if left_nothing(call):
                 asked = replace(call, cancel_requested=True)
                 return await self._recorder.finish(tx, asked, CANCELLED, lease_token=None) or call
             return await _ask_to_cancel(tx, call)
+
+        return await self._store.write(cancel)
+
+    async def cancel_for_good(self, caller: Caller, call_id: str) -> Call:
+        """End the call as cancelled, now, whatever its upstream still does: it is only told to stop. Raises `CallEnded`.
+
+        For clients to which a cancellation is final (the tasks of MCP 2025-11-25); all others learn how the call really ended.
+        """
+        caller.require(Scope.CALLS)
+
+        async def cancel(tx: Transaction) -> Call:
+            call = await own_call(tx, caller.principal, call_id)
+            if call.final:
+                raise CallEnded(f"The call has ended as {call.status}.", call_id=call.id)
+            tx.ring(cancelling(call.id))
+            return await self._recorder.finish(tx, replace(call, cancel_requested=True), CANCELLED, lease_token=None) or call
 
         return await self._store.write(cancel)
 
@@ -204,7 +241,7 @@ class Calls:
         call = self._new_call(principal, request, now=tx.now())
         await tx.calls.insert(call)
         if callback is not None:
-            await tx.webhooks.insert(replace(callback, call_id=call.id))
+            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
         tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 
@@ -215,6 +252,7 @@ class Calls:
             upstream=request.upstream,
             tool=request.tool,
             arguments=request.arguments,
+            meta=request.meta,
             client_session_id=request.client_session_id,
             correlation_id=request.correlation_id,
             idempotency_key=request.idempotency_key,
@@ -222,6 +260,7 @@ class Calls:
             accepts_input=request.accepts_input,
             rerun_policy=request.rerun_policy,
             rerun_allowed=self._may_rerun(request),
+            attended_until=now + seconds(request.wait_seconds) if request.wait_seconds > 0 else None,
             created_at=now,
             updated_at=now,
             deadline_at=now + seconds(request.timeout_seconds),

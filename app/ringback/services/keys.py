@@ -6,7 +6,7 @@ from typing import Final
 from ringback.domain.errors import InvalidRequest, NotFound, Unauthenticated
 from ringback.domain.ids import Ids, KeyId, looks_like
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
+from ringback.domain.principal import OIDC_PRINCIPALS, PRINCIPAL_LENGTH_MAX, ApiKey, Caller, Principal, Scope
 from ringback.signing import secrets
 
 KEY_BYTES: Final = 24
@@ -25,6 +25,8 @@ class Keys:
         """A new key and its text, which is shown this once."""
         if not principal.isprintable() or not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX:
             raise InvalidRequest(f"principal must be 1 to {PRINCIPAL_LENGTH_MAX} printable characters.")
+        if principal.startswith(OIDC_PRINCIPALS):
+            raise InvalidRequest(f"principal must not begin with '{OIDC_PRINCIPALS}': these belong to access tokens.")
         text = secrets.new_api_key(self._ids.random(KEY_BYTES))
 
         async def insert(tx: Transaction) -> ApiKey:

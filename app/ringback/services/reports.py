@@ -7,7 +7,6 @@ Every report says the whole truth as its reporter knows it, so any of them may b
 What a later report leaves out is as the first one said; what it says otherwise is a conflict.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +22,7 @@ from ringback.domain.ports import CallFilter, Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.reported import as_reported
 from ringback.domain.results import ERROR_BYTES_MAX, can_be_kept, is_call_tool_result, without_reserved_meta
+from ringback.domain.upstreams import UPSTREAM_NAME
 from ringback.domain.webhook import Webhook
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
@@ -32,8 +32,6 @@ from ringback.services.quotas import QuotaKeeper
 from ringback.services.started import Started, started
 from ringback.services.webhooks import Registration, Webhooks
 
-UPSTREAM_NAME: Final = re.compile(r"[a-z0-9-]{1,24}")
-"""As `mcpServers` files name upstreams (`runner.config`), so that a reported one can be filtered and routed like any other."""
 RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much as a request body may have by default; a result that comes in another way is held to the same."""
 _NAMESPACE: Final = "report\n"
@@ -141,7 +139,7 @@ class Reports:
         call = as_reported(self._new_call(principal, report, now=tx.now()))
         await tx.calls.insert(call)
         if callback is not None:
-            await tx.webhooks.insert(replace(callback, call_id=call.id))
+            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
         return call
 
     def _new_call(self, principal: Principal, report: Report, *, now: datetime) -> Call:

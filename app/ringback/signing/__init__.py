@@ -3,6 +3,7 @@
     standard_webhooks   a callback is signed ───────▶ its receiver verifies it
     resume_token        a callback carries it ──────▶ POST /v1/resume reads it
     sealing             a row is sealed on its way in ▶ and unsealed on its way out
+    ed25519             the same with a key pair, whose public half anybody may have
     secrets             whsec_… and rbk_… texts: how they are made, judged and hashed
 
 This is the lowest ring of the house. It imports nothing of ours, reads no clock and draws no randomness: `now` and random

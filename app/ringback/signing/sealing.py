@@ -46,6 +46,10 @@ class KeyRing:
     keys: Mapping[str, bytes] = field(repr=False)
     current: str
 
+    @property
+    def newest_first(self) -> list[str]:
+        return [self.current, *(key_id for key_id in self.keys if key_id != self.current)]
+
 
 class AesGcmSealer:
     """Seals with one key of the ring and unseals with any; `random(n)` gives n fresh random bytes."""
@@ -75,6 +79,15 @@ class AesGcmSealer:
             return cipher.decrypt(nonce, sealed, header + place.encode())
         except (InvalidTag, ValueError):  # ValueError: cut off within its nonce
             raise UnsealError("This sealed value is damaged, or it belongs to another place.") from None
+
+    def is_current(self, ciphertext: bytes) -> bool:
+        """Whether the newest key sealed it."""
+        return ciphertext.startswith(self._current)
+
+
+def unparse_key_ring(ring: KeyRing) -> str:
+    """What `parse_key_ring` reads."""
+    return ",".join(f"{key_id}:{base64text.encode(ring.keys[key_id])}" for key_id in ring.newest_first)
 
 
 def parse_key_ring(text: str) -> KeyRing:

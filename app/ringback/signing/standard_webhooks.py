@@ -1,8 +1,8 @@
-"""Standard Webhooks v1: HMAC-SHA256 over `id.timestamp.body`.
+"""Standard Webhooks: v1, HMAC-SHA256 over `id.timestamp.body`, and v1a, Ed25519 over the same.
 
 Specification: Standard Webhooks 1.0 (standardwebhooks.com), and mcp-events §8 which builds on it. During a rotation every
-living secret signs, and the header holds their signatures side by side; one match is enough. Ed25519 signatures (`v1a`) and
-versions still to come are skipped, as the specification asks.
+living secret signs, and the header holds their signatures side by side; one match is enough. Versions still to come are
+skipped, as the specification asks.
 
 The published package `standardwebhooks` reads the clock itself and lets some malformed headers escape as other exceptions;
 here `now` is handed in, and whatever is wrong with a message is a `VerificationError`.
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ringback.signing import base64text
+from ringback.signing import base64text, ed25519
 from ringback.signing import secrets as webhook_secrets
+from ringback.signing.ed25519 import SigningKey
 
 ID_HEADER: Final = "webhook-id"
 TIMESTAMP_HEADER: Final = "webhook-timestamp"
@@ -49,8 +50,10 @@ class VerifiedMessage:
     """Of this attempt, in seconds since the epoch."""
 
 
-def sign(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: one `v1,…` for each secret, in their order.
+def sign(
+    secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes, keys: Sequence[SigningKey] = ()
+) -> str:
+    """The value of `webhook-signature`: one `v1,…` for each secret and then one `v1a,…` for each key, in their order.
 
     Raises ValueError for an id that cannot be signed safely, and `InvalidSecret` for a secret that is none.
     """
@@ -59,7 +62,7 @@ def sign(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes
     if not _MESSAGE_ID.fullmatch(message_id):
         raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
     content = _content(message_id, str(timestamp), body)
-    return " ".join(_signature(secret, content) for secret in secrets)
+    return " ".join([*(_signature(secret, content) for secret in secrets), *(key.sign(content) for key in keys)])
 
 
 def signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
@@ -81,6 +84,7 @@ def verify(
 ) -> VerifiedMessage:
     """What was signed, if one of `secrets` signed exactly this not long ago; raises `VerificationError` otherwise.
 
+    A secret is a `whsec_…` that is shared with the sender, or a `whpk_…`, the public key of one that signs with Ed25519.
     `body` is the raw body as it came, and names of headers may come in any case.
     """
     by_name = {name.lower(): value for name, value in headers.items()}
@@ -89,10 +93,23 @@ def verify(
     given = _signatures(by_name)
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
     content = _content(message_id, timestamp, body)
-    expected = [_signature(secret, content) for secret in secrets]
-    if not any(hmac.compare_digest(ours, theirs) for ours in expected for theirs in given):
+    if not any(_matches(secret, signature, content) for secret in secrets for signature in given):
         raise VerificationError("No signature matches: the secret is another one, or the message was changed.")
     return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
+
+
+def check_secret(text: str) -> None:
+    """Raise `InvalidSecret` unless messages can be verified with it: a `whsec_…` secret, or a `whpk_…` public key."""
+    if text.startswith(ed25519.PUBLIC_PREFIX):
+        ed25519.parse_public_key(text)
+    else:
+        webhook_secrets.parse(text)
+
+
+def _matches(secret: str, signature: str, content: bytes) -> bool:
+    if secret.startswith(ed25519.PUBLIC_PREFIX):
+        return ed25519.matches(ed25519.parse_public_key(secret), signature, content)
+    return hmac.compare_digest(_signature(secret, content), signature)
 
 
 def _content(message_id: str, timestamp: str, body: bytes) -> bytes:
@@ -119,11 +136,11 @@ def _matching(headers: Mapping[str, str], name: str, pattern: re.Pattern[str]) -
 
 
 def _signatures(headers: Mapping[str, str]) -> list[str]:
-    """The v1 signatures of the header, as they are written there: base64 has one spelling, and no other is accepted."""
+    """The signatures of the header, as they are written there: base64 has one spelling, and no other is accepted."""
     text = _required(headers, SIGNATURE_HEADER)
     if len(text) > SIGNATURE_HEADER_LENGTH_MAX or not text.isascii():
         raise VerificationError(f"The header {SIGNATURE_HEADER} is malformed.")
-    return [signature for signature in text.split(" ") if signature.startswith(f"{_VERSION},")]
+    return text.split(" ")
 
 
 def _check_age(age_seconds: float, tolerance_seconds: float) -> None:

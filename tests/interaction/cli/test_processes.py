@@ -44,6 +44,9 @@ class Terminal:
                     return found
         raise AssertionError(f"no {pattern!r} in {''.join(said)}")
 
+    def hang_up(self) -> None:
+        self._process.send_signal(signal.SIGHUP)
+
     async def interrupt(self) -> int:
         self._process.send_signal(signal.SIGINT)
         async with asyncio.timeout(WAIT_SECONDS):
@@ -174,3 +177,18 @@ async def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(url: str, t
 
     assert [(code, said) for code, said, _ in ends] == [(2, ""), (2, "")]
     assert all("--port" in told and len(told.splitlines()) == 1 for _, _, told in ends)
+
+
+@pytest.mark.requirement("R28")
+async def test_a_service_that_is_hung_up_on_reads_its_file_again(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"one": {"url": "http://127.0.0.1:1/mcp"}}}', encoding="utf-8")
+    async with ringback("serve", "--dev", "--port", "0", "--config", str(file), folder=tmp_path) as service:
+        await service.until(service.err, r"service\.listening")
+        file.write_text('{"mcpServers": ', encoding="utf-8")
+        service.hang_up()
+        await service.until(service.err, r"upstreams\.not_reloaded .*mcp\.json: not valid JSON")
+        file.write_text('{"mcpServers": {"two": {"url": "http://127.0.0.1:1/mcp"}}}', encoding="utf-8")
+        service.hang_up()
+        await service.until(service.err, r"upstreams\.reloaded added=two changed=none removed=one")
+        assert await service.interrupt() == 0

@@ -6,6 +6,7 @@ import pytest
 from mcp import MCPError
 
 from ringback.domain.call import Outcome, Phase, Status
+from ringback.runner import drive
 from ringback.runner.config import Isolation
 from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
 from tests.support.engine import Engine
@@ -125,6 +126,29 @@ async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
         task.end()
         async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
             (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.effects) == (outcome, ["long"])
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(("bound", "outcome"), [(False, Outcome.RESULT), (True, Outcome.UNKNOWN)])
+async def test_a_task_whose_session_goes_while_nobody_else_calls_is_looked_for_in_a_new_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: Outcome
+) -> None:
+    monkeypatch.setattr(drive, "AWAY_SECONDS", 0.05)
+    stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
+    await engine.queue(call)
+
+    async with (
+        serving(stage.app()) as server,
+        opened(http_config(server.url)) as upstreams,
+        engine.running(upstreams, drain_seconds=0.01),
+    ):
+        task = await stage.task()
+        await until_call(engine, call, lambda found: found.handle is not None)
+        await stage.end_session(server.url)
+        task.end()
+        (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, stage.effects) == (outcome, ["long"])
 

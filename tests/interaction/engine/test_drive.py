@@ -13,6 +13,7 @@ from ringback.domain.call import Call, Ending, Handle, Outcome, Phase, Status, f
 from ringback.domain.clock import seconds
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction, cancelling
+from ringback.runner import drive as drive_module
 from ringback.runner.drive import Drive, Halt, UpstreamUnreachable
 from ringback.runner.drivers import CallSession
 from tests.support.builders import a_call
@@ -264,6 +265,53 @@ async def test_a_call_that_is_leased_too_late_is_never_dispatched(engine: Engine
 
     assert upstreams.called == []
     assert (await engine.call(call)).outcome is Outcome.REJECTED
+
+
+async def leased_with_handle(engine: Engine, driver: str, *, deadline_in: float = -1) -> Call:
+    handle = Handle(driver=driver, data={"task_id": "1"})
+    return await a_leased_call(engine, deadline_in=deadline_in, handle=handle, dispatched_at=engine.clock.now(), runs=1)
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_whose_time_was_up_while_nobody_drove_it_is_stopped_upstream(engine: Engine) -> None:
+    call, upstreams = await leased_with_handle(engine, "task"), ScriptedUpstreams()
+
+    await run(engine.drive(call, upstreams))
+
+    assert ([each.id for each in upstreams.told_to_stop], upstreams.called) == ([call.id], [])
+    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+
+
+async def test_a_call_whose_time_was_up_between_two_rounds_needs_no_upstream_to_end(engine: Engine) -> None:
+    call, upstreams = await leased_with_handle(engine, "mrtr"), ScriptedUpstreams(away=frozenset({"git"}))
+
+    await run(engine.drive(call, upstreams))
+
+    assert not upstreams.wanted.is_set()
+    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+
+
+async def test_a_call_whose_time_was_up_ends_also_when_its_upstream_stays_away(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive_module, "ABANDON_SECONDS", SHORT_SECONDS)
+    call, upstreams = await leased_with_handle(engine, "task"), ScriptedUpstreams(away=frozenset({"git"}))
+
+    await run(engine.drive(call, upstreams))
+
+    assert upstreams.told_to_stop == []
+    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+
+
+async def test_a_call_between_two_rounds_is_cancelled_without_its_upstream(engine: Engine) -> None:
+    call = await leased_with_handle(engine, "mrtr", deadline_in=3600)
+    upstreams = ScriptedUpstreams(away=frozenset({"git"}))
+
+    async with driven(engine.drive(call, upstreams)):
+        await upstreams.wanted.wait()
+        await ask_to_cancel(engine, call)
+
+    assert (await engine.call(call)).outcome is Outcome.CANCELLED
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------------

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Outcome, Phase, Status
+from ringback.domain.call import Call, Handle, Outcome, Phase, Status
 from ringback.domain.delivery import DeliveryState, Verdict, settled
 from ringback.domain.errors import CallExpired
 from ringback.domain.ports import DUE, QUEUED, Transaction
-from ringback.janitor import GIVE_UP_SECONDS, LAPSE_GRACE_SECONDS, Janitor, JanitorConfig, Retention
+from ringback.janitor import (
+    GIVE_UP_SECONDS,
+    LAPSE_GRACE_SECONDS,
+    OVERDUE_GRACE_SECONDS,
+    Janitor,
+    JanitorConfig,
+    Retention,
+)
 from ringback.services.calls import own_call
 from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
 from tests.support.clock import START, FakeClock
@@ -95,6 +102,25 @@ async def test_a_call_that_waited_beyond_its_deadline_never_reached_the_upstream
     ended = await still.call(call)
     assert (ended.outcome, ended.dispatched_at) == (Outcome.REJECTED, None)
     assert await still.call(patient) == patient
+
+
+@pytest.mark.requirement("R33")
+async def test_a_runner_gets_a_moment_to_tell_the_upstream_of_a_queued_call_that_its_time_is_up(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    sent = {"dispatched_at": START, "runs": 1}
+    task = a_call(handle=Handle(driver="task", data={"task_id": "1"}), **sent)
+    between_rounds = a_call(handle=Handle(driver="mrtr", data={"request_state": "s", "round": 1}), **sent)
+    await still.queue(task, between_rounds)
+    fake_clock.advance(3600)
+
+    await still.janitor().run_once()
+    assert (await still.call(between_rounds)).outcome is Outcome.TIMED_OUT
+    assert await still.call(task) == task
+
+    fake_clock.advance(OVERDUE_GRACE_SECONDS)
+    await still.janitor().run_once()
+    assert (await still.call(task)).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.requirement("R27")

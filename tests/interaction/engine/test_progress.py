@@ -81,6 +81,7 @@ async def drive(engine: Engine, call: Call, *steps: int, unsteady: UnsteadyStore
     await asyncio.wait_for(engine.drive(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
 
 
+@pytest.mark.requirement("R03")
 @pytest.mark.requirement("R12")
 async def test_the_last_progress_is_kept_on_the_call_also_when_it_had_no_event_of_its_own(engine: Engine) -> None:
     call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))

@@ -254,6 +254,7 @@ async def test_a_call_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:
 # -- on the way -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R03")
 @pytest.mark.requirement("R20")
 async def test_progress_is_in_the_log_and_on_the_call_and_rings_nobody_who_did_not_ask(tmp_path: Path) -> None:
     stage = Stage()

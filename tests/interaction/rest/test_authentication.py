@@ -32,6 +32,7 @@ OPERATIONS = [
     ("PATCH", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
     ("DELETE", "/v1/webhooks/wh_1", Scope.WEBHOOKS),
     ("POST", "/v1/webhooks/wh_1/test", Scope.WEBHOOKS),
+    ("POST", "/v1/webhooks/wh_1/verify", Scope.WEBHOOKS),
     ("POST", "/v1/webhooks/wh_1/rotate-secret", Scope.WEBHOOKS),
     ("POST", "/v1/webhooks/wh_1/replay", Scope.WEBHOOKS),
     ("GET", "/v1/events", Scope.READ),
@@ -41,6 +42,7 @@ OPERATIONS = [
     ("POST", "/v1/deliveries/dlv_1/redeliver", Scope.WEBHOOKS),
     ("GET", "/v1/upstreams", Scope.READ),
     ("GET", "/v1/upstreams/git/tools", Scope.READ),
+    ("POST", "/v1/upstreams/reload", Scope.ADMIN),
 ]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/calls"): CALL_BODY,

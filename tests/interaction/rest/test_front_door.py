@@ -51,6 +51,20 @@ async def test_without_allowed_origins_no_page_may_call(service: Service, alice:
         assert "access-control-allow-origin" not in answer.headers
 
 
+async def test_on_loopback_the_same_address_may_be_the_origin_and_no_other(service: Service) -> None:
+    local = await service.anonymous(base_url="http://127.0.0.1:8090")
+
+    for origin, code in (
+        ("http://127.0.0.1:8090", 200),
+        ("http://127.0.0.1:8091", 403),
+        ("http://localhost:8090", 403),
+        ("https://127.0.0.1:8090", 403),
+    ):
+        answer = await local.get("/openapi.json", headers={"Origin": origin})
+
+        assert answer.status_code == code
+
+
 async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> None:
     async with running_service(tmp_path, allowed_origins=[PAGE]) as service:
         alice = await service.client("alice")

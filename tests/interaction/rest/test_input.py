@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.domain.call import Phase
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Scope
 from ringback.services.answers import RESPONSES_MAX
@@ -129,6 +130,18 @@ async def test_what_is_no_answer_is_refused_and_changes_nothing(
 
     assert refused.status_code in {413, 422}
     assert await service.call(call_id) == before
+
+
+async def test_cancelling_a_call_that_was_answered_and_is_queued_ends_it_at_once(
+    service: Service, alice: httpx.AsyncClient
+) -> None:
+    call_id = await asking(service, alice, "name")
+    await answer(alice, call_id, {"r1.1": YES})
+    assert (await service.call(call_id)).phase is Phase.QUEUED
+
+    cancelled = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
+
+    assert (cancelled["status"], cancelled["cancel_requested"]) == ("cancelled", True)
 
 
 async def test_cancelling_a_call_that_waits_for_answers_ends_it_at_once(

@@ -36,6 +36,7 @@ OPERATIONS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("PATCH", "/v1/webhooks/{webhook}", {"state": "disabled"}),
     ("DELETE", "/v1/webhooks/{webhook}", None),
     ("POST", "/v1/webhooks/{webhook}/test", None),
+    ("POST", "/v1/webhooks/{webhook}/verify", None),
     ("POST", "/v1/webhooks/{webhook}/rotate-secret", {"overlap_seconds": 60}),
     ("POST", "/v1/webhooks/{webhook}/replay", {"dead": True}),
     ("GET", "/v1/deliveries/{delivery}", None),

@@ -127,6 +127,17 @@ async def test_a_removed_webhook_is_gone_and_its_deliveries_are_cancelled(
     assert [delivery.state for delivery in await service.deliveries("alice")] == ["cancelled"]
 
 
+async def test_a_limit_of_the_rate_is_changed_and_removed(alice: httpx.AsyncClient) -> None:
+    webhook_id = (await register(alice, rate_per_second=2.0))["id"]
+
+    async def rate_after(**change: object) -> float | None:
+        return (await alice.patch(f"/v1/webhooks/{webhook_id}", json=change)).json()["rate_per_second"]
+
+    assert await rate_after(description="other") == 2.0
+    assert await rate_after(rate_per_second=5.0) == 5.0
+    assert await rate_after(rate_per_second=None) is None
+
+
 @pytest.mark.parametrize("member", ["url", "events", "description", "include_result", "retries", "state"])
 async def test_null_is_no_change(alice: httpx.AsyncClient, member: str) -> None:
     webhook_id = (await register(alice))["id"]

@@ -1,16 +1,23 @@
 """What a sender does with one receiver, asked of both senders."""
 
 import gzip
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringback import __version__
 from ringback.domain.delivery import Answer, Category
+from ringback.notifier.aiohttp_sender import AiohttpSender
 from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
+from ringback.notifier.target_guard import TargetGuard
+from tests.support.clock import FakeClock
 from tests.support.receivers import NO_CONTENT, answering, never_answers, response, serve
-from tests.support.targets import loopback_target
+from tests.support.targets import LOOPBACK, loopback_target
 
 HEADERS = {"content-type": "application/json", "webhook-id": "evt_1"}
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 async def test_the_body_and_the_headers_arrive_as_given(sender: Sender) -> None:
@@ -90,10 +97,17 @@ async def test_a_redirect_is_a_failure_and_is_never_followed(sender: Sender, sta
     assert (len(receiver.requests), inside.connections) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [*((name,) for name in PROXY_VARIABLES), PROXY_VARIABLES[:3], PROXY_VARIABLES],
+    ids=" ".join,
+)
 @pytest.mark.requirement("R26")
-async def test_proxy_variables_have_no_effect(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_variables_have_no_effect(
+    sender: Sender, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serve(answering(NO_CONTENT)) as proxy, serve(answering(NO_CONTENT)) as receiver:
-        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        for name in names:
             monkeypatch.setenv(name, proxy.url(""))
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
@@ -174,3 +188,20 @@ async def test_a_header_that_could_break_its_line_is_not_sent(sender: Sender, va
             await sender.post(loopback_target(receiver.url()), {"webhook-id": value}, b"{}")
 
     assert receiver.connections == 0
+
+
+@given(value=st.text(st.characters(min_codepoint=0, max_codepoint=0x2FF), max_size=200))
+async def test_a_header_arrives_as_it_is_or_not_at_all(value: str) -> None:
+    """Whatever a value holds, the receiver never sees another header, and never another value."""
+    async with serve(answering(NO_CONTENT)) as receiver:
+        sender, target = AiohttpSender(TargetGuard(LOOPBACK), clock=FakeClock()), loopback_target(receiver.url())
+        await sender.post(target, {"webhook-id": "plain"}, b"{}")
+        try:
+            await sender.post(target, {"webhook-id": value}, b"{}")
+        except ValueError:
+            assert len(receiver.requests) == 1
+        else:
+            plain, odd = receiver.requests
+            assert odd.headers == {**plain.headers, "webhook-id": value.strip(" \t")}
+        finally:
+            await sender.aclose()

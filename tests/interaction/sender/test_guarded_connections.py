@@ -38,6 +38,11 @@ def https(host: str) -> Target:
     return parse_target(f"https://{host}/", PUBLIC)
 
 
+def test_there_are_as_many_vectors_as_were_promised() -> None:
+    assert len(set(BLOCKED_URLS)) >= 250
+    assert len(GOOD_URLS) >= 20
+
+
 @pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
 @pytest.mark.requirement("R26")
 async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when_sent(url: str) -> None:
@@ -78,6 +83,19 @@ async def test_alternating_answers_never_reach_a_blocked_address(answers: list[l
 
     assert {str(address) for address in sockets.addresses} <= {"93.184.216.34", "2606:4700::1111"}
     assert flipping.told == len(answers)
+
+
+@pytest.mark.requirement("R26")
+async def test_a_name_that_changes_with_every_look_up_is_never_followed_inside(*, deep: bool) -> None:
+    answers = [["127.0.0.1"], ["93.184.216.34"], ["169.254.169.254", "93.184.216.34"], ["93.184.216.34"]]
+    count = 10_000 if deep else 200
+    sockets, flipping = SocketCounter(), _Flipping(answers * (count // 4))
+    async with counting_sender(flipping, sockets) as sender:
+        for number in range(count):
+            await sender.post(https(f"flip-{number}.test"), {}, b"{}")
+
+    assert flipping.told == count
+    assert [str(address) for address in sockets.addresses] == ["93.184.216.34"] * (count // 2)
 
 
 async def test_an_answer_that_was_good_at_registration_is_judged_again_when_sent() -> None:

@@ -1,6 +1,7 @@
 """What can be called: lists that follow their upstreams, and calls refused before they are stored."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import mcp_types as types
@@ -225,6 +226,16 @@ async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> Non
 
     assert ending.result is not None
     assert listed == ["echo"]
+
+
+async def test_windows_are_told_as_they_are_configured() -> None:
+    configured = replace(AWAY, inline_wait_seconds=5.0, tool_inline_wait_seconds={"slow": 0.5})
+    async with opened(configured, http_config("http://127.0.0.1:1/mcp")) as upstreams:
+        catalog = upstreams.catalog
+
+        assert [catalog.inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
+        assert catalog.inline_wait_seconds("stage", "any") is None
+        assert catalog.inline_wait_seconds("nobody", "any") is None
 
 
 def test_two_upstreams_of_one_name_are_refused() -> None:

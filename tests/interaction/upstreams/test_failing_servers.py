@@ -166,7 +166,7 @@ GARBAGE: Final[dict[str, tuple[Spoiling, Outcome, str]]] = {
     "html": (answering(200, "text/html", b"<h1>Hello</h1>"), Outcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
     "broken JSON": (answering(200, "application/json", b"{oops"), Outcome.UPSTREAM_ERROR, "no MCP answer"),
     "a crash": (answering(500, "text/plain", b"secret traceback"), Outcome.UPSTREAM_ERROR, "HTTP 500"),
-    "a closed door": (answering(401, "application/json", b'{"error": "no"}'), Outcome.UPSTREAM_ERROR, "HTTP 401"),
+    "a closed door": (answering(401, "application/json", b'{"error": "no"}'), Outcome.REJECTED, "wants credentials"),
     "nothing": (answering(202, "text/plain", b""), Outcome.UPSTREAM_ERROR, "HTTP 202"),
     "half of it": (
         answering(200, "application/json", b'{"jsonrpc"', promised_bytes=999),

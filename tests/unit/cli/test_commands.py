@@ -30,7 +30,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("listen",): {"--port", "--secret", "--url", "--api-key"},
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
-        *("--event", "--upstream", "--tool", "--session", "--correlation"),
+        *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
         *("--secret", "--include-result", "--description", "--url", "--api-key"),
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--url", "--api-key"},

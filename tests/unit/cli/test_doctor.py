@@ -151,7 +151,7 @@ def test_a_database_that_was_sealed_with_other_keys_is_told(
     assert findings(examined(run))["sealed data"][0]
 
     monkeypatch.setenv("RINGBACK_SECRET_KEYS", new_key(b"k" * KEY_BYTES))
-    assert "not the one that sealed" in wrong(examined(run))["sealed data"][1]
+    assert "not in the key ring" in wrong(examined(run))["sealed data"][1]
 
 
 def test_with_authentication_off_no_key_is_missed(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +164,7 @@ def test_an_upstream_that_cannot_be_reached_is_told(run: Run, service: respx.Moc
     ran = examined(run, *UPSTREAM, "--upstream", "gone=/nowhere/at/all")
 
     assert set(wrong(ran)) == {"upstream gone"}
+    assert "Check 'command' and 'cwd'" in wrong(ran)["upstream gone"][1]
     assert findings(ran)["upstream odd"][0]
 
 

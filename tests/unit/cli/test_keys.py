@@ -1,5 +1,6 @@
 """`ringback keys`, in a real database."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from ringback.signing import sealing
+from ringback.bootstrap import open_beside
+from ringback.settings import load_settings
+from ringback.signing import ed25519, sealing
 from ringback.signing.secrets import looks_like_api_key
+from tests.support.examples import WEBHOOK
 
 Run = Callable[..., Result]
 
@@ -81,3 +85,45 @@ def test_a_ring_is_a_key_ring(run: Run) -> None:
     made = run("keys", "ring").stdout.strip()
 
     assert sealing.parse_key_ring(made).current
+
+
+def test_a_signing_key_is_printed_alone_with_its_public_half_beside_it(run: Run) -> None:
+    made = run("keys", "signing")
+
+    assert ed25519.parse_signing_key(made.stdout.strip()).public in made.stderr
+
+
+def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> None:
+    run("keys", "list")
+    before = json.loads(run("keys", "sealed", "--json").stdout)
+
+    rotated = run("keys", "rotate").stdout.strip()
+
+    assert [key["role"] for key in before] == ["newest"]
+    assert json.loads(run("keys", "sealed", "--json").stdout) == [
+        {"key": rotated, "role": "newest", "sealed": 0},
+        {"key": before[0]["key"], "role": "old", "sealed": 0},
+    ]
+    assert rotated in run("keys", "sealed").stdout
+
+
+def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def register() -> None:
+        async with open_beside(load_settings()) as store:
+            await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
+
+    asyncio.run(register())
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.new_key(b"k" * sealing.KEY_BYTES))
+
+    newest, missing = json.loads(run("keys", "sealed", "--json").stdout)
+
+    assert [(key["role"], key["sealed"]) for key in (newest, missing)] == [("newest", 0), ("missing", 1)]
+
+
+def test_keys_of_the_environment_are_rotated_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.new_key(b"k" * sealing.KEY_BYTES))
+
+    refused = run("keys", "rotate")
+
+    assert refused.exit_code == 2
+    assert "ringback keys ring" in refused.stderr

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import Result
 
 from ringback import server
+from ringback.bootstrap import ReadConfigs
 from ringback.runner.config import UpstreamConfig
 from ringback.settings import Settings
 
@@ -22,9 +23,10 @@ class Served:
         self.settings = Settings()
         self.upstreams: Sequence[UpstreamConfig] = ()
 
-    def __call__(self, settings: Settings, upstreams: Sequence[UpstreamConfig]) -> None:
+    def __call__(self, settings: Settings, upstreams: Sequence[UpstreamConfig], *, reread: ReadConfigs) -> None:
         self.settings = settings
         self.upstreams = upstreams
+        self.reread = reread
 
     @property
     def names(self) -> list[str]:
@@ -56,6 +58,9 @@ def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Served,
     run("serve", "--config", str(config), "--upstream", "web=http://127.0.0.1:9/mcp")
 
     assert sorted(served.names) == ["git", "web"]
+
+    config.write_text(json.dumps({"mcpServers": {"time": {"command": "mcp-server-time"}}}))
+    assert sorted(upstream.name for upstream in served.reread()) == ["time", "web"]
 
 
 def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: Served) -> None:

@@ -97,6 +97,22 @@ def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> N
     assert body_of(last_of(route)) == {"overlap_seconds": 60}
 
 
+@pytest.mark.parametrize(
+    ("state", "last_error", "told"),
+    [("active", None, ""), ("pending_verification", "challenge_failed", "challenge_failed")],
+)
+def test_a_verification_tells_what_came_of_it(
+    run: Run, service: respx.MockRouter, state: str, last_error: str | None, told: str
+) -> None:
+    (answer,) = examples.EXAMPLES_OF["WebhookView"]
+    service.post(f"{HOOK}/verify").respond(json={**answer, "state": state, "last_error": last_error})
+
+    ran = run("webhooks", "verify", "wh_1")
+
+    assert ran.stdout == f"state: {state}\n"
+    assert told in ran.stderr
+
+
 REPLAYS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("--dead",), {"dead": True}),
     (("--cursor", "a"), {"cursor": "a"}),

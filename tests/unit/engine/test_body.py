@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +57,9 @@ def test_a_body_says_what_ended_how_and_how_to_come_back() -> None:
         "result_bytes": len(RESULT),
         "result_sha256": ENDED.result_sha256,
         "resume_url": "https://ringback.example/v1/resume",
+        "resource_uri": f"ringback://calls/{CALL.id}",
+        "mcp_url": "https://ringback.example/mcp",
+        "answered_inline": False,
     }
     claims = TOKENS.read(token, principal=CALL.principal, now=START)
     assert (claims.call_id, claims.cursor_seq) == (CALL.id, 7)
@@ -73,10 +77,19 @@ def test_a_webhooks_own_label_stands_beside_the_calls() -> None:
     assert (data["correlation_id"], data["webhook_correlation_id"]) == ("report-1", "dashboard")
 
 
+@pytest.mark.parametrize(("stayed_seconds", "inline"), [(0, True), (-1, False), (None, False)])
+def test_a_body_tells_whether_the_client_stayed_for_the_result(stayed_seconds: int | None, *, inline: bool) -> None:
+    until = None if stayed_seconds is None else START + timedelta(seconds=stayed_seconds)
+
+    data = json.loads(BODIES.make(the_event(), WEBHOOK, call=replace(ENDED, attended_until=until), safe_seq=6))["data"]
+
+    assert data["answered_inline"] is inline
+
+
 def test_a_call_that_has_expired_can_not_be_resumed() -> None:
     data = json.loads(BODIES.make(the_event(), WEBHOOK, call=None, safe_seq=6))["data"]
 
-    assert not {"resume_token", "resume_url"} & set(data)
+    assert not {"resume_token", "resume_url", "resource_uri", "mcp_url", "answered_inline"} & set(data)
 
 
 # -- the result -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ringback.runner.config import (
+    AuthMethod,
+    ClientCredentials,
     ConfigError,
     Isolation,
     Transport,
@@ -18,6 +20,7 @@ from ringback.runner.config import (
 
 SECRET = "hunter2-hunter2"
 ENVIRONMENT = {"TOKEN": SECRET, "EMPTY": ""}
+CLIENT = {"token_url": "https://login.example/token", "client_id": "us", "client_secret": "${TOKEN}"}
 
 
 def parse(servers: Any, *, key: str = "mcpServers") -> tuple[UpstreamConfig, ...]:
@@ -67,6 +70,50 @@ def test_our_own_settings_are_read() -> None:
     assert parse_one({"command": "uvx", "ringback": {"max_concurrent": 3}}).max_concurrent == 3
     assert parse_one({"command": "uvx", "ringback": {"isolation": "call"}}).isolation is Isolation.CALL
     assert parse_one({"url": "https://mcp.example/mcp"}).isolation is Isolation.SHARED
+
+
+def with_oauth(**client: Any) -> dict[str, Any]:
+    return {"url": "https://mcp.example", "ringback": {"oauth": CLIENT | client}}
+
+
+def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
+    config = parse_one(
+        {
+            "command": "uvx",
+            "ringback": {"inline_wait_seconds": 5, "tools": {"slow": {"inline_wait_seconds": 0.5}, "x": {}}},
+        }
+    )
+
+    assert [config.inline_wait_of(tool) for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
+    assert parse_one({"command": "uvx"}).inline_wait_of("any") is None
+
+
+def test_tools_that_are_called_as_tasks_only_are_read() -> None:
+    config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
+
+    assert config.task_only_tools == {"slow"}
+
+
+def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> None:
+    config = parse_one({"url": "https://user:pw@mcp.example/mcp?k=1#x", "ringback": {"oauth": CLIENT}})
+
+    assert config.oauth == ClientCredentials(
+        token_url="https://login.example/token",
+        client_id="us",
+        client_secret=SECRET,
+        scope=None,
+        resource="https://mcp.example/mcp",
+        auth_method=AuthMethod.BASIC,
+    )
+    assert SECRET not in repr(config)
+
+
+def test_an_oauth_client_may_be_told_in_detail() -> None:
+    told = {"scope": "a b", "resource": None, "auth_method": "client_secret_post", "token_url": "http://127.0.0.1:9/t"}
+    config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | told}})
+
+    assert config.oauth is not None
+    assert (config.oauth.scope, config.oauth.resource, config.oauth.auth_method) == ("a b", None, AuthMethod.POST)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +184,27 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": 1}, "must be an object"),
         ({"command": "x", "ringback": {"max_concurent": 1}}, "no setting 'max_concurent'"),
         ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
-        ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, call"),
-        ({"command": "x", "ringback": {"isolation": []}}, "one of shared, call"),
+        ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, principal, call"),
+        ({"command": "x", "ringback": {"isolation": []}}, "one of shared, principal, call"),
         ({"command": "x", "ringback": {"max_concurrent": True}}, "from 1 to"),
+        (
+            {"command": "x", "ringback": {"trust_annotations": "yes"}},
+            "'ringback.trust_annotations' must be true or false",
+        ),
+        ({"command": "x", "ringback": {"inline_wait_seconds": 51}}, "from 0 to 50"),
+        ({"command": "x", "ringback": {"inline_wait_seconds": True}}, "from 0 to 50"),
+        ({"command": "x", "ringback": {"tools": {"t": 1}}}, "'ringback.tools.t' must be an object"),
+        ({"command": "x", "ringback": {"tools": {"t": {"wait": 1}}}}, "'ringback.tools.t' has no setting 'wait'"),
+        ({"command": "x", "ringback": {"tools": {"t": {"inline_wait_seconds": -1}}}}, "tools.t.inline_wait_seconds'"),
+        ({"command": "x", "ringback": {"tools": {"t": {"task_only": 1}}}}, "tools.t.task_only' must be true or false"),
+        ({"command": "x", "ringback": {"oauth": CLIENT}}, "for upstreams with a 'url'"),
+        (with_oauth(client_id=""), "'ringback.oauth.client_id' must be a text"),
+        (with_oauth(client_secret="${ABSENT}"), "'ringback.oauth.client_secret' needs the environment variable ABSENT"),
+        (with_oauth(token_url="http://login.example/token"), "'ringback.oauth.token_url' must be https://"),
+        (with_oauth(token_url="ftp://login.example"), "'ringback.oauth.token_url' must be an http:// or https://"),
+        (with_oauth(auth_method="private_key_jwt"), "one of client_secret_basic, client_secret_post"),
+        (with_oauth(issuer="https://login.example"), "'ringback.oauth' has no setting 'issuer'"),
+        (with_oauth() | {"headers": {"authorization": "Bearer x"}}, "either an 'Authorization' header or"),
         ("uvx", "must be an object"),
     ],
 )

@@ -9,8 +9,18 @@ import pytest
 from mcp_types import ErrorData
 
 from ringback.runner import transport
-from ringback.runner.connection import pause_seconds, problem_of
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused
+from ringback.runner.connection import pause_seconds
+from ringback.runner.failures import (
+    AuthorizationRequired,
+    Forgotten,
+    Lost,
+    NoAnswer,
+    NoToken,
+    NotSent,
+    Refused,
+    Unauthorised,
+)
+from ringback.runner.problems import ADVICE, Problem, problem_of
 from ringback.runner.transport import GuardedTransport, failure_of
 
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
@@ -115,7 +125,6 @@ async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.
         httpx2.Response(302, headers={"location": "https://login.example"}),
         httpx2.Response(307, headers={"location": "http://[::"}),
         httpx2.Response(307),
-        httpx2.Response(401, json={"detail": "who are you"}),
         httpx2.Response(404, text="Not Found"),
         httpx2.Response(500, text="Internal Server Error"),
         httpx2.Response(500, headers={"content-type": "text/event-stream"}),
@@ -222,11 +231,18 @@ def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: Err
         (TimeoutError(), "no_answer_in_time"),
         (ExceptionGroup("", [ExceptionGroup("", [NotSent()])]), "cannot_connect"),
         (Lost(), "connection_lost"),
+        (AuthorizationRequired(), "authorization_required"),
+        (Unauthorised(), "unauthorised"),
+        (NoToken(), "no_token"),
         (ValueError("their words"), "handshake_failed"),
     ],
 )
 def test_a_problem_is_told_in_fixed_words(error: Exception, problem: str) -> None:
     assert problem_of(error) == problem
+
+
+def test_there_is_advice_for_every_problem() -> None:
+    assert set(ADVICE) == set(Problem)
 
 
 def test_pauses_double_up_to_ten_seconds_and_are_jittered() -> None:

@@ -59,7 +59,7 @@ def test_during_a_rotation_every_secret_signs_and_either_verifies() -> None:
         assert verify(headers, BODY, known, now=NOW).message_id == MESSAGE_ID
 
 
-@pytest.mark.parametrize("age_seconds", [-299, -300, 0, 299, 300])
+@pytest.mark.parametrize("age_seconds", [-300, -299, 0, 299, 300])
 def test_a_timestamp_within_five_minutes_is_accepted(age_seconds: int) -> None:
     now = datetime.fromtimestamp(TIMESTAMP + age_seconds, UTC)
 

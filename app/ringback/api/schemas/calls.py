@@ -103,6 +103,7 @@ class StartCallBody(Body):
             correlation_id=self.correlation_id,
             idempotency_key=idempotency_key,
             callback=self.callback.registration() if self.callback else None,
+            wait_seconds=self.wait_seconds,
             timeout_seconds=self.timeout_seconds,
             accepts_input=self.accepts_input,
             rerun_policy=self.rerun_policy,

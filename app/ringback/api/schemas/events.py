@@ -56,7 +56,7 @@ class ResumeBody(Body):
 
 
 class EventView(View):
-    """Something that happened to a call."""
+    """Something that happened to a call, to a webhook or to an upstream."""
 
     event_id: str = Field(serialization_alias="eventId")
     name: EventName

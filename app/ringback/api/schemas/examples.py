@@ -103,6 +103,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "url": "https://agent.example/callback",
     "events": ["call.finished", "call.input_required"],
     "upstream": None,
+    "resource_uri": None,
     "tool": None,
     "call_id": None,
     "client_session_id": "session-7",
@@ -122,6 +123,12 @@ WEBHOOK: Final[dict[str, Any]] = {
     "last_error": None,
     "failing_since": None,
     "paused_until": None,
+}
+REGISTER_WATCH: Final[dict[str, Any]] = {
+    "url": "https://agent.example/callback",
+    "events": ["upstream.changed"],
+    "upstream": "git",
+    "resource_uri": "file:///srv/report.md",
 }
 REGISTER_WEBHOOK: Final[dict[str, Any]] = {
     "url": "https://agent.example/callback",
@@ -159,12 +166,17 @@ _FOR_THE_RECEIVER: Final[dict[str, Any]] = {
     "webhook_correlation_id": "inbox-3",
     "resume_token": RESUME_TOKEN,
     "resume_url": "https://ringback.example/v1/resume",
+    "resource_uri": f"ringback://calls/{CALL_ID}",
+    "mcp_url": "https://ringback.example/mcp",
 }
 _STILL: Final[dict[str, Any]] = {
     name: FINISHED_DATA[name]
     for name in ("call_id", "upstream", "tool", "correlation_id", "client_session_id", "created_at")
 }
-FINISHED_CALLBACK: Final[dict[str, Any]] = {**EVENT, "data": {**FINISHED_DATA, **_FOR_THE_RECEIVER}}
+FINISHED_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "data": {**FINISHED_DATA, **_FOR_THE_RECEIVER, "answered_inline": False},
+}
 INPUT_REQUIRED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "call.input_required",
@@ -223,6 +235,11 @@ RECOVERED_CALLBACK: Final[dict[str, Any]] = {
     "name": "webhook.recovered",
     "data": {**_ABOUT_A_WEBHOOK, "state": "active", "last_error": None, "failing_since": None},
 }
+UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "upstream.changed",
+    "data": {"upstream": "git", "change": "resource", "uri": "file:///srv/report.md", "webhook_correlation_id": "inbox-3"},
+}
 GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
 STREAM: Final = f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\n: still here\n\n"
 
@@ -231,9 +248,12 @@ UPSTREAM: Final[dict[str, Any]] = {
     "transport": "stdio",
     "state": "ready",
     "protocol_version": "2025-11-25",
+    "driver": "plain",
     "last_error": None,
+    "advice": None,
     "calls_in_flight": 1,
     "max_concurrent": 16,
+    "isolation": "shared",
 }
 TOOL: Final[dict[str, Any]] = {
     "name": "git_log",
@@ -243,6 +263,20 @@ TOOL: Final[dict[str, Any]] = {
         "properties": {"repo_path": {"type": "string"}, "max_count": {"type": "integer"}},
         "required": ["repo_path"],
     },
+}
+
+CHALLENGE: Final = "oMLUZ6mA6p9lMicMFs6KvtHZnZ1XqjWc0bq2oKzXj8k="
+JWK_SET: Final[dict[str, Any]] = {
+    "keys": [
+        {
+            "kty": "OKP",
+            "crv": "Ed25519",
+            "x": "1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4",
+            "kid": "rEltOPXl-8jZfn0NbO5yMzHDi5e-WdjzkrFUUcp6oIE",
+            "use": "sig",
+            "alg": "EdDSA",
+        }
+    ]
 }
 
 EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
@@ -263,7 +297,7 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "JoinCallsBody": [{"call_ids": [CALL_ID], "mode": "all", "wait_seconds": 30}],
     "JoinedCallsView": [{"calls": [FINISHED_CALL], "done": True}],
     "CallPageView": [{"calls": [WORKING_CALL], "next_cursor": None}],
-    "RegisterWebhookBody": [REGISTER_WEBHOOK],
+    "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_WATCH],
     "RegisteredWebhookView": [REGISTERED_WEBHOOK],
     "ChangeWebhookBody": [{"state": "disabled"}],
     "RotateSecretBody": [{"overlap_seconds": 3600}],
@@ -281,7 +315,11 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "DeliveryView": [DELIVERY],
     "DeliveryWithAttemptsView": [{**DELIVERY, "attempts": [ATTEMPT]}],
     "UpstreamsView": [{"upstreams": [UPSTREAM]}],
+    "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
     "ToolsView": [{"tools": [TOOL]}],
+    "JwkSetView": [JWK_SET],
+    "VerificationEnvelope": [{"type": "verification", "challenge": CHALLENGE}],
+    "VerificationAnswer": [{"challenge": CHALLENGE}],
     "HealthView": [{"status": "ok"}],
     "ReadinessView": [{"status": "ready"}],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],
@@ -291,6 +329,7 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "TestCallback": [TEST_CALLBACK],
     "SuspendedCallback": [SUSPENDED_CALLBACK],
     "RecoveredCallback": [RECOVERED_CALLBACK],
+    "UpstreamChangedCallback": [UPSTREAM_CHANGED_CALLBACK],
     "GapEnvelope": [GAP],
 }
 """By the name of the schema that they are examples of."""

@@ -9,6 +9,7 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.clock import iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
+from ringback.domain.watches import URI_LENGTH_MAX
 from ringback.domain.webhook import DEFAULT_EVENTS
 from ringback.notifier.target_guard import URL_LENGTH_MAX
 from ringback.services.waiting import WAIT_SECONDS_MAX
@@ -62,6 +63,7 @@ def _is_none(value: object) -> bool:
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(_printable)]
 """A client's own name for something, or the name of an upstream or a tool."""
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
+ResourceUri = Annotated[str, Field(min_length=1, max_length=URI_LENGTH_MAX), AfterValidator(_printable)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 EventNames = Annotated[frozenset[EventName], Field(min_length=1)]

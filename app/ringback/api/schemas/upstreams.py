@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from ringback.api.schemas.fields import View
-from ringback.domain.upstreams import ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
 
 
 class UpstreamView(View):
@@ -16,9 +16,14 @@ class UpstreamView(View):
     transport: str
     state: str = Field(description="idle, connecting, ready or failing")
     protocol_version: str | None
-    last_error: str | None
+    driver: str | None = Field(
+        description="How a call that begins now is carried: task, mrtr, legacy_task, stream or plain; null while not connected"
+    )
+    last_error: str | None = Field(description="Why it cannot be reached, in a fixed word")
+    advice: str | None = Field(description="What to do about the last error")
     calls_in_flight: int
     max_concurrent: int
+    isolation: str = Field(description="Who shares a session with it: shared (all calls), principal or call")
 
     @classmethod
     def of(cls, info: UpstreamInfo) -> Self:
@@ -27,9 +32,12 @@ class UpstreamView(View):
             transport=info.transport,
             state=info.state,
             protocol_version=info.protocol_version,
+            driver=info.driver,
             last_error=info.last_error,
+            advice=info.advice,
             calls_in_flight=info.calls_in_flight,
             max_concurrent=info.max_concurrent,
+            isolation=info.isolation,
         )
 
 
@@ -39,6 +47,24 @@ class UpstreamsView(View):
     @classmethod
     def of(cls, infos: Sequence[UpstreamInfo]) -> Self:
         return cls(upstreams=[UpstreamView.of(info) for info in infos])
+
+
+class ReloadedView(View):
+    """What reading the configuration again has changed; names of upstreams, sorted."""
+
+    added: list[str]
+    changed: list[str] = Field(description="New calls go over a new connection; those that run end on the old one.")
+    removed: list[str] = Field(description="They take no new calls; those that run end.")
+    unchanged: list[str]
+
+    @classmethod
+    def of(cls, reloaded: Reloaded) -> Self:
+        return cls(
+            added=list(reloaded.added),
+            changed=list(reloaded.changed),
+            removed=list(reloaded.removed),
+            unchanged=list(reloaded.unchanged),
+        )
 
 
 class ToolsView(View):

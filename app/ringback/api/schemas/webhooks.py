@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Strict, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
@@ -20,6 +20,7 @@ from ringback.api.schemas.fields import (
     Label,
     Question,
     Rate,
+    ResourceUri,
     Secret,
     Sometimes,
     Url,
@@ -36,6 +37,7 @@ from ringback.services.webhooks import (
     Registered,
     Registration,
     Rotated,
+    Unlimited,
 )
 
 
@@ -51,6 +53,10 @@ class RegisterWebhookBody(Body):
     match_correlation: Flag = Field(default=False, description="Hear only calls with this correlation_id.")
     events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=EVENTS_DEFAULT)
     upstream: Label | None = None
+    resource_uri: ResourceUri | None = Field(
+        default=None,
+        description="With upstream.changed: hear when this resource of the upstream changes, instead of its lists.",
+    )
     tool: Label | None = None
     call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
     retries: Profile = Profile.DAYS
@@ -71,6 +77,7 @@ class RegisterWebhookBody(Body):
             secret=self.secret.get_secret_value() if self.secret else None,
             events=self.events,
             upstream=self.upstream,
+            resource_uri=self.resource_uri,
             tool=self.tool,
             call_id=self.call_id,
             client_session_id=self.client_session_id,
@@ -94,14 +101,14 @@ class ChangeWebhookBody(Body):
     description: Description | None = None
     include_result: Flag | None = None
     retries: Profile | None = None
-    rate_per_second: Rate | None = None
+    rate_per_second: Rate | None = Field(default=None, description="Attempts a second at most; null removes the limit.")
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
     @classmethod
-    def _says_something(cls, value: Any) -> Any:
-        """Null would mean "remove" to some and "leave" to others."""
-        if value is None:
+    def _says_something(cls, value: Any, info: ValidationInfo) -> Any:
+        """Null would mean "remove" to some and "leave" to others, where it cannot only mean "no limit"."""
+        if value is None and info.field_name != "rate_per_second":
             raise ValueError("Null is no value for this. Leave the member out to keep what is there.")
         return value
 
@@ -112,9 +119,14 @@ class ChangeWebhookBody(Body):
             description=self.description,
             include_result=self.include_result,
             retries=self.retries,
-            rate_per_second=self.rate_per_second,
+            rate_per_second=self._rate(),
             state=WebhookState(self.state) if self.state else None,
         )
+
+    def _rate(self) -> float | Unlimited | None:
+        if "rate_per_second" in self.model_fields_set and self.rate_per_second is None:
+            return Unlimited.UNLIMITED
+        return self.rate_per_second
 
 
 class RotateSecretBody(Body):
@@ -177,6 +189,7 @@ class WebhookView(View):
     url: str
     events: list[EventName]
     upstream: str | None
+    resource_uri: str | None
     tool: str | None
     call_id: str | None
     client_session_id: str | None
@@ -193,7 +206,7 @@ class WebhookView(View):
     updated_at: Instant
     expires_at: Instant | None
     last_delivery_at: Instant | None
-    last_error: str | None = Field(description="How the last attempt failed, until one succeeds.")
+    last_error: str | None = Field(description="How the last attempt or challenge failed, until one succeeds.")
     failing_since: Instant | None
     paused_until: Instant | None = Field(
         description="After several failures in a row nothing is sent until then; after that one attempt at a time."
@@ -206,6 +219,7 @@ class WebhookView(View):
             url=webhook.url,
             events=sorted(webhook.events),
             upstream=webhook.upstream,
+            resource_uri=webhook.resource_uri,
             tool=webhook.tool,
             call_id=webhook.call_id,
             client_session_id=webhook.client_session_id,

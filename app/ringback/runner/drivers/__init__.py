@@ -37,7 +37,7 @@ from ringback.runner.drivers.base import (
     Session,
     Told,
 )
-from ringback.runner.drivers.choice import driver_for
+from ringback.runner.drivers.choice import carried_by, driver_for
 
 __all__ = [
     "CallSession",
@@ -49,5 +49,6 @@ __all__ = [
     "Parked",
     "Session",
     "Told",
+    "carried_by",
     "driver_for",
 ]

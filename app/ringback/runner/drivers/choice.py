@@ -1,14 +1,14 @@
 """Which driver suits a call: the one that made its handle, else the best that its session offers."""
 
+from collections.abc import Iterable
 from typing import Final
 
-from ringback.domain.call import CANCELLED, Call, Ending, Outcome, failed
+from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.base import Desk, Driver, Session
 from ringback.runner.drivers.legacy_task import LEGACY_TASK, LegacyTaskDriver, runs_as_task
 from ringback.runner.drivers.mrtr import MrtrDriver
-from ringback.runner.drivers.plain import PlainDriver
-from ringback.runner.drivers.rounds import MRTR
+from ringback.runner.drivers.plain import PLAIN, PlainDriver
 from ringback.runner.drivers.stream import STREAM, StreamDriver
 from ringback.runner.drivers.task import TASK, TASKS, TaskDriver
 
@@ -33,6 +33,15 @@ def _legacy_driver_for(call: Call, session: Session, handle: str | None, *, cloc
     if handle == STREAM or session.stateful.name is not None:
         return StreamDriver(clock=clock)
     return PlainDriver()
+
+
+def carried_by(session: Session, tools: Iterable[str]) -> str:
+    """Names the driver of a call that would begin now; with the tasks of 2025-11-25, of those tools that run as one."""
+    if session.negotiated.modern:
+        return TASK if session.negotiated.extends(TASKS) else MRTR
+    if any(runs_as_task(session, tool) for tool in tools):
+        return LEGACY_TASK
+    return PLAIN if session.stateful.name is None else STREAM
 
 
 class Stranded:

@@ -30,7 +30,7 @@ from ringback.runner.drivers.task import (
     POLL_SECONDS_DEFAULT,
     REFUSALS_MAX,
     TASK_ID_LENGTH_MAX,
-    bounded_poll_seconds,
+    poll_seconds,
 )
 from ringback.runner.failures import Forgotten, NoAnswer, NotSent, Refused, RequestFailed
 from ringback.waits import first_of
@@ -116,6 +116,7 @@ class _Following:
         self._desk = desk
         self._told = told
         self._clock = clock
+        self._began = clock.monotonic()
         self._poll_seconds = POLL_SECONDS_DEFAULT
         self._message: str | None = None
         self._steps = desk.call.progress.progress if desk.call.progress else 0.0
@@ -137,7 +138,9 @@ class _Following:
     async def _look(self) -> Ending | None:
         """The end, if there is one. What kind, tasks/result says: a result that is an error has the status `failed` too."""
         task = await self._held.request("tasks/get", self._params)
-        self._poll_seconds = bounded_poll_seconds(task.get("pollInterval"), self._poll_seconds)
+        self._poll_seconds = poll_seconds(
+            task.get("pollInterval"), followed_seconds=self._clock.monotonic() - self._began
+        )
         match task.get("status"):
             case "working":
                 await self._tell(task.get("statusMessage"))

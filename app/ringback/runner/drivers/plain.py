@@ -3,13 +3,15 @@
 It knows no handle, so nothing of it survives this process: a call whose upstream was lost is `unknown`, and stays so.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from ringback.domain.call import CANCELLED, Call, Ending
 from ringback.runner.drivers.base import Desk, Session
 from ringback.runner.drivers.questions import while_answering
 from ringback.runner.drivers.results import ending_of_failure, ending_of_result, progress_into
 from ringback.runner.failures import RequestFailed
+
+PLAIN: Final = "plain"
 
 
 class PlainDriver:

@@ -10,15 +10,13 @@ may be doing its work just then, so a round that was sent and not answered is no
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.domain.call import Call, Ending, Handle, Outcome, failed
+from ringback.domain.call import MRTR, Call, Ending, Handle, Outcome, failed
 from ringback.domain.inputs import check_requests
 from ringback.runner.drivers.base import Desk, Parked, Session
 from ringback.runner.drivers.plain import tool_params
 from ringback.runner.drivers.results import ending_of_failure, progress_into
 from ringback.runner.failures import NotSent, RequestFailed
 
-MRTR: Final = "mrtr"
-"""Names the handles made here."""
 ELICITATION: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
 """Declared with a request whose starter can answer. No sampling and no roots: there is no model and no disk to ask."""
 ROUNDS_MAX: Final = 100

@@ -1,5 +1,6 @@
 """Deliveries and their attempts, as rows; bodies are sealed."""
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,9 +11,12 @@ from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState,
 from ringback.domain.ids import CallId, DeliveryId, WebhookId
 from ringback.domain.ports import DeliveryFilter, Sealer
 from ringback.domain.principal import Principal
+from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, to_instant
 from ringback.storage.sqlite.database import Statements
+
+log = logging.getLogger(__name__)
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
 
@@ -30,7 +34,7 @@ class SqliteDeliveries:
         self._sql.change_each(
             "insert_body",
             [
-                {"id": delivery.id, "body": self._sealer.seal(delivery.body, place=_place(delivery.id))}
+                {"id": delivery.id, "body": self._sealer.seal(delivery.body, place=place_of_body(delivery.id))}
                 for delivery in deliveries
             ],
         )
@@ -102,7 +106,7 @@ def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
         call_id=row["call_id"],
         seq=row["seq"],
         generation=row["generation"],
-        body=sealer.unseal(row["body"], place=_place(row["id"])),
+        body=_body(row, sealer),
         state=DeliveryState(row["state"]),
         attempts=row["attempts"],
         due_at=from_epoch_milliseconds(row["due_at"]),
@@ -114,6 +118,15 @@ def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
         created_at=from_epoch_milliseconds(row["created_at"]),
         finished_at=to_instant(row["finished_at"]),
     )
+
+
+def _body(row: sqlite3.Row, sealer: Sealer) -> bytes:
+    """Empty when its key is gone: one such row must not stop the others that are read with it."""
+    try:
+        return sealer.unseal(row["body"], place=place_of_body(row["id"]))
+    except UnsealError:
+        log.warning("delivery.unreadable", extra={"delivery_id": row["id"]})
+        return b""
 
 
 def _to_attempt(row: sqlite3.Row) -> Attempt:
@@ -137,5 +150,5 @@ def _page_for(where: DeliveryFilter) -> str:
     return page if where.webhook_id is None else f"{page}_of_webhook"
 
 
-def _place(delivery_id: str) -> str:
+def place_of_body(delivery_id: str) -> str:
     return f"deliveries/{delivery_id}/body"

@@ -37,3 +37,6 @@ class SqliteDeliveryLanes:
 
     async def release(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         return self._sql.change("release", webhook_id=webhook_id, now=from_instant(now), limit=limit)
+
+    async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
+        return self._sql.change("hold", webhook_id=webhook_id, limit=limit)

@@ -8,15 +8,20 @@ from typing import TypeVar
 from ringback.domain.ports import Sealer
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
+from ringback.storage.sqlite.catalog import SqliteCatalog
 from ringback.storage.sqlite.deliveries import SqliteDeliveries
 from ringback.storage.sqlite.delivery_lanes import SqliteDeliveryLanes
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
 from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryUpkeep
 from ringback.storage.sqlite.events import SqliteEvents
+from ringback.storage.sqlite.joined_names import SqliteJoinedNames
 from ringback.storage.sqlite.keys import SqliteKeys
 from ringback.storage.sqlite.origins import SqliteOrigins
+from ringback.storage.sqlite.sealed import SqliteSealed
 from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.usage import SqliteUsage
+from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
+from ringback.storage.sqlite.watches import SqliteWatches
 from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
 
 T = TypeVar("T")
@@ -78,6 +83,30 @@ class SqliteTransaction:
     @property
     def keys(self) -> SqliteKeys:
         return SqliteKeys(self._connection)
+
+    @property
+    def challenges(self) -> SqliteChallenges:
+        return SqliteChallenges(self._connection)
+
+    @property
+    def proofs(self) -> SqliteProofs:
+        return SqliteProofs(self._connection)
+
+    @property
+    def sealed(self) -> SqliteSealed:
+        return SqliteSealed(self._connection, sealer=self._sealer)
+
+    @property
+    def catalog(self) -> SqliteCatalog:
+        return SqliteCatalog(self._connection)
+
+    @property
+    def watches(self) -> SqliteWatches:
+        return SqliteWatches(self._connection)
+
+    @property
+    def joined_names(self) -> SqliteJoinedNames:
+        return SqliteJoinedNames(self._connection)
 
     def now(self) -> datetime:
         return self._now

@@ -1,5 +1,6 @@
 """Webhooks, as rows; their secrets are sealed."""
 
+import logging
 import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -12,11 +13,14 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Sealer
 from ringback.domain.principal import Principal
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState
+from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, without_secrets
+from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.origins import from_breaker, to_breaker
+
+log = logging.getLogger(__name__)
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/webhooks.sql")
 
@@ -75,12 +79,13 @@ class SqliteWebhooks:
             "url": webhook.url,
             "events": from_json(sorted(webhook.events)),
             "upstream": webhook.upstream,
+            "resource_uri": webhook.resource_uri,
             "tool": webhook.tool,
             "call_id": webhook.call_id,
             "client_session_id": webhook.client_session_id,
             "correlation_id": webhook.correlation_id,
             "match_correlation": webhook.match_correlation,
-            "secrets": self._sealer.seal(_secrets_text(webhook), place=_place(webhook.id)),
+            "secrets": self._sealed(webhook),
             "retries": webhook.retries,
             "include_result": webhook.include_result,
             "ordered": webhook.ordered,
@@ -97,6 +102,12 @@ class SqliteWebhooks:
             **from_breaker(webhook.breaker),
             "missed_from": webhook.missed_from,
         }
+
+    def _sealed(self, webhook: Webhook) -> bytes | None:
+        """None for secrets that could not be read: what is there stays, in case that its key is put back."""
+        if not webhook.secrets:
+            return None
+        return self._sealer.seal(_secrets_text(webhook), place=place_of_secrets(webhook.id))
 
 
 class WebhookReader:
@@ -122,13 +133,21 @@ class WebhookReader:
         return webhook
 
     def _to_webhook(self, row: sqlite3.Row) -> Webhook:
-        secrets = self._sealer.unseal(row["secrets"], place=_place(row["id"]))
+        try:
+            secrets = self._sealer.unseal(row["secrets"], place=place_of_secrets(row["id"]))
+        except UnsealError:
+            log.warning("webhook.secrets_unreadable", extra={"webhook_id": row["id"]})
+            return without_secrets(self._with_secrets(row, b"[]"))
+        return self._with_secrets(row, secrets)
+
+    def _with_secrets(self, row: sqlite3.Row, secrets: bytes) -> Webhook:
         return Webhook(
             id=row["id"],
             principal=row["principal"],
             url=row["url"],
             events=frozenset(EventName(name) for name in jsontext.loads(row["events"])),
             upstream=row["upstream"],
+            resource_uri=row["resource_uri"],
             tool=row["tool"],
             call_id=row["call_id"],
             client_session_id=row["client_session_id"],
@@ -160,5 +179,5 @@ def _secrets_text(webhook: Webhook) -> bytes:
     return jsontext.dumps([(secret.value, from_instant(secret.ends_at)) for secret in webhook.secrets])
 
 
-def _place(webhook_id: str) -> str:
+def place_of_secrets(webhook_id: str) -> str:
     return f"webhooks/{webhook_id}/secrets"

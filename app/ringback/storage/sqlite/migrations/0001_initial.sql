@@ -31,6 +31,7 @@ CREATE TABLE calls (
     lease_until       INTEGER,
     dispatched_at     INTEGER,
     runs              INTEGER NOT NULL,
+    attended_until    INTEGER,
     token_version     INTEGER NOT NULL,
     created_at        INTEGER NOT NULL,
     updated_at        INTEGER NOT NULL,
@@ -146,6 +147,7 @@ CREATE TABLE webhooks (
     url               TEXT NOT NULL,
     events            TEXT NOT NULL,
     upstream          TEXT,
+    resource_uri      TEXT,
     tool              TEXT,
     call_id           TEXT,
     client_session_id TEXT,
@@ -175,6 +177,8 @@ CREATE INDEX webhooks_of_principal ON webhooks (principal, id);
 CREATE INDEX webhooks_registered ON webhooks (principal) WHERE origin <> 'call';
 CREATE INDEX webhooks_hearing ON webhooks (principal, call_id, client_session_id);
 CREATE INDEX webhooks_expiring ON webhooks (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX webhooks_watching ON webhooks (principal, upstream, resource_uri)
+    WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL;
 
 CREATE TABLE deliveries (
     id            TEXT PRIMARY KEY,
@@ -234,6 +238,60 @@ CREATE TABLE origins (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX origins_changed ON origins (changed_at);
+
+-- A webhook whose URL is to prove that it wants callbacks, and what is being done about it.
+CREATE TABLE challenges (
+    webhook_id TEXT PRIMARY KEY REFERENCES webhooks (id) ON DELETE CASCADE,
+    principal  TEXT NOT NULL,
+    url        TEXT NOT NULL,
+    origin     TEXT NOT NULL,
+    attempts   INTEGER NOT NULL,
+    due_at     INTEGER NOT NULL,
+    token      TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX challenges_due ON challenges (due_at);
+CREATE INDEX challenges_at_origin ON challenges (origin, attempts);
+CREATE INDEX challenges_of_principal ON challenges (principal, attempts);
+
+-- Challenges of the last minute: what their limits are counted by.
+CREATE TABLE challenges_sent (
+    id        INTEGER PRIMARY KEY,
+    origin    TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    sent_at   INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX challenges_sent_when ON challenges_sent (sent_at);
+CREATE INDEX challenges_sent_to ON challenges_sent (origin, sent_at);
+CREATE INDEX challenges_sent_for ON challenges_sent (principal, sent_at);
+
+CREATE TABLE proofs (
+    principal TEXT NOT NULL,
+    url       TEXT NOT NULL,
+    proven_at INTEGER NOT NULL,
+    PRIMARY KEY (principal, url)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX proofs_age ON proofs (proven_at);
+
+-- How each upstream presented itself, and what it listed last, as JSON: for the time while it is away.
+CREATE TABLE catalog (
+    upstream   TEXT NOT NULL,
+    part       TEXT NOT NULL,
+    body       TEXT NOT NULL,
+    fetched_at INTEGER NOT NULL,
+    PRIMARY KEY (upstream, part)
+) STRICT;
+
+-- What stands at /mcp under a name that does not tell by itself what it is.
+CREATE TABLE joined_names (
+    kind     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    upstream TEXT NOT NULL,
+    original TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE attempts (
     delivery_id TEXT NOT NULL REFERENCES deliveries (id) ON DELETE CASCADE,

@@ -2,13 +2,13 @@
 INSERT INTO calls (
     id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, outcome,
     progress, error, result_bytes, result_sha256, handle, input_requests, input_responses, input_round, accepts_input,
-    rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, dispatched_at, runs, token_version,
-    created_at, updated_at, finished_at, deadline_at, expires_at
+    rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, dispatched_at, runs, attended_until,
+    token_version, created_at, updated_at, finished_at, deadline_at, expires_at
 ) VALUES (
     :id, :principal, :upstream, :tool, :client_session_id, :correlation_id, :idempotency_key, :request_hash, :status, :phase, :outcome,
     :progress, :error, :result_bytes, :result_sha256, :handle, :input_requests, :input_responses, :input_round, :accepts_input,
-    :rerun_policy, :rerun_allowed, :cancel_requested, :lease_owner, :lease_token, :lease_until, :dispatched_at, :runs, :token_version,
-    :created_at, :updated_at, :finished_at, :deadline_at, :expires_at
+    :rerun_policy, :rerun_allowed, :cancel_requested, :lease_owner, :lease_token, :lease_until, :dispatched_at, :runs, :attended_until,
+    :token_version, :created_at, :updated_at, :finished_at, :deadline_at, :expires_at
 );
 
 -- name: insert_input
@@ -52,8 +52,9 @@ UPDATE calls SET
     status = :status, phase = :phase, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,
     result_sha256 = :result_sha256, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
     input_round = :input_round, cancel_requested = :cancel_requested, lease_owner = :lease_owner, lease_token = :lease_token,
-    lease_until = :lease_until, dispatched_at = :dispatched_at, runs = :runs, token_version = :token_version,
-    updated_at = :updated_at, finished_at = :finished_at, deadline_at = :deadline_at, expires_at = :expires_at
+    lease_until = :lease_until, dispatched_at = :dispatched_at, runs = :runs, attended_until = :attended_until,
+    token_version = :token_version, updated_at = :updated_at, finished_at = :finished_at, deadline_at = :deadline_at,
+    expires_at = :expires_at
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
 
 -- name: save_progress

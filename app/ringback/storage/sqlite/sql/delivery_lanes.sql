@@ -18,6 +18,11 @@ UPDATE deliveries SET state = 'pending', due_at = :now WHERE id IN (
     SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
 );
 
+-- name: hold
+UPDATE deliveries SET state = 'held' WHERE id IN (
+    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'pending' LIMIT :limit
+);
+
 -- name: held
 SELECT count(*) AS count FROM (
     SELECT 1 FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' LIMIT :limit

@@ -1,0 +1,48 @@
+"""`ringback mcp`: the MCP endpoints of a running service, over standard input and output.
+
+For clients that only start commands. It is a pipe, not a second service: what a call needs to survive is all on the other side,
+so this process may be killed at any time, and many of them may run beside each other.
+"""
+
+import asyncio
+import re
+import signal
+from typing import Annotated, Final
+
+import httpx2
+import typer
+
+from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
+from ringback.cli.output import reported
+from ringback.cli.stdio_bridge import bridge
+
+_UPSTREAM: Final = re.compile(r"[a-z0-9-]{1,24}")
+
+
+@reported()
+def mcp(
+    *,
+    url: Url = URL_DEFAULT,
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="NAME", help="Only this upstream, with its tools' own names. Default: all."),
+    ] = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Speak MCP on standard input and output, for clients that start a command. `ringback serve` runs elsewhere."""
+    endpoint = _endpoint(url, upstream)
+    # Reading standard input cannot be interrupted from within Python, and here nothing has to be put in order.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    asyncio.run(bridge(endpoint, api_key=api_key or None))
+
+
+def _endpoint(url: str, upstream: str | None) -> str:
+    try:
+        base = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        base = httpx2.URL("")
+    if base.scheme not in {"http", "https"} or not base.host:
+        raise typer.BadParameter("write it as http://HOST:PORT or https://HOST", param_hint="--url")
+    if upstream is not None and not _UPSTREAM.fullmatch(upstream):
+        raise typer.BadParameter("upstreams have names of lower-case letters, digits and '-'", param_hint="--upstream")
+    return f"{url.rstrip('/')}/mcp" + (f"/{upstream}" if upstream else "")

@@ -1,0 +1,241 @@
+"""The SDK's stdio transport joined to its HTTP transport, message by message, in both eras.
+
+    client ──line──▶ stdio_server ──▶ Headers.outgoing ──▶ streamable_http_client ──POST──▶ Ringback
+           ◀──line──              ◀── Headers.incoming ◀──
+
+Params and results pass as they are. What an HTTP client adds in headers is made from what is in the messages (MCP 2026-07-28,
+Streamable HTTP, Request Metadata): the protocol version, the method, what is named, and arguments that a tool wants there.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from ringback import __version__
+from ringback.cli.output import printable
+from ringback.domain import jsontext
+
+ANSWER_BYTES_MAX: Final = 17 * 1024 * 1024
+"""One event of the service's: the largest result that it keeps (16 MiB), and the JSON-RPC around it."""
+CONNECT_SECONDS: Final = 10.0
+WRITE_SECONDS: Final = 60.0
+COURTESY_SECONDS: Final = 5.0
+"""For ending the session: a service that does not answer holds up nobody's exit."""
+DETAIL_LENGTH_MAX: Final = 500
+
+SESSION_HEADER: Final = "mcp-session-id"
+_TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
+_NAME_OF: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
+"""The param that goes into `Mcp-Name`, by method; those of tasks are named by their extension, not by the SDK."""
+
+
+async def bridge(endpoint: str, *, api_key: str | None) -> None:
+    """Carry messages until standard input ends."""
+    headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
+    if api_key:
+        headers["authorization"] = f"Bearer {api_key}"
+    # No read timeout: a tool may be silent for as long as it runs, and the client decides when to give up.
+    timeout = httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=None, pool=None)
+    async with AsyncExitStack() as stack:
+        from_client, to_client = await stack.enter_async_context(stdio_server())
+        stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when nobody can send to it any more
+        http = await stack.enter_async_context(
+            httpx2.AsyncClient(transport=ToldTransport(endpoint), headers=headers, timeout=timeout, trust_env=False)
+        )
+        from_service, to_service = await stack.enter_async_context(
+            streamable_http_client(endpoint, http_client=http, max_sse_event_size=ANSWER_BYTES_MAX)
+        )
+        carried = Headers()
+
+        async def answer() -> None:
+            async for message in from_service:
+                if isinstance(message, SessionMessage):
+                    carried.incoming(message.message)
+                    await to_client.send(message)
+
+        answering = asyncio.create_task(answer())
+        try:
+            async for message in from_client:
+                if isinstance(message, SessionMessage):
+                    await to_service.send(carried.outgoing(message.message))
+                else:
+                    await to_client.send(SessionMessage(_error(PARSE_ERROR, "This line is no JSON-RPC message.")))
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+
+
+class Headers:
+    """What goes into the headers of each message: told by the message itself, or learnt from those before it."""
+
+    def __init__(self) -> None:
+        self._negotiated: str | None = None
+        self._handshake: RequestId | None = None
+        self._listings: set[RequestId] = set()
+        self._mirrored: dict[str, dict[tuple[str, ...], str]] = {}
+        """By tool: where in its arguments a value is that goes into a header, and that header's name."""
+
+    def outgoing(self, message: JSONRPCMessage) -> SessionMessage:
+        return SessionMessage(message, metadata=ClientMessageMetadata(headers=self._headers(message)))
+
+    def incoming(self, message: JSONRPCMessage) -> None:
+        """Learn from an answer."""
+        if not isinstance(message, JSONRPCResponse):
+            return
+        if message.id == self._handshake:
+            self._negotiated = message.result.get("protocolVersion")
+        elif message.id in self._listings:
+            self._listings.discard(message.id)
+            self._mirrored |= _mirrored(message.result.get("tools"))
+
+    def _headers(self, message: JSONRPCMessage) -> dict[str, str] | None:
+        if isinstance(message, JSONRPCRequest):
+            if message.method == "initialize":
+                self._handshake = message.id
+                return None
+            if message.method == "tools/list":
+                self._listings.add(message.id)
+        if isinstance(message, JSONRPCRequest | JSONRPCNotification):
+            params: dict[str, Any] = message.params or {}
+            if (version := _version(params.get("_meta"))) is not None:
+                return self._modern(message.method, params, version)
+        return {MCP_PROTOCOL_VERSION_HEADER: self._negotiated} if self._negotiated else None
+
+    def _modern(self, method: str, params: Mapping[str, Any], version: str) -> dict[str, str]:
+        """Those of 2026-07-28, where every request says its version."""
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+        if isinstance(name := params.get(_NAME_OF.get(method, "")), str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call":
+                headers |= mcp_param_headers(self._mirrored.get(name, {}), params.get("arguments") or {})
+        return headers
+
+
+def _version(meta: Any) -> str | None:
+    version = cast("dict[str, Any]", meta).get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _mirrored(tools: Any) -> dict[str, dict[tuple[str, ...], str]]:
+    found: dict[str, dict[tuple[str, ...], str]] = {}
+    for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
+        match tool:
+            case {"name": str() as name, "inputSchema": schema} if find_invalid_x_mcp_header(schema) is None:
+                found[name] = x_mcp_header_map(schema)
+            case _:
+                pass
+    return found
+
+
+class ToldTransport(httpx2.AsyncBaseTransport):
+    """HTTP on which a request that fails is one JSON-RPC error that says what to do.
+
+    The SDK's transport (2.3.0) ends with whatever a POST raises, and of an answer that is not JSON-RPC it tells nothing.
+    """
+
+    def __init__(self, endpoint: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._endpoint = endpoint
+        self._inner = inner or httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "DELETE":
+            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": COURTESY_SECONDS}
+        if request.method != "POST":
+            return await self._inner.handle_async_request(request)  # the SDK contains what these raise
+        try:
+            response = await self._inner.handle_async_request(request)
+            if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
+                await response.aclose()
+                return _refusal("Ringback no longer knows this session. Start this server again in your MCP client.")
+            return await _told(response)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            return _refusal(
+                f"Ringback cannot be reached at {self._endpoint}. Start it with 'ringback serve', or say where it is with "
+                "--url or RINGBACK_URL."
+            )
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every request under way
+            return _refusal(
+                f"The connection to Ringback was lost before it answered ({type(error).__name__}). What it has taken goes "
+                "on: look for it with ringback_list_calls before you call again."
+            )
+
+
+async def _told(response: httpx2.Response) -> httpx2.Response:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if response.is_success and kind == "text/event-stream":
+        return response
+    body = await _read(response)
+    if response.is_success or kind == "application/json":
+        return httpx2.Response(response.status_code, headers=_kept(response), content=body)
+    return _refusal(_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?")
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in cast("httpx2.AsyncByteStream", response.stream):
+            body += chunk
+            if len(body) > ANSWER_BYTES_MAX:
+                raise httpx2.DecodingError("too large")
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+def _kept(response: httpx2.Response) -> dict[str, str]:
+    return {name: response.headers[name] for name in ("content-type", SESSION_HEADER) if name in response.headers}
+
+
+def _detail(body: bytes) -> str | None:
+    """What a problem document of the service's says."""
+    try:
+        document = jsontext.loads(body)
+    except ValueError:
+        return None
+    match document:
+        case {"detail": str() as detail}:
+            return printable(detail)[:DETAIL_LENGTH_MAX]
+        case _:
+            return None
+
+
+def _refusal(message: str) -> httpx2.Response:
+    body = _error(CONNECTION_CLOSED, message).model_dump_json(by_alias=True, exclude_unset=True)
+    headers = {"content-type": "application/json"}
+    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, headers=headers, content=body.encode())
+
+
+def _error(code: int, message: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))

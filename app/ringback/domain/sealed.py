@@ -1,0 +1,34 @@
+"""What is sealed at rest, as seen by whoever replaces keys: which key sealed it, and sealing it anew with the newest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Sealed(StrEnum):
+    """The columns that hold sealed values."""
+
+    SECRETS = "webhooks.secrets"
+    BODIES = "bodies.body"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What came of one step through a column."""
+
+    last: str | None
+    """The id of the last row that was looked at; None when there was none left."""
+    renewed: int
+    unreadable: int
+    """Sealed with a key that is not in the ring any more. They stay as they are: the key may be put back."""
+
+
+class SealedRows(Protocol):
+    async def counts(self) -> Mapping[str, int]:
+        """How many values each key sealed, by the key's id. It reads every row."""
+        ...
+
+    async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:
+        """Seal anew what an older key sealed, of the next `limit` rows after this id."""
+        ...

@@ -1,0 +1,176 @@
+"""Access tokens: JWTs that the configured issuer made for this service, and nothing else (RFC 9068, RFC 8725).
+
+Signed with an asymmetric algorithm by a key that the issuer publishes; of this issuer; for the resource at which it is
+presented; within its time; and an access token, not an ID token, which says who somebody is but not what may be done in their
+name.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, cast
+
+from joserfc import jwt
+from joserfc.errors import (
+    ExpiredTokenError,
+    InvalidClaimError,
+    InvalidKeyIdError,
+    JoseError,
+    MissingClaimError,
+    UnsupportedAlgorithmError,
+)
+from joserfc.jwk import KeySet
+from joserfc.jws import JWSRegistry
+from joserfc.jwt import JWTClaimsRegistry
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import Unauthenticated
+from ringback.domain.principal import OIDC_PRINCIPALS, PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
+from ringback.domain.protected_resource import MCP, SCOPE_PREFIX, enclosing
+from ringback.identity.issuer import Issuer
+
+ALGORITHMS: Final = frozenset({"RS256", "PS256", "ES256", "EdDSA", "Ed25519"})
+"""Asymmetric, and what issuers use. With HS256 the public key would be the secret; `none` needs no key at all."""
+TOKEN_LENGTH_MAX: Final = 16 * 1024
+"""Tokens that list a hundred groups take 6 KB."""
+LEEWAY_SECONDS: Final = 60
+"""By which the issuer's clock and ours may differ."""
+
+_ACCESS_TOKEN_TYPES: Final = frozenset({"at+jwt", "application/at+jwt"})  # RFC 9068 §2.1
+_UNTOLD_TYPES: Final = frozenset({"jwt", "application/jwt", ""})
+_ACCESS_CLAIMS: Final = ("scope", "scp", "client_id")
+"""Claims of which an access token has one and an ID token none: issuers older than RFC 9068 call both of them `JWT`."""
+_IDENTITY_CLAIMS: Final = ("nonce", "at_hash", "c_hash")  # OpenID Connect Core 1.0 §2, §3.3.2.11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    public_url: str
+    audiences: frozenset[str] = frozenset()
+    """Audiences that are good at every door; none: the URLs of the resource that is asked, and of those around it."""
+    principal_claim: str = "sub"
+    granted: frozenset[Scope] = frozenset()
+    """What every token may do, whatever its own scopes are."""
+
+
+class AccessTokens:
+    def __init__(self, *, issuer: Issuer, rules: TokenRules, clock: Clock) -> None:
+        self._issuer = issuer
+        self._rules = rules
+        self._clock = clock
+
+    @property
+    def issuer(self) -> str:
+        return self._issuer.url
+
+    async def authenticate(self, token: str, *, resource: str) -> Caller:
+        """Who presents this token there; raises `Unauthenticated`, and `IssuerUnavailable` when it cannot be checked."""
+        if len(token) > TOKEN_LENGTH_MAX:
+            raise Unauthenticated(f"This access token is longer than {TOKEN_LENGTH_MAX} characters.")
+        checked = await self._checked(token)
+        accepted = self._audiences(resource)
+        self._judge(checked.claims, accepted, resource)
+        if not _is_access_token(checked.header, checked.claims):
+            raise Unauthenticated("This is not an access token. Send the access token that came with it.")
+        return Caller(
+            principal=self._principal(checked.claims),
+            scopes=scopes_of(checked.claims) | self._rules.granted,
+            upstreams=self._upstreams(checked.claims),
+        )
+
+    async def _checked(self, token: str) -> jwt.Token:
+        try:
+            try:
+                return _decode(token, await self._issuer.keys())
+            except InvalidKeyIdError:
+                return _decode(token, await self._issuer.keys_anew())
+        except (JoseError, ValueError, TypeError, RecursionError):
+            raise Unauthenticated(
+                f"This is neither an API key of ours nor a token that {self.issuer} signed as we accept it "
+                f"({', '.join(sorted(ALGORITHMS))})."
+            ) from None
+
+    def _judge(self, claims: dict[str, Any], accepted: Collection[str], resource: str) -> None:
+        registry = JWTClaimsRegistry(
+            now=int(self._clock.now().timestamp()),
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": self.issuer},
+            aud={"essential": True, "values": sorted(accepted)},
+            exp={"essential": True},
+        )
+        try:
+            registry.validate(claims)
+        except ExpiredTokenError:
+            raise Unauthenticated("This access token has expired. Get a new one.") from None
+        except (InvalidClaimError, MissingClaimError) as problem:
+            raise Unauthenticated(
+                f"This access token is not good here ({problem.description or problem.error}). Ask {self.issuer} for one "
+                f"whose resource is {self._rules.public_url}{resource}."
+            ) from None
+
+    def _audiences(self, resource: str) -> frozenset[str]:
+        """What may be in `aud`. The root is spelt with a slash or without; most URL libraries put one there."""
+        if self._rules.audiences:
+            return self._rules.audiences
+        urls = {self._rules.public_url + path for path in enclosing(resource)}
+        return frozenset(urls | {f"{url}/" for url in urls})
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Bound to the issuer: the same subject at another issuer is somebody else, and so is whoever holds an API key."""
+        subject = claims.get(self._rules.principal_claim)
+        if not isinstance(subject, str) or not subject or not subject.isprintable():
+            raise Unauthenticated(
+                f"This access token does not say whose it is: it has no claim '{self._rules.principal_claim}'."
+            )
+        bound = f"{OIDC_PRINCIPALS}{_digest(self.issuer)[:8]}"
+        name = f"{bound}:{subject}"
+        return Principal(name if len(name) <= PRINCIPAL_LENGTH_MAX else f"{bound}#{_digest(subject)}")
+
+    def _upstreams(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+        """A token for the endpoints of single upstreams shows no other upstream there either."""
+        named = set(_texts(claims["aud"]))
+        if self._rules.audiences or named & self._audiences(MCP):
+            return None
+        below = f"{self._rules.public_url}{MCP}/"
+        return frozenset(url.removeprefix(below).rstrip("/") for url in named if url.startswith(below))
+
+
+class _OurAlgorithms(JWSRegistry):
+    """joserfc warns at every use of `EdDSA`, the name that issuers give to Ed25519 until they have read RFC 9864."""
+
+    def get_alg(self, name: str) -> Any:
+        if name not in ALGORITHMS:
+            raise UnsupportedAlgorithmError(name)
+        return self.algorithms[name]
+
+
+_REGISTRY: Final = _OurAlgorithms(algorithms=ALGORITHMS, strict_check_header=False)
+"""Header parameters that nobody knows are passed over (RFC 7515 §4), but for those named in `crit`."""
+
+
+def _decode(token: str, keys: KeySet) -> jwt.Token:
+    return jwt.decode(token, keys, registry=_REGISTRY)
+
+
+def _is_access_token(header: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
+    """By its type where the issuer tells types apart, else by what only one kind of token carries."""
+    kind = str(header.get("typ", "")).lower()
+    if kind in _ACCESS_TOKEN_TYPES:
+        return True
+    is_identity = any(name in claims for name in _IDENTITY_CLAIMS) or claims.get("token_use") == "id"
+    return kind in _UNTOLD_TYPES and not is_identity and any(name in claims for name in _ACCESS_CLAIMS)
+
+
+def scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
+    """Our scopes among those of a token: `scope`, one text (RFC 9068 §2.2.3), or `scp`, a text or a list, as others have it."""
+    spelt = {word for name in ("scope", "scp") for text in _texts(claims.get(name)) for word in text.split()}
+    return frozenset(scope for scope in Scope if f"{SCOPE_PREFIX}{scope}" in spelt)
+
+
+def _texts(value: Any) -> list[str]:
+    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [text for text in listed if isinstance(text, str)]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,109 @@
+"""Who is asking at the MCP endpoints, and whether they may ask that.
+
+The SDK's own bearer middleware is not used: it knows no 404 for what is not to be seen and no problem documents, and REST must
+come to the same answer about the same token. It is told who asks, though, because it lets only those who opened a session use
+it: a session of somebody else is answered as one that does not exist. The token itself goes no further than this module.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
+
+from ringback.domain import jsontext, principal
+from ringback.domain.principal import Authenticator, Caller
+from ringback.domain.protected_resource import bearer_in, resource_of
+
+_CALLER: Final = "ringback.caller"
+"""Where the ASGI scope's state keeps who is asking."""
+
+_SCOPE_OF: Final = {
+    "tools/call": principal.Scope.CALLS,
+    "tasks/update": principal.Scope.CALLS,
+    "tasks/cancel": principal.Scope.CALLS,
+    "events/subscribe": principal.Scope.WEBHOOKS,
+    "events/unsubscribe": principal.Scope.WEBHOOKS,
+}
+"""What a method takes; any other takes `read`."""
+_SCOPES: Final = frozenset({principal.Scope.READ, *_SCOPE_OF.values()})
+_FREE: Final = frozenset({"initialize", "server/discover", "ping"})
+"""They tell nothing that belongs to anybody."""
+_OWN_TOOLS: Final = "ringback_"
+"""Our own tools ask for the scope of what they do, when they do it."""
+
+
+async def admit(scope: Scope, authenticator: Authenticator) -> Caller:
+    """The caller, noted in the scope for the SDK and for our handlers; raises `Unauthenticated`."""
+    bearer = bearer_in(Headers(scope=scope).get("authorization"))
+    caller = await authenticator.authenticate(bearer, resource=resource_of(scope["path"]))
+    scope.setdefault("state", {})[_CALLER] = caller
+    scope["user"] = AuthenticatedUser(_identity(caller))
+    return caller
+
+
+def _identity(caller: Caller) -> AccessToken:
+    """What a session is bound to: whose it is, and what it may tell of. There is no token in it."""
+    seen = None if caller.upstreams is None else ",".join(sorted(caller.upstreams))
+    return AccessToken(token="", client_id=caller.principal, subject=seen, scopes=[])
+
+
+def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Who asks, as `admit` has found out for this very request."""
+    request = context.request
+    if request is None:
+        raise MCPError(METHOD_NOT_FOUND, "This server is reached over HTTP only.")
+    caller: Caller = request.scope["state"][_CALLER]
+    return caller
+
+
+async def within_scopes(caller: Caller, scope: Scope, receive: Receive) -> Receive:
+    """What to receive the request's body from, once it asks for nothing that the caller may not do; raises `Forbidden`.
+
+    Services judge scopes too, but by then the answer is a JSON-RPC error on a stream that has begun, and an OAuth client learns
+    which scope to ask for from status 403 and its header (MCP 2026-07-28, Authorization, Scope Challenge Handling).
+    """
+    if caller.scopes >= _SCOPES or principal.Scope.ADMIN in caller.scopes:
+        return receive
+    if scope["method"] == "GET":
+        caller.require(principal.Scope.READ)
+    if scope["method"] != "POST":
+        return receive
+    body = await Request(scope, receive).body()
+    _require_scope(caller, body)
+    return _replaying(body, receive)
+
+
+def _require_scope(caller: Caller, body: bytes) -> None:
+    try:
+        message = jsontext.loads(body)
+    except ValueError:
+        return  # the SDK says what is wrong with it
+    match message:
+        case {"id": _, "method": str() as method, **rest} if method not in _FREE:
+            caller.require(_scope_of(method, rest))
+        case _:
+            pass
+
+
+def _scope_of(method: str, message: Mapping[str, Any]) -> principal.Scope:
+    match message:
+        case {"params": {"name": str() as name}} if method == "tools/call" and name.startswith(_OWN_TOOLS):
+            return principal.Scope.READ
+        case _:
+            return _SCOPE_OF.get(method, principal.Scope.READ)
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay

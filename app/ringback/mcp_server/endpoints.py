@@ -1,0 +1,134 @@
+"""`/mcp` and `/mcp/{upstream}` as one ASGI application: who asks, which endpoint, and that endpoint's server.
+
+Each endpoint has a server of the SDK's with a session manager of its own, made when somebody first comes by. A session manager
+must be entered and left in one task, so each has a task that keeps it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final
+
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from ringback import __version__
+from ringback.domain.errors import NotFound
+from ringback.domain.principal import Authenticator, Caller
+from ringback.domain.upstreams import Listing
+from ringback.mcp_server import legacy_tasks, listening, own_tools, passthrough, tasks, tools
+from ringback.mcp_server.auth import admit, within_scopes
+from ringback.mcp_server.dispatch import Dispatch
+from ringback.mcp_server.exchange import Endpoint
+from ringback.mcp_server.gateway import Feature, Gateway
+from ringback.mcp_server.greeting import Greeting
+from ringback.mcp_server.relay import LogLevels
+
+_ASKING: Final[ContextVar[Caller]] = ContextVar("asking")
+"""Who sends the request that this task handles: the one thing that the SDK's look-up of a schema is not told."""
+SESSIONS_MAX: Final = 10_000
+"""Of one endpoint; as many idle streams as one process is built for."""
+
+
+def all_features(gateway: Gateway) -> Sequence[Feature]:
+    """Later ones see what earlier ones have advertised."""
+    levels = LogLevels()
+    others = (
+        passthrough.feature(gateway, levels=levels),
+        tasks.feature(gateway),
+        legacy_tasks.feature(gateway),
+        own_tools.feature(gateway),
+    )
+    return (*others, tools.feature(gateway, others, levels=levels), listening.feature(gateway))
+
+
+class Workers:
+    """Implements `gateway.Background`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def aclose(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class McpServer:
+    def __init__(self, gateway: Gateway, *, authenticator: Authenticator) -> None:
+        self._gateway = gateway
+        self._authenticator = authenticator
+        self._features = all_features(gateway)
+        self._managers: dict[Endpoint, asyncio.Future[StreamableHTTPSessionManager]] = {}
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
+        caller = await admit(scope, self._authenticator)
+        endpoint = self._endpoint(scope["path_params"].get("upstream"), caller)
+        _ASKING.set(caller)
+        manager = await self._manager(endpoint)
+        await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self.close()
+            await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    def close(self) -> None:
+        """End every session and stream."""
+        self._closing.set()
+
+    def _endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
+        if upstream is not None:
+            names = {info.name for info in self._gateway.catalog.upstreams() if caller.may_use(info.name)}
+            if upstream not in names:
+                raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+        return Endpoint(upstream=upstream)
+
+    async def _manager(self, endpoint: Endpoint) -> StreamableHTTPSessionManager:
+        ready = self._managers.get(endpoint)
+        if ready is None:
+            self._managers[endpoint] = ready = asyncio.get_running_loop().create_future()
+            keeper = asyncio.create_task(self._keep(endpoint, ready))
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+        return await asyncio.shield(ready)
+
+    async def _keep(self, endpoint: Endpoint, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        manager = StreamableHTTPSessionManager(
+            self._server(endpoint),
+            max_request_body_size=self._gateway.config.request_bytes_max,
+            max_sessions=SESSIONS_MAX,
+        )
+        async with manager.run():
+            ready.set_result(manager)
+            await self._closing.wait()
+
+    def _server(self, endpoint: Endpoint) -> Server[Any]:
+        server: Server[Any] = Server("ringback", version=__version__)
+        server.get_tool_input_schema = partial(self._input_schema, endpoint)
+        server.middleware.append(Greeting(endpoint, self._features, self._gateway))
+        server.middleware.append(Dispatch(endpoint, self._features, server_info=server.server_info_stamp))
+        return server
+
+    def _input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
+        """For the SDK, which holds `Mcp-Param-…` headers against it before anything of ours runs."""
+        gateway = self._gateway
+        found = (endpoint.upstream, name) if endpoint.upstream else gateway.names.find_known(Listing.TOOLS, name)
+        if found is None or not _ASKING.get().may_use(found[0]):
+            return None
+        return gateway.catalog.input_schema(*found)

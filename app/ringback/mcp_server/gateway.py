@@ -1,0 +1,150 @@
+"""What all handlers share, and how a module adds to every endpoint.
+
+    Gateway    services and ports, handed to every feature once
+    Feature    what a module adds: methods, capabilities, tools of our own, a way to answer a tool call by a task
+    Method     one JSON-RPC method in the eras it exists in; its handler gets the `Exchange` and validated params
+
+A feature is made by a function of its module from the gateway, `def feature(gateway: Gateway) -> Feature`, and named in
+`endpoints.all_features`. A handler returns the result as it goes over the wire (camelCase; `resultType` and the `serverInfo`
+stamp are added where they are missing), or raises `MCPError`, or an error of ours (`domain.errors`), which `refusals` words.
+What the client sent is in `exchange.context.params`, raw.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import BaseModel
+
+from ringback.domain.call import Call
+from ringback.domain.clock import Clock
+from ringback.domain.ports import Sealer, Signals
+from ringback.domain.upstreams import Catalog, Live, Passage
+from ringback.mcp_server.exchange import Exchange
+from ringback.services.answers import Answers
+from ringback.services.calls import Calls
+from ringback.services.events import Events
+from ringback.services.joined_names import JoinedNames
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.quotas import QuotaKeeper
+from ringback.services.resume import Resume
+from ringback.services.webhooks import Webhooks
+
+Result = dict[str, Any]
+"""A JSON-RPC result as it goes over the wire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    public_url: str
+    inline_wait_seconds: float
+    """How long a client waits for the plain result before it is told where to find it."""
+    task_grace_seconds: float
+    """The same for a client that takes tasks."""
+    keep_on_disconnect: bool
+    """Whether a call of 2026-07-28 goes on when the client closes its stream, whatever the request said."""
+    request_bytes_max: int
+    callers_identified: bool
+    """Whether authentication is on; when it is off, everybody is the same principal."""
+    result_retention_seconds: float
+    """How long a call stays resumable after its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    config: GatewayConfig
+    calls: Calls
+    answers: Answers
+    webhooks: Webhooks
+    events: Events
+    resume: Resume
+    lifecycle: Lifecycle
+    quotas: QuotaKeeper
+    catalog: Catalog
+    passage: Passage
+    live: Live
+    names: JoinedNames
+    signals: Signals
+    sealer: Sealer
+    clock: Clock
+    background: "Background"
+
+
+class Background(Protocol):
+    """Work that outlives the request that began it, and ends with the service."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+# -- what a module adds ----------------------------------------------------------------------------------------------------
+
+Handler = Callable[[Exchange, Any], Awaitable[Result]]
+Era = Literal["legacy", "modern"]
+"""Before 2026-07-28, with a handshake and sessions, and from then on."""
+BOTH: Final[tuple[Era, Era]] = ("legacy", "modern")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    name: str
+    params: type[BaseModel]
+    """Validated by its aliases; a method without params is validated as `{}`."""
+    handler: Handler
+    eras: Sequence[Era] = BOTH
+    """In any other it is -32601, as a method that nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTool:
+    """A tool of Ringback's, listed behind the upstream's."""
+
+    definition: Mapping[str, Any]
+    """The Tool object."""
+    handler: Callable[[Exchange, Mapping[str, Any]], Awaitable[Result]]
+    """From the arguments, which it judges itself, to a CallToolResult."""
+
+
+class TaskAnswers(Protocol):
+    """How a generation of tasks answers tools/call."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether who asks for a task expects one, and nothing else: not even a result that is there already."""
+        ...
+
+    def grace_seconds(self, exchange: Exchange) -> float | None:
+        """How long the plain result is waited for; None when this client did not ask for a task of this generation.
+
+        Raises `MCPError` when it asked in a way that cannot be met.
+        """
+        ...
+
+    async def created(self, exchange: Exchange, call: Call) -> Result:
+        """The CreateTaskResult of a call that is stored; whatever is to be told later is begun here."""
+        ...
+
+
+Capabilities = dict[str, Any]
+
+
+def _says_nothing(_era: Era, _capabilities: Capabilities) -> None:
+    pass
+
+
+def _leaves_as_is(_exchange: Exchange, tool: dict[str, Any]) -> dict[str, Any]:
+    return tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    methods: Sequence[Method] = ()
+    tools: Sequence[OwnTool] = ()
+    tasks: TaskAnswers | None = None
+    advertise: Callable[[Era, Capabilities], None] = field(default=_says_nothing)
+    """Adds to the capabilities of `initialize` (legacy) or `server/discover` (modern), as they stand on the wire."""
+    notifications: Mapping[str, Callable[[Exchange], Awaitable[None]]] = field(
+        default_factory=dict[str, Callable[[Exchange], Awaitable[None]]]
+    )
+    """What a client tells, by method; the SDK hears of it too."""
+    shape_tool: Callable[[Exchange, dict[str, Any]], dict[str, Any]] = field(default=_leaves_as_is)
+    """Changes a Tool of an upstream's, a copy, on its way to the client."""

@@ -1,0 +1,82 @@
+"""`_meta` between a client and us, and between us and an upstream.
+
+In, each key once, ours first:
+
+    ringback/clientSessionId   or  client_session_id, openai/session       the call's client_session_id
+    ringback/correlationId     or  traceparent                             the call's correlation_id
+    ringback/idempotencyKey                                                the same call, however often it is sent
+    ringback/callback          {url, secret?, events?, …}                  a webhook for this call, with REST's checks
+
+Out, on results, tasks, pending resources and questions: `ringback/callId`, and the two names where the call has them.
+
+Upstream go the client's other keys, without what belongs to the wire between two neighbours (`io.modelcontextprotocol/…`, the
+progress token) and without ours: a callback's secret is neither stored nor forwarded.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ringback.domain.call import LABEL_LENGTH_MAX, Call
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.results import RESERVED_META
+
+OURS: Final = "ringback/"
+CALL_ID: Final = "ringback/callId"
+CLIENT_SESSION_ID: Final = "ringback/clientSessionId"
+CORRELATION_ID: Final = "ringback/correlationId"
+IDEMPOTENCY_KEY: Final = "ringback/idempotencyKey"
+CALLBACK: Final = "ringback/callback"
+
+_SESSION_KEYS: Final = (CLIENT_SESSION_ID, "client_session_id", "openai/session")
+_CORRELATION_KEYS: Final = (CORRELATION_ID, "traceparent")
+_PROGRESS_TOKENS: Final = frozenset({"progressToken", "progress_token"})
+
+
+def client_session_id(meta: Mapping[str, Any]) -> str | None:
+    return _label(meta, _SESSION_KEYS)
+
+
+def correlation_id(meta: Mapping[str, Any]) -> str | None:
+    return _label(meta, _CORRELATION_KEYS)
+
+
+def idempotency_key(meta: Mapping[str, Any]) -> str | None:
+    return _label(meta, (IDEMPOTENCY_KEY,))
+
+
+def speaks_of_us(meta: Mapping[str, Any]) -> bool:
+    """Whether the request carries a key of ours: its client knows that a call outlives it."""
+    return any(key.startswith(OURS) for key in meta)
+
+
+def for_upstream(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a request's `_meta` goes upstream."""
+    return {
+        key: value
+        for key, value in meta.items()
+        if not key.startswith((RESERVED_META, OURS)) and key not in _PROGRESS_TOKENS
+    }
+
+
+def labels(call: Call) -> dict[str, Any]:
+    """What is said of a call wherever it is spoken of."""
+    told = {CALL_ID: call.id, CLIENT_SESSION_ID: call.client_session_id, CORRELATION_ID: call.correlation_id}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def labelled(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """The result with the call's labels in its `_meta`."""
+    return {**result, "_meta": {**result.get("_meta", {}), **labels(call)}}
+
+
+def _label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first that is there; a name of ours must be one, somebody else's is taken if it can be."""
+    for key in keys:
+        value = meta.get(key)
+        if value is None:
+            continue
+        if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX:
+            return value
+        if key.startswith(OURS):
+            raise InvalidRequest(f"_meta['{key}'] must be a text of 1 to {LABEL_LENGTH_MAX} characters.")
+    return None

@@ -1,0 +1,18 @@
+-- A sealed value begins with a version, the length of its key's id, and that id (signing/sealing.py).
+
+-- name: counts
+SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT) AS key_id, count(*) AS count
+FROM (SELECT secrets AS sealed FROM webhooks UNION ALL SELECT body FROM bodies)
+GROUP BY key_id;
+
+-- name: webhooks.secrets
+SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: bodies.body
+SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit;
+
+-- name: put webhooks.secrets
+UPDATE webhooks SET secrets = :sealed WHERE id = :id;
+
+-- name: put bodies.body
+UPDATE bodies SET body = :sealed WHERE delivery_id = :id;

@@ -1,0 +1,50 @@
+-- name: put
+INSERT INTO challenges (webhook_id, principal, url, origin, attempts, due_at, token)
+VALUES (:webhook_id, :principal, :url, :origin, :attempts, :due_at, :token)
+ON CONFLICT (webhook_id) DO UPDATE SET
+    url = excluded.url, origin = excluded.origin, attempts = excluded.attempts, due_at = excluded.due_at,
+    token = excluded.token;
+
+-- name: get
+SELECT * FROM challenges WHERE webhook_id = :webhook_id;
+
+-- name: due
+SELECT * FROM challenges WHERE due_at <= :now ORDER BY due_at LIMIT :limit;
+
+-- name: next_due
+SELECT min(due_at) AS due_at FROM challenges;
+
+-- name: drop
+DELETE FROM challenges WHERE webhook_id = :webhook_id;
+
+-- name: asked_of_origin
+SELECT count(*) AS sent, min(sent_at) AS first_at, (
+    SELECT count(DISTINCT principal || ' ' || url) FROM challenges WHERE origin = :key AND attempts = 0
+) AS waiting
+FROM challenges_sent WHERE origin = :key AND sent_at > :since;
+
+-- name: asked_of_principal
+SELECT count(*) AS sent, min(sent_at) AS first_at, (
+    SELECT count(DISTINCT principal || ' ' || url) FROM challenges WHERE principal = :key AND attempts = 0
+) AS waiting
+FROM challenges_sent WHERE principal = :key AND sent_at > :since;
+
+-- name: note
+INSERT INTO challenges_sent (origin, principal, sent_at) VALUES (:origin, :principal, :now);
+
+-- name: forget
+DELETE FROM challenges_sent WHERE id IN (
+    SELECT id FROM challenges_sent WHERE sent_at <= :older_than ORDER BY sent_at LIMIT :limit
+);
+
+-- name: proven_at
+SELECT proven_at FROM proofs WHERE principal = :principal AND url = :url;
+
+-- name: save
+INSERT INTO proofs (principal, url, proven_at) VALUES (:principal, :url, :now)
+ON CONFLICT (principal, url) DO UPDATE SET proven_at = excluded.proven_at;
+
+-- name: remove
+DELETE FROM proofs WHERE (principal, url) IN (
+    SELECT principal, url FROM proofs WHERE proven_at < :older_than ORDER BY proven_at LIMIT :limit
+);

@@ -1,0 +1,241 @@
+"""What it costs to change the URL: a fast tool through the gateway against the same tool called directly, in both eras.
+
+The upstream is a process of its own; client and gateway share this one, and calls go one after the other, so that nobody waits
+for anybody's core. The tool answers with the moment at which it ended, which divides a call into the way there and the way
+back; the store is watched, because every call is committed before it is passed on.
+"""
+
+import asyncio
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal, TypeVar
+
+import mcp_types as types
+from mcp import Client
+
+from ringback.bootstrap import World, application
+from ringback.domain.ports import Signals, Store, Transaction
+from ringback.runner.config import Transport, UpstreamConfig
+from ringback.server import http_server
+from ringback.settings import Settings
+from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms, machine_facts, percentile, say, summary
+
+Era = Literal["legacy", "2026-07-28"]
+ERAS: Final[tuple[Era, ...]] = ("legacy", "2026-07-28")
+WARM_UP: Final = 30
+"""Calls of each variant before each of its turns: connections are open, and code paths are warm."""
+UPSTREAM: Final = "benchmark"
+START_SECONDS: Final = 60.0
+T = TypeVar("T")
+
+
+class WatchedStore:
+    """The store, and how long each unit of work took, the wait for its commit included."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.writes: list[float] = []
+        self.reads: list[float] = []
+
+    @property
+    def signals(self) -> Signals:
+        return self._store.signals
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        began = time.monotonic()
+        try:
+            return await self._store.write(work)
+        finally:
+            self.writes.append(time.monotonic() - began)
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        began = time.monotonic()
+        try:
+            return await self._store.read(work)
+        finally:
+            self.reads.append(time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One variant's calls in one round, in seconds."""
+
+    whole: list[float] = field(default_factory=list[float])
+    there: list[float] = field(default_factory=list[float])
+    """From the call to the tool's end."""
+    back: list[float] = field(default_factory=list[float])
+
+
+Round = Mapping[tuple[Era, str], Turn]
+DIRECT, THROUGH = "direct", "gateway"
+
+
+async def gateway(*, rounds: int, seconds: float) -> Json:
+    watched: list[WatchedStore] = []
+
+    def watch(store: Store) -> Store:
+        watched.append(WatchedStore(store))
+        return watched[0]
+
+    with TemporaryDirectory(prefix="ringback-bench-") as name:
+        folder = Path(name)
+        async with AsyncExitStack() as stack:
+            upstream = await stack.enter_async_context(_upstream())
+            through = await stack.enter_async_context(_ringback(folder, upstream, watch))
+            done = [
+                await _round({DIRECT: upstream, THROUGH: through}, number, rounds, seconds) for number in range(rounds)
+            ]
+        calls = sum(
+            WARM_UP + len(turn.whole) for each in done for (_, variant), turn in each.items() if variant == THROUGH
+        )
+        return {
+            "machine": machine_facts(),
+            "rounds": rounds,
+            "calls_of_each_round": min(len(turn.whole) for each in done for turn in each.values()),
+            **{_name(era): _compared(done, era) for era in ERAS},
+            "where": {
+                **_store_share(watched[0], calls),
+                "fsync": latency_ms([fsync_seconds(folder)]),
+                **{_name(era): _ways(done, era) for era in ERAS},
+            },
+        }
+
+
+def _name(era: Era) -> str:
+    return "2025-11-25" if era == "legacy" else era
+
+
+def _compared(done: Sequence[Round], era: Era) -> Json:
+    """Ratios of paired turns first, then the times they come from."""
+    return {
+        **{
+            f"{label}_ratio": summary(
+                [
+                    percentile(each[era, THROUGH].whole, share) / percentile(each[era, DIRECT].whole, share)
+                    for each in done
+                ],
+                2,
+            )
+            for label, share in (("p50", 0.50), ("p99", 0.99))
+        },
+        DIRECT: latency_ms([each[era, DIRECT].whole for each in done]),
+        THROUGH: latency_ms([each[era, THROUGH].whole for each in done]),
+    }
+
+
+def _ways(done: Sequence[Round], era: Era) -> Json:
+    """Medians of what the gateway adds on each way."""
+
+    def added(way: Callable[[Turn], Sequence[float]]) -> Json:
+        medians = [
+            statistics.median(way(each[era, THROUGH])) - statistics.median(way(each[era, DIRECT])) for each in done
+        ]
+        return summary([seconds * 1000 for seconds in medians], 2)
+
+    return {
+        "added_before_the_tool_ms": added(lambda turn: turn.there),
+        "added_after_it_ms": added(lambda turn: turn.back),
+    }
+
+
+def _store_share(store: WatchedStore, calls: int) -> Json:
+    return {
+        "writes_per_call": round(len(store.writes) / calls, 1),
+        "write_ms": round(statistics.median(store.writes) * 1000, 2),
+        "reads_per_call": round(len(store.reads) / calls, 1),
+        "read_ms": round(statistics.median(store.reads) * 1000, 2),
+    }
+
+
+async def _round(urls: Mapping[str, str], number: int, rounds: int, seconds: float) -> Round:
+    """Every variant in turn; every other round goes backwards."""
+    variants: list[tuple[Era, str]] = [(era, variant) for era in ERAS for variant in urls]
+    order = variants if number % 2 == 0 else variants[::-1]
+    done: dict[tuple[Era, str], Turn] = {
+        (era, variant): await _turn(urls[variant], era, seconds) for era, variant in order
+    }
+    told = "  ".join(f"{_name(era)} {variant} {_p50_ms(done[era, variant]):.2f} ms" for era, variant in variants)
+    say(f"round {number + 1} of {rounds}: {told}")
+    return done
+
+
+def _p50_ms(turn: Turn) -> float:
+    return percentile(turn.whole, 0.50) * 1000
+
+
+async def _turn(url: str, era: Era, seconds: float) -> Turn:
+    turn = Turn()
+    async with Client(url, mode=era) as client:
+        for _ in range(WARM_UP):
+            await _call(client)
+        ends_at = time.monotonic() + seconds
+        while (began := time.monotonic()) < ends_at:
+            tool_ended = await _call(client)
+            ended = time.monotonic()
+            turn.whole.append(ended - began)
+            turn.there.append(tool_ended - began)
+            turn.back.append(ended - tool_ended)
+    return turn
+
+
+async def _call(client: Client) -> float:
+    """When the tool ended, by its own result."""
+    result = await client.call_tool("stamp", {})
+    block = result.content[0]
+    if not isinstance(block, types.TextContent):
+        raise TypeError(f"the tool answered with {block.type}")
+    return float(block.text)
+
+
+# -- what is compared ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _upstream() -> AsyncGenerator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "scripts.benchmarks.upstream", str(port))
+    try:
+        await _listening(port)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _listening(port: int) -> None:
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
+
+
+@asynccontextmanager
+async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]) -> AsyncGenerator[str]:
+    """The whole service on a real socket, as the command runs it; the URL of its endpoint for the upstream."""
+    config = UpstreamConfig(name=UPSTREAM, transport=Transport.HTTP, url=upstream, max_concurrent=16)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    settings = Settings(database_url=f"sqlite:///{folder / 'ringback.db'}", auth="off", port=port, drain_seconds=0.0)
+    stop = asyncio.Event()
+    async with application(settings, [config], world=World(store=watch)) as app, asyncio.TaskGroup() as group:
+        server = http_server(app.api)
+        group.create_task(app.run(stop))
+        group.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{port}/mcp/{UPSTREAM}"
+        finally:
+            stop.set()
+            server.should_exit = True

@@ -1,0 +1,93 @@
+"""A call through REST against the same call made directly with the SDK's client: latency one at a time, and calls per second.
+
+Through Ringback a call is committed before it is accepted, before it is sent and when it has ended; its end is an event and a
+resume token, too. The direct call has none of that, so the ratio is the price of all of it together.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import aiohttp
+from mcp import Client
+
+from scripts.benchmarks.measure import Json, Measured, latency_ms, measuring, paired_ratios, percentile, say, summary
+from scripts.benchmarks.service import service
+
+AT_ONCE: Final = 32
+WARM_UP: Final = 20
+REST, DIRECT = "rest", "direct"
+WAIT_SECONDS: Final = 30
+
+Call = Callable[[], Awaitable[None]]
+Round = dict[str, list[float]]
+
+
+async def overhead(*, rounds: int, seconds: float) -> Json:
+    async with (
+        service(max_concurrent=256) as running,
+        aiohttp.ClientSession(running.url) as http,
+        Client(running.upstream_url) as client,
+    ):
+        calls: dict[str, Call] = {REST: lambda: _through_rest(http), DIRECT: lambda: _directly(client)}
+        for call in calls.values():
+            await _one_after_the_other(call, WARM_UP)
+        sizes = {name: max(WARM_UP, round(WARM_UP / await _taken(call) * seconds)) for name, call in calls.items()}
+        times: list[Round] = []
+        rates: list[dict[str, Measured]] = []
+        for number in range(rounds):
+            order = list(calls) if number % 2 == 0 else list(calls)[::-1]
+            times.append({name: await _one_after_the_other(calls[name], sizes[name]) for name in order})
+            rates.append({name: await _at_once(calls[name], sizes[name]) for name in order})
+            told = "  ".join(f"{name} {rates[-1][name].rate:,.0f}/s" for name in calls)
+            say(f"round {number + 1} of {rounds}: {told}")
+    return {
+        "p50_ratio": _ratio(times, 0.50),
+        "p99_ratio": _ratio(times, 0.99),
+        "calls_per_second_ratio": summary(paired_ratios(rates, REST, DIRECT)),
+        "latency": {name: latency_ms([each[name] for each in times]) for name in calls},
+        "at_once": AT_ONCE,
+        "calls_per_second": {name: summary([each[name].rate for each in rates], 0) for name in calls},
+    }
+
+
+def _ratio(times: Sequence[Round], share: float) -> Json:
+    return summary([percentile(each[REST], share) / percentile(each[DIRECT], share) for each in times])
+
+
+async def _through_rest(http: aiohttp.ClientSession) -> None:
+    body: dict[str, Any] = {"upstream": "stage", "tool": "echo", "wait_seconds": WAIT_SECONDS}
+    async with http.post("/v1/calls", json=body) as response:
+        ended = await response.json()
+        if ended["call"]["outcome"] != "result":
+            raise RuntimeError(f"a call ended as {ended['call']['outcome']}")
+
+
+async def _directly(client: Client) -> None:
+    await client.call_tool("echo")
+
+
+async def _taken(call: Call) -> float:
+    return sum(await _one_after_the_other(call, WARM_UP))
+
+
+async def _one_after_the_other(call: Call, count: int) -> list[float]:
+    taken: list[float] = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await call()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+async def _at_once(call: Call, count: int) -> Measured:
+    left = iter(range(count))
+
+    async def work() -> None:
+        for _ in left:
+            await call()
+
+    with measuring(count) as measured:
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return measured

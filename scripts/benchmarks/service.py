@@ -1,0 +1,93 @@
+"""A Ringback in a process of its own, and an upstream in another, as an operator would start them."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import httpx
+
+READY_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.05
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    url: str
+    upstream_url: str
+    pid: int
+
+    def rss_mb(self) -> float:
+        """What the kernel counts as resident, in megabytes of 1,000,000 bytes."""
+        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
+        kilobytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
+        return int(kilobytes) * 1024 / 1e6
+
+    def cpu_seconds(self) -> float:
+        """Used so far, in user mode and in the kernel."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        user, system = fields[11:13]
+        return (int(user) + int(system)) / _TICKS
+
+
+@asynccontextmanager
+async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
+    """Ringback with one silent upstream, `stage`, which takes so many calls at once."""
+    with TemporaryDirectory(prefix="ringback-bench-") as name:
+        folder, port, upstream_port = Path(name), _free_port(), _free_port()
+        upstream_url, url = f"http://127.0.0.1:{upstream_port}/mcp", f"http://127.0.0.1:{port}"
+        stage: dict[str, Any] = {"url": upstream_url, "ringback": {"max_concurrent": max_concurrent}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"stage": stage}}), encoding="utf-8")
+        environment = {
+            "RINGBACK_AUTH": "off",
+            "RINGBACK_PORT": str(port),
+            "RINGBACK_CONFIG": str(folder / "mcp.json"),
+            "RINGBACK_DATABASE_URL": f"sqlite:///{folder / 'ringback.db'}",
+            "RINGBACK_DRAIN_SECONDS": "0",
+        }
+        async with (
+            _process("scripts.benchmarks.silent_upstream", str(upstream_port), environment={}, log=folder / "upstream"),
+            _process("ringback", "serve", environment=environment, log=folder / "ringback") as process,
+        ):
+            await _answering(f"http://127.0.0.1:{upstream_port}/polls")
+            await _answering(f"{url}/readyz")
+            yield Service(url, upstream_url, process.pid)
+
+
+@asynccontextmanager
+async def _process(
+    module: str, *arguments: str, environment: Mapping[str, str], log: Path
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *arguments, env=os.environ | environment, stderr=output, stdout=output
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _answering(url: str) -> None:
+    async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
+        while True:
+            try:
+                if (await http.get(url)).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

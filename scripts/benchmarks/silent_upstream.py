@@ -1,0 +1,57 @@
+"""An MCP server that keeps whoever calls it: `python -m scripts.benchmarks.silent_upstream PORT`.
+
+`hold` never answers, `work` is a task that never ends, `echo` answers at once. `GET /polls` tells how often tasks were asked
+for.
+"""
+
+import asyncio
+import socket
+import sys
+from typing import Any, Final
+
+import mcp_types as types
+import uvicorn
+import uvloop
+
+from tests.support.task_stage import Task, TaskStage, text_result
+from tests.support.upstreams import Context, Receive, Scope, Send, answer
+
+POLL_MS: Final = 60_000
+"""What its tasks ask for: once a minute each, as a server with thousands of long tasks would."""
+
+
+class Silent(TaskStage):
+    async def _list(self, names: list[str]) -> types.ListToolsResult:
+        return await super()._list([*names, "echo", "hold"])
+
+    async def _call(self, context: Context, params: types.CallToolRequestParams) -> Any:  # noqa: ARG002 - the SDK's
+        match params.name:
+            case "work":
+                task = Task(f"task-{len(self.tasks) + 1}", self)
+                self.tasks[task.id] = task
+                return {"resultType": "task", **self._told(task)}
+            case "hold":
+                await asyncio.Event().wait()
+            case _:
+                pass
+        return types.CallToolResult.model_validate(text_result("here"))
+
+
+def main(port: int) -> None:
+    silent = Silent(poll_ms=POLL_MS)
+    inner = silent.app(json_response=True)  # an event stream would not be silent: the SDK's server pings it
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/polls":
+            await answer(send, 200, "text/plain", b"%d" % silent.count("tasks/get"))
+        else:
+            await inner(scope, receive, send)
+
+    with socket.create_server(("127.0.0.1", port), backlog=2048) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
+        uvloop.run(server.serve(sockets=[listener]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

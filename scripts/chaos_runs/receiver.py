@@ -1,0 +1,28 @@
+"""The receiver of all callbacks, as a process: each is in its file, and the file on the disk, before it is acknowledged."""
+
+import json
+from pathlib import Path
+
+from scripts.chaos_runs.ledger import Ledger
+from scripts.chaos_runs.upstreams import serve
+from tests.support.upstreams import Receive, Scope, Send, answer
+
+
+def main(*, port: int, ledger: Path, forgets: bool) -> None:
+    """One that `forgets` acknowledges what it did not keep: it shows that the checker looks."""
+    kept = Ledger(ledger)
+
+    async def receive_callback(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        if not forgets:
+            told = {"message_id": headers["webhook-id"], "webhook": headers["x-mcp-subscription-id"]}
+            kept.note(**told, body=json.loads(body))
+        await answer(send, 200, "text/plain", b"")
+
+    serve(receive_callback, port)

@@ -1,0 +1,68 @@
+"""Ringback as a process that kills or stops itself at a step of the plan. Nothing of this is known to the product."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ringback.bootstrap import World
+from ringback.domain.ports import Signals, Store, Transaction
+from ringback.runner.config import parse_upstream_option
+from ringback.server import serve
+from ringback.settings import load_settings
+from scripts.chaos_runs.plan import Step
+
+T = TypeVar("T")
+
+STOPPED: Final = b"chaos.stopped\n"
+KILLED: Final = b"chaos.killed\n"
+"""The last words in the log of a service that has come to its step."""
+
+
+class SteppingStore:
+    """A store that counts one unit of work, and raises a signal against its own process when the time has come."""
+
+    def __init__(self, store: Store, step: Step) -> None:
+        self._store = store
+        self._step = step
+        self._left = step.nth
+
+    @property
+    def signals(self) -> Signals:
+        return self._store.signals
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.read(work)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        here = getattr(work, "__qualname__", "").startswith(self._step.unit)
+        if here and not self._step.after:
+            self._count()
+        value = await self._store.write(work)
+        if (
+            here and self._step.after and value != [] and getattr(value, "leased", True) != []
+        ):  # an empty lease is no step
+            self._count()
+        return value
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.write(sys.stderr.fileno(), STOPPED if self._step.stops else KILLED)
+            os.kill(os.getpid(), signal.SIGSTOP if self._step.stops else signal.SIGKILL)
+
+
+def main(*, folder: Path, port: int, upstreams: dict[str, str], step: Step | None) -> None:
+    settings = load_settings(
+        database_url=f"sqlite:///{folder / 'ringback.db'}",
+        port=port,
+        auth="off",
+        callback_private_cidrs=("127.0.0.0/8",),
+        callback_http=True,
+        drain_seconds=1.0,
+    )
+    configs = [parse_upstream_option(f"{name}={value}") for name, value in upstreams.items()]
+    world = None if step is None else World(store=lambda store: SteppingStore(store, step))
+    serve(settings, configs, world=world)

@@ -1,0 +1,77 @@
+"""An MCP server over stdio, without an SDK: it starts in milliseconds, and there is one more kind of server in the test.
+
+    python stdio_upstream.py LEDGER PID_FILE
+
+Its one tool `echo` notes that it starts, works for `seconds`, and answers; any number of them run at once.
+"""
+
+import fcntl
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, from anywhere
+from scripts.chaos_runs.ledger import Ledger
+
+PROTOCOL_VERSION = "2025-11-25"
+METHOD_NOT_FOUND = -32601
+GREETING: dict[str, Any] = {
+    "protocolVersion": PROTOCOL_VERSION,
+    "serverInfo": {"name": "chaos", "version": "1"},
+    "capabilities": {"tools": {}},
+}
+TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
+
+
+class Upstream:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._turn = threading.Lock()
+
+    def serve(self) -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message.get("method") == "tools/call":
+                threading.Thread(target=self._echo, args=(message,), daemon=True).start()
+            elif "id" in message and "method" in message:
+                self._answer(message, _answer_to(message))
+
+    def _echo(self, message: dict[str, Any]) -> None:
+        arguments = message["params"]["arguments"]
+        self._ledger.note(key=arguments["key"], round=0)
+        time.sleep(arguments["seconds"])
+        self._answer(message, {"result": {"content": [{"type": "text", "text": arguments["key"]}]}})
+
+    def _answer(self, message: dict[str, Any], answer: dict[str, Any]) -> None:
+        with self._turn:
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+
+
+def _answer_to(message: dict[str, Any]) -> dict[str, Any]:
+    match message["method"]:
+        case "initialize":
+            return {"result": GREETING}
+        case "tools/list":
+            return {"result": {"tools": [TOOL]}}
+        case "ping":
+            return {"result": {}}
+        case method:
+            return {"error": {"code": METHOD_NOT_FOUND, "message": f"no {method}"}}
+
+
+def main() -> None:
+    with Path(sys.argv[2]).open("a+", encoding="ascii") as held:
+        # Held as long as this process lives: whoever wants to kill it sees that the number is still its own.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.truncate(0)
+        held.write(str(os.getpid()))
+        held.flush()
+        Upstream(Ledger(sys.argv[1])).serve()
+
+
+if __name__ == "__main__":
+    main()

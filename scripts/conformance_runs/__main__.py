@@ -1,0 +1,58 @@
+"""The command line of scripts/conformance."""
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+
+from scripts.conformance_runs.processes import fixture, ringback
+from scripts.conformance_runs.suite import REVISIONS, SuiteFailed, install, run
+from scripts.conformance_runs.verdict import EXPECTED, Verdict, judge
+
+
+def main() -> int:
+    options = _options()
+    try:
+        verdict = _run(options.revision or list(REVISIONS), direct=options.direct)
+    except SuiteFailed as problem:
+        print(f"conformance: {problem}", file=sys.stderr)
+        return 2
+    print(_readable(verdict), file=sys.stderr if options.json else sys.stdout)
+    if options.json:
+        print(json.dumps(verdict.told()))
+    return 0 if verdict.good else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/conformance")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--direct", action="store_true", help="judge the fixture itself, without Ringback before it")
+    parser.add_argument("--revision", action="append", choices=REVISIONS, help="only this one; may be repeated")
+    return parser.parse_args()
+
+
+def _run(revisions: list[str], *, direct: bool) -> Verdict:
+    installed = install()
+    with ExitStack() as stack:
+        upstream = stack.enter_context(fixture())
+        url = upstream if direct else stack.enter_context(ringback(upstream))
+        return judge([check for revision in revisions for check in run(installed, url, revision)])
+
+
+def _readable(verdict: Verdict) -> str:
+    lines = [f"{'':<22}{'passed':>8}{'failed':>8}{'expected':>10}{'skipped':>9}{'warnings':>10}"]
+    lines += [
+        f"{name:<22}{group.passed:>8}{group.failed:>8}{group.expected:>10}{group.skipped:>9}{group.warnings:>10}"
+        for name, group in verdict.groups.items()
+    ]
+    lines += [
+        f"{check.status.lower()}: {check.revision} {check.scenario}: {check.id}: {check.message}"
+        for check in [*verdict.notes, *verdict.unexpected]
+    ]
+    lines += [f"expected to fail, and passes: {' '.join(key)}" for key in verdict.stale]
+    lines += [f"expected: {key[0]} {key[1]}: {reason}" for key, reason in EXPECTED.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The tasks extension (SEP-2663) in memory, and the tools of the suite's tasks scenarios."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
+from pydantic import Field
+
+from ringback.domain.clock import Clock, iso
+from scripts.conformance_runs.fixture_tools import (
+    NAME,
+    Context,
+    FixtureTool,
+    Json,
+    answers,
+    asked,
+    is_modern,
+    question,
+    text,
+)
+
+TASKS: Final = "io.modelcontextprotocol/tasks"
+HEADER_MISMATCH: Final = -32020
+POLL_MILLISECONDS: Final = 100
+FAILS_AFTER_SECONDS: Final = 1.0
+"""What the suite says of failing_job."""
+
+
+class TaskParams(RequestParams):
+    task_id: str = Field(alias="taskId")
+
+
+class UpdateParams(TaskParams):
+    input_responses: Json = Field(alias="inputResponses")
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    id: str
+    created_at: datetime
+    state: Json = field(default_factory=lambda: {"status": "working"})
+    given: Json = field(default_factory=dict[str, Any])
+    work: "asyncio.Task[None] | None" = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, questions: Mapping[str, Json]) -> Json:
+        """Wait until all of it is answered."""
+        self.state = {"status": "input_required", "inputRequests": dict(questions)}
+        await self.answered.wait()
+        return self.given
+
+    def answer(self, responses: Json) -> None:
+        """Take what is asked; what is left stays asked."""
+        questions = self.state.get("inputRequests", {})
+        self.given |= {key: response for key, response in responses.items() if key in questions}
+        rest = {key: request for key, request in questions.items() if key not in self.given}
+        if rest:
+            self.state = {"status": "input_required", "inputRequests": rest}
+        elif questions:
+            self.state = {"status": "working"}
+            self.answered.set()
+
+
+Work = Callable[[Task, Json], Awaitable[types.CallToolResult]]
+"""What a tool does as a task, from its arguments."""
+
+
+async def compute(_task: Task, arguments: Json) -> types.CallToolResult:
+    await asyncio.sleep(float(arguments.get("seconds", 0)))
+    return text(f"Computed {arguments.get('label', 'it')}.")
+
+
+async def fail(_task: Task, _arguments: Json) -> types.CallToolResult:
+    await asyncio.sleep(FAILS_AFTER_SECONDS)
+    return types.CallToolResult(content=[types.TextContent(type="text", text="The job failed.")], is_error=True)
+
+
+async def break_down(_task: Task, _arguments: Json) -> types.CallToolResult:
+    raise MCPError(INTERNAL_ERROR, "The job broke down.")
+
+
+async def confirm_delete(task: Task, arguments: Json) -> types.CallToolResult:
+    sure = question(f"Delete {arguments.get('filename')}?", {"confirm": {"type": "boolean"}})
+    given = await task.ask({"confirm": sure})
+    return text(f"Deleted: {given['confirm'].get('content')}")
+
+
+async def multi_input(task: Task, _arguments: Json) -> types.CallToolResult:
+    given = await task.ask({"first": NAME, "second": NAME})
+    return text(f"Got {len(given)} answers.")
+
+
+async def greet_later(_task: Task, arguments: Json) -> types.CallToolResult:
+    return text(f"Hello, {arguments['user_name']}!")
+
+
+class Tasks:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tasks: dict[str, Task] = {}
+
+    def serve(self, server: Server[Any]) -> None:
+        server.extensions[TASKS] = {}
+        server.add_request_handler("tasks/get", TaskParams, self._get)
+        server.add_request_handler("tasks/update", UpdateParams, self._update)
+        server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
+
+    def tools(self) -> dict[str, FixtureTool]:
+        name: Json = {"name": {"type": "string"}}
+        seconds: Json = {"seconds": {"type": "number"}, "label": {"type": "string"}}
+        filename: Json = {"filename": {"type": "string"}}
+        return {
+            "greet": FixtureTool(run=greet, description="Greets at once", properties=name, required=("name",)),
+            "slow_compute": FixtureTool(run=self._as_task(compute), description="Takes its time", properties=seconds),
+            "failing_job": FixtureTool(run=self._as_task(fail, required=True), description="Fails"),
+            "protocol_error_job": FixtureTool(run=self._as_task(break_down), description="Breaks down"),
+            "confirm_delete": FixtureTool(
+                run=self._as_task(confirm_delete), description="Asks before it deletes", properties=filename
+            ),
+            "multi_input": FixtureTool(run=self._as_task(multi_input), description="Asks two things at once"),
+            "test_tool_with_task": FixtureTool(run=self._ask_first, description="Asks first"),
+        }
+
+    # -- tools/call --
+
+    def _as_task(self, work: Work, *, required: bool = False) -> Callable[..., Awaitable[Any]]:
+        async def run(context: Context, params: types.CallToolRequestParams) -> Any:
+            if _declared(context):
+                return self._created(work, params.arguments or {})
+            if required:
+                raise _undeclared()
+            return await work(Task(id="", created_at=self._clock.now()), params.arguments or {})
+
+        return run
+
+    async def _ask_first(self, context: Context, params: types.CallToolRequestParams) -> Any:
+        if not _declared(context):
+            raise _undeclared()
+        given = answers(params).get("user_name")
+        if given is None:
+            return asked({"user_name": NAME}, state="asked")
+        return self._created(greet_later, {"user_name": given["content"]["name"]})
+
+    def _created(self, work: Work, arguments: Json) -> Json:
+        task = Task(id=secrets.token_urlsafe(16), created_at=self._clock.now())
+        self._tasks[task.id] = task
+        created = {"resultType": "task", **self._told(task)}
+        task.work = asyncio.create_task(_carry_out(task, work, arguments))
+        return created
+
+    # -- tasks/… --
+
+    async def _get(self, context: Context, params: TaskParams) -> Json:
+        return {"resultType": "complete", **self._told(self._find(context, params))}
+
+    async def _update(self, context: Context, params: UpdateParams) -> Json:
+        self._find(context, params).answer(params.input_responses)
+        return {"resultType": "complete"}
+
+    async def _cancel(self, context: Context, params: TaskParams) -> Json:
+        task = self._find(context, params)
+        if task.work is not None and not task.work.done():
+            task.work.cancel()
+            task.state = {"status": "cancelled"}
+        return {"resultType": "complete"}
+
+    def _find(self, context: Context, params: TaskParams) -> Task:
+        if not _declared(context):
+            raise _undeclared()
+        if context.request is not None and context.request.headers.get("mcp-name") != params.task_id:
+            raise MCPError(HEADER_MISMATCH, "Mcp-Name is not the task's id.")
+        if params.task_id not in self._tasks:
+            raise MCPError(INVALID_PARAMS, "There is no such task.")
+        return self._tasks[params.task_id]
+
+    def _told(self, task: Task) -> Json:
+        return {
+            "taskId": task.id,
+            "createdAt": iso(task.created_at),
+            "lastUpdatedAt": iso(self._clock.now()),
+            "ttlMs": None,
+            "pollIntervalMs": POLL_MILLISECONDS,
+            **task.state,
+        }
+
+
+async def greet(_context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    return text(f"Hello, {(params.arguments or {}).get('name')}!")
+
+
+async def _carry_out(task: Task, work: Work, arguments: Json) -> None:
+    try:
+        result = await work(task, arguments)
+    except MCPError as error:
+        task.state = {"status": "failed", "error": error.error.model_dump(exclude_none=True)}
+    else:
+        task.state = {"status": "completed", "result": result.model_dump(by_alias=True, exclude_none=True)}
+
+
+def _declared(context: Context) -> bool:
+    capabilities = context.session.client_capabilities
+    return is_modern(context) and TASKS in ((capabilities and capabilities.extensions) or {})
+
+
+def _undeclared() -> MCPError:
+    return MCPError(
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        "This takes the tasks extension.",
+        {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+    )

@@ -1,0 +1,87 @@
+"""The fixture, and a Ringback before it, as processes that end with the run."""
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Final
+
+from scripts.conformance_runs.suite import SuiteFailed
+
+START_SECONDS: Final = 60.0
+"""A Python process that imports everything takes two seconds; on two busy cores a few more."""
+TASK_ONLY: Final = ("failing_job", "test_tool_with_task")
+"""What the suite wants to be refused to clients without tasks. No server can tell that of its tools in 2026-07-28."""
+_LISTENING: Final = re.compile(r"service\.listening .*url=(\S+)")
+
+
+@contextlib.contextmanager
+def fixture() -> Generator[str]:
+    """The URL of the fixture's endpoint."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with _started("-m", "scripts.conformance_runs.fixture", str(port)) as (process, log):
+        _wait_until(lambda: _answers(port), process, log)
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@contextlib.contextmanager
+def ringback(upstream_url: str) -> Generator[str]:
+    """The URL of a Ringback's endpoint for this upstream. Settings are as they come, but that it asks for no keys."""
+    with tempfile.TemporaryDirectory(prefix="conformance-ringback-") as name:
+        folder = Path(name)
+        tools = {tool: {"task_only": True} for tool in TASK_ONLY}
+        servers = {"fixture": {"url": upstream_url, "ringback": {"tools": tools}}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        database = f"sqlite:///{folder / 'ringback.db'}"
+        options = ["--dev", "--port", "0", "--database", database, "--config", str(folder / "mcp.json")]
+        with _started("-m", "ringback", "serve", *options) as (process, log):
+            found: list[str] = []
+            _wait_until(lambda: bool(found) or _found(log, found), process, log)
+            yield f"{found[0]}/mcp/fixture"
+
+
+def _found(log: Path, found: list[str]) -> bool:
+    found += _LISTENING.findall(log.read_text())
+    return bool(found)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/mcp", timeout=1):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _started(*arguments: str) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
+    with tempfile.NamedTemporaryFile(prefix="conformance-", suffix=".log") as log:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)
+        try:
+            yield process, Path(log.name)
+        finally:
+            process.terminate()
+            try:
+                process.wait(START_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    ends_at = time.monotonic() + START_SECONDS
+    while not ready():
+        if process.poll() is not None or time.monotonic() > ends_at:
+            raise SuiteFailed(f"a process did not start: {log.read_text()[-1000:]}")
+        time.sleep(0.05)

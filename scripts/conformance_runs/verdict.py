@@ -1,0 +1,117 @@
+"""What the checks come to, by group, and the few that may fail, each with its reason."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scripts.conformance_runs.suite import Check
+
+_SAMPLES: Final = (
+    "The fixture has no tool that samples or lists roots: Ringback never declares either to an upstream, because nobody may be "
+    "there any more who could answer."
+)
+
+Key = tuple[str, str, str]
+"""(revision, scenario, check). A check may occur several times in a scenario."""
+
+EXPECTED: Final[Mapping[Key, str]] = {
+    ("2025-11-25", "tools-call-sampling", "tools-call-sampling"): _SAMPLES,
+    ("2026-07-28", "input-required-result-basic-sampling", "sep-2322-sampling-incomplete"): _SAMPLES,
+    ("2026-07-28", "input-required-result-basic-list-roots", "sep-2322-list-roots-incomplete"): _SAMPLES,
+    ("2026-07-28", "input-required-result-multiple-input-requests", "sep-2322-multiple-inputs-incomplete"): _SAMPLES,
+    ("2026-07-28", "input-required-result-capability-check", "sep-2322-respect-client-capabilities"): _SAMPLES,
+}
+"""What fails for a reason. One that passes is a mistake in this list."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Counts of checks; a scenario that the suite stubs is skipped."""
+
+    scenarios: set[str] = field(default_factory=set[str])
+    passed: int = 0
+    failed: int = 0
+    expected: int = 0
+    skipped: int = 0
+    warnings: int = 0
+    """What the specification recommends and does not demand."""
+
+    def told(self) -> dict[str, int]:
+        return {
+            "scenarios": len(self.scenarios),
+            "passed": self.passed,
+            "failed": self.failed,
+            "expected_failures": self.expected,
+            "skipped": self.skipped,
+            "warnings": self.warnings,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    groups: Mapping[str, Group]
+    unexpected: Sequence[Check]
+    """Failed without a reason."""
+    stale: Sequence[Key]
+    """Expected to fail, and passed."""
+    notes: Sequence[Check]
+    """Warnings, and what was skipped."""
+
+    @property
+    def good(self) -> bool:
+        return not self.unexpected and not self.stale
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "good": self.good,
+            "groups": {name: group.told() for name, group in self.groups.items()},
+            "unexpected": [_told(check) for check in self.unexpected],
+            "stale": [list(key) for key in self.stale],
+            "notes": [_told(check) for check in self.notes],
+            "expected": [[*key, reason] for key, reason in EXPECTED.items()],
+        }
+
+
+def judge(checks: Iterable[Check]) -> Verdict:
+    groups: dict[str, Group] = {}
+    unexpected: list[Check] = []
+    notes: list[Check] = []
+    passed: set[Key] = set()
+    failed: set[Key] = set()
+    for check in checks:
+        group = groups.setdefault(_group(check), Group())
+        group.scenarios.add(check.scenario)
+        key = (check.revision, check.scenario, check.id)
+        match check.status:
+            case "FAILURE":
+                failed.add(key)
+                group.expected += key in EXPECTED
+                group.failed += key not in EXPECTED
+                unexpected += [] if key in EXPECTED else [check]
+            case "SUCCESS":
+                passed.add(key)
+                group.passed += 1
+            case "SKIPPED":
+                group.skipped += 1
+                notes.append(check)
+            case "WARNING":
+                group.warnings += 1
+                notes.append(check)
+            case _:
+                pass  # INFO tells, and judges nothing
+    stale = [key for key in EXPECTED if key in passed - failed]
+    return Verdict(groups, unexpected, stale, notes)
+
+
+def _group(check: Check) -> str:
+    return f"{check.revision} tasks" if check.scenario.startswith("tasks-") else f"{check.revision} core"
+
+
+def _told(check: Check) -> dict[str, Any]:
+    return {
+        "revision": check.revision,
+        "scenario": check.scenario,
+        "check": check.id,
+        "status": check.status,
+        "message": check.message,
+    }

@@ -1,0 +1,90 @@
+"""What is kept of upstreams, and who wants to hear of them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from ringback.domain.catalog import PROFILE, CatalogPart
+from ringback.domain.event import EventName
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store
+from ringback.domain.watches import Watch
+from ringback.domain.webhook import Webhook, WebhookState
+from tests.support.clock import START, FakeClock
+from tests.support.examples import ALICE, BOB, WEBHOOK
+
+TOOLS: list[dict[str, Any]] = [{"name": "b", "inputSchema": {"type": "object"}, "_meta": {"x": None}}, {"name": "a"}]
+PART = CatalogPart(upstream="git", part="tools", body=TOOLS, fetched_at=START)
+
+
+async def put(store: Store, *parts: CatalogPart) -> None:
+    for part in parts:
+        await store.write(lambda tx, part=part: tx.catalog.put(part))
+
+
+async def kept(store: Store) -> list[CatalogPart]:
+    return list(await store.read(lambda tx: tx.catalog.all()))
+
+
+async def test_a_part_of_a_catalog_is_read_back_as_it_was_put_last(store: Store) -> None:
+    profile = replace(PART, part=PROFILE, body={"instructions": None, "capabilities": {"events": {}}})
+    later = replace(PART, body=[{"name": "c"}], fetched_at=START + timedelta(seconds=1))
+    await put(store, PART, profile, replace(PART, upstream="time"))
+
+    assert next(part for part in await kept(store) if part.part == "tools" and part.upstream == "git") == PART
+    await put(store, later)
+    assert sorted(await kept(store), key=lambda part: (part.upstream, part.part)) == [
+        profile,
+        later,
+        replace(PART, upstream="time"),
+    ]
+
+
+async def test_what_is_kept_of_other_upstreams_is_removed(store: Store) -> None:
+    await put(store, PART, replace(PART, part=PROFILE, body={}), replace(PART, upstream="time"))
+
+    assert await store.write(lambda tx: tx.catalog.keep_only(["time", "new"])) == 2
+    assert [part.upstream for part in await kept(store)] == ["time"]
+    assert await store.write(lambda tx: tx.catalog.keep_only([])) == 1
+    assert await kept(store) == []
+
+
+# -- watches ----------------------------------------------------------------------------------------------------------------
+
+WATCHING = replace(WEBHOOK, events=frozenset({EventName.UPSTREAM_CHANGED}), upstream="git")
+
+
+async def register(store: Store, *webhooks: Webhook) -> None:
+    for number, webhook in enumerate(webhooks):
+        numbered = replace(webhook, id=WebhookId(f"{WEBHOOK.id[:-2]}{number:02}"))
+        await store.write(lambda tx, webhook=numbered: tx.webhooks.insert(webhook))
+
+
+async def watches(store: Store, clock: FakeClock) -> list[Watch]:
+    return list(await store.read(lambda tx: tx.watches.all(now=clock.now())))
+
+
+async def test_each_principal_watches_each_thing_once(store: Store, clock: FakeClock) -> None:
+    both = replace(WATCHING, events=frozenset(EventName))
+    book = replace(WATCHING, resource_uri="book://1")
+    await register(store, WATCHING, both, book, book, replace(book, principal=BOB), WEBHOOK)
+
+    assert await watches(store, clock) == [
+        Watch(principal=ALICE, upstream="git", resource_uri=None),
+        Watch(principal=ALICE, upstream="git", resource_uri="book://1"),
+        Watch(principal=BOB, upstream="git", resource_uri="book://1"),
+    ]
+
+
+async def test_webhooks_that_hear_nothing_watch_nothing(store: Store, clock: FakeClock) -> None:
+    soon = START + timedelta(seconds=5)
+    await register(
+        store,
+        replace(WATCHING, state=WebhookState.DISABLED),
+        replace(WATCHING, state=WebhookState.SUSPENDED, principal=BOB),
+        replace(WATCHING, expires_at=soon),
+    )
+
+    assert [watch.principal for watch in await watches(store, clock)] == [ALICE, BOB]
+    clock.advance(5)
+    assert [watch.principal for watch in await watches(store, clock)] == [BOB]

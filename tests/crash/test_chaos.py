@@ -1,0 +1,31 @@
+"""Whole runs of scripts/chaos: everything at once, and a checker that complains when there is reason to."""
+
+from dataclasses import replace
+
+import pytest
+
+from scripts.chaos_runs.checker import Rule, violations
+from scripts.chaos_runs.plan import plan
+from scripts.chaos_runs.run import run
+
+SEED = 20261120
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.requirement("R33")
+@pytest.mark.requirement("R35")
+async def test_whoever_is_killed_or_frozen_no_promise_is_broken(*, deep: bool) -> None:
+    for seed in range(SEED, SEED + (100 if deep else 1)):
+        done = await run(plan(seed))
+
+        assert list(violations(done.history)) == [], f"scripts/chaos --seed {seed}"
+        assert done.history.acknowledged
+        assert done.kills
+
+
+async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
+    quiet = replace(plan(SEED, calls=2), lives=(), blows=())
+
+    done = await run(quiet, settle_seconds=1, forgets=True)
+
+    assert Rule.LOST_EVENTS in {violation.rule for violation in violations(done.history)}

@@ -1,0 +1,28 @@
+"""`kill -9` of the service after it has stored a webhook, before its URL was asked for a proof."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.application import SECRET, listening
+from tests.support.engine import until
+from tests.support.processes import acknowledged, service
+
+
+@pytest.mark.requirement("R26")
+@pytest.mark.requirement("R35")
+async def test_a_webhook_that_waits_for_its_proof_is_proven_by_the_next_process(tmp_path: Path) -> None:
+    async with listening() as phone:
+        spec = {"folder": str(tmp_path), "upstream": "http://127.0.0.1:9/mcp", "verify": "always"}
+        async with service(**spec, unit="Webhooks.register.<locals>", after=True) as doomed:
+            assert await acknowledged(doomed.url, "/v1/webhooks", {"url": phone.url, "secret": SECRET}) is None
+            assert await doomed.died() == -9
+
+        async with service(**spec) as revived, httpx.AsyncClient(base_url=revived.url) as http:
+
+            async def active() -> bool:
+                (webhook,) = (await http.get("/v1/webhooks")).json()["webhooks"]
+                return webhook["state"] == "active"
+
+            await until(active)

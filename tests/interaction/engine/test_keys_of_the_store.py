@@ -1,0 +1,257 @@
+"""Keys of the key ring come and go: what old ones sealed is sealed anew, and what nobody can open stops nobody else."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import orjson
+import pytest
+from standardwebhooks import Webhook as StandardWebhook
+
+from ringback.domain.clock import Clock
+from ringback.domain.delivery import Category, DeliveryState
+from ringback.domain.ports import Transaction
+from ringback.domain.sealed import Sealed
+from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, rotated
+from ringback.resealing import Resealer
+from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.signing.secrets import generate
+from ringback.storage.open import open_store
+from tests.support.builders import a_call, a_delivery, a_trusted_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import WAIT_SECONDS, Engine, UnsteadyStore, until
+from tests.support.service import ShiftedClock
+
+KEYS: Final = {name: name.encode() * KEY_BYTES for name in ("a", "b", "c", "d")}
+SECRET: Final = "whsec_" + "bmV3" * 8
+
+
+@asynccontextmanager
+async def engine_with(folder: Path, clock: Clock, *names: str) -> AsyncGenerator[Engine]:
+    """An engine whose store has these keys, newest first."""
+    sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random=os.urandom)
+    async with open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=sealer, exclusive=True) as store:
+        yield Engine(UnsteadyStore(store), clock)
+
+
+async def rounds(engine: Engine) -> list[httpx.Request]:
+    """What goes out while dispatcher and janitor look a few times."""
+    sent: list[httpx.Request] = []
+
+    def take(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(204)
+
+    dispatcher, janitor = engine.dispatcher(take), engine.janitor()
+    for _ in range(4):
+        await dispatcher.run_once()
+        await janitor.run_once()
+    return sent
+
+
+async def counts(engine: Engine) -> Mapping[str, int]:
+    return await engine.store.read(lambda tx: tx.sealed.counts())
+
+
+async def finish(engine: Engine, count: int) -> None:
+    for _ in range(count):
+        await engine.finish(a_call())
+
+
+async def deliver_all(engine: Engine, receiver: Callable[[httpx.Request], httpx.Response]) -> None:
+    dispatcher = engine.dispatcher(receiver)
+    while await dispatcher.run_once():
+        pass
+
+
+async def rotate(engine: Engine, webhook: Webhook, secret: str) -> None:
+    async def rotate(tx: Transaction) -> bool:
+        found = await tx.webhooks.get(webhook.id)
+        assert found is not None
+        return await tx.webhooks.update(rotated(found, secret, now=tx.now(), overlap_seconds=3600))
+
+    assert await engine.store.write(rotate)
+
+
+async def reseal(engine: Engine, newest: str) -> None:
+    """Until everything is sealed with the newest key."""
+    stop = asyncio.Event()
+    work = asyncio.create_task(Resealer(store=engine.store, sleep=engine.clock.sleep).run(stop))
+
+    async def current() -> bool:
+        return set(await counts(engine)) == {newest}
+
+    await until(current)
+    stop.set()
+    await asyncio.wait_for(work, WAIT_SECONDS)
+
+
+async def states_of(engine: Engine, webhook: Webhook) -> Collection[DeliveryState]:
+    return [delivery.state for delivery in await engine.deliveries() if delivery.webhook_id == webhook.id]
+
+
+# -- what cannot be opened --------------------------------------------------------------------------------------------------
+
+
+async def test_a_webhook_whose_secrets_cannot_be_opened_stops_no_other(tmp_path: Path, fake_clock: FakeClock) -> None:
+    lost, well = a_trusted_webhook(), a_trusted_webhook(url="https://well.example/hook")
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.register(lost)
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        await engine.register(well)
+
+        await engine.finish(a_call())
+        sent = await rounds(engine)
+
+        assert [request.url.host for request in sent] == ["well.example"]
+        after = await engine.webhook(lost.id)
+        assert (after.state, after.last_error) == (WebhookState.SUSPENDED, SECRETS_UNREADABLE)
+        assert await states_of(engine, lost) == [DeliveryState.HELD]
+
+
+async def test_it_is_rung_again_when_its_key_is_put_back(tmp_path: Path, fake_clock: FakeClock) -> None:
+    webhook = a_trusted_webhook()
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.register(webhook)
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        await engine.finish(a_call())
+        assert await rounds(engine) == []
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        fake_clock.advance(2 * 3600)
+
+        assert len(await rounds(engine)) == 1
+        after = await engine.webhook(webhook.id)
+        assert (after.state, after.secrets) == (WebhookState.ACTIVE, webhook.secrets)
+
+
+async def test_it_is_rung_again_when_its_owner_has_given_it_a_new_secret(tmp_path: Path, fake_clock: FakeClock) -> None:
+    webhook = a_trusted_webhook()
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.register(webhook)
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        await engine.finish(a_call())
+        await rounds(engine)
+
+        await rotate(engine, webhook, SECRET)
+        fake_clock.advance(2 * 3600)
+
+        assert len(await rounds(engine)) == 1
+
+
+async def test_a_callback_that_cannot_be_opened_is_dead_and_a_gap_and_stops_no_other(
+    tmp_path: Path, fake_clock: FakeClock
+) -> None:
+    webhook = a_trusted_webhook()
+    lost, well = a_delivery(webhook_id=webhook.id, seq=7), a_delivery(webhook_id=webhook.id, seq=8)
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.deliver(lost)
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        await engine.register(webhook)
+        await engine.deliver(well)
+
+        sent = await rounds(engine)
+
+        after = await engine.delivery(lost)
+        assert (after.state, after.last_category, after.attempts) == (DeliveryState.DEAD, Category.UNREADABLE, 0)
+        assert (await engine.delivery(well)).state is DeliveryState.DELIVERED
+        assert [orjson.loads(request.content).get("type") for request in sent] == [None, "gap"]
+
+
+# -- what is sealed anew ----------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_rotation_everything_is_sealed_anew_and_the_old_key_may_go(
+    tmp_path: Path, fake_clock: FakeClock
+) -> None:
+    webhook, delivery = a_trusted_webhook(), a_delivery(body=b'{"kept": true}')
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.register(webhook)
+        await engine.deliver(delivery)
+        assert await counts(engine) == {"a": 2}
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        await engine.deliver(a_delivery())
+        assert await counts(engine) == {"a": 2, "b": 1}
+
+        await reseal(engine, "b")
+
+        assert await counts(engine) == {"b": 3}
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        assert (await engine.webhook(webhook.id)).secrets == webhook.secrets
+        assert (await engine.delivery(delivery)).body == delivery.body
+
+
+async def test_whoever_is_killed_while_sealing_anew_begins_again_where_it_matters(
+    tmp_path: Path, fake_clock: FakeClock
+) -> None:
+    deliveries = [a_delivery() for _ in range(5)]
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.deliver(*deliveries)
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        step = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after="", limit=2))
+        assert (step.renewed, step.last) == (2, deliveries[1].id)
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        await reseal(engine, "b")
+
+        assert await counts(engine) == {"b": 5}
+        assert not any(delivery.unreadable for delivery in await engine.deliveries())
+
+
+async def test_what_cannot_be_opened_is_left_as_it_is(tmp_path: Path, fake_clock: FakeClock) -> None:
+    lost, old = a_delivery(), a_delivery()
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.deliver(lost)
+    async with engine_with(tmp_path, fake_clock, "b") as engine:
+        await engine.deliver(old)
+    async with engine_with(tmp_path, fake_clock, "c", "b") as engine:
+        step = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after="", limit=10))
+
+        assert (step.renewed, step.unreadable, step.last) == (1, 1, old.id)
+        assert await counts(engine) == {"a": 1, "c": 1}
+        end = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after=old.id, limit=10))
+        assert end.last is None
+
+
+async def test_sealing_anew_waits_for_a_store_that_cannot_be_written(tmp_path: Path, fake_clock: FakeClock) -> None:
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.deliver(a_delivery())
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        assert isinstance(engine.store, UnsteadyStore)
+        engine.store.refusals = 3
+
+        await reseal(engine, "b")
+
+        assert await counts(engine) == {"b": 1}
+
+
+@pytest.mark.requirement("R23")
+async def test_over_three_rotations_of_all_keys_no_callback_fails_to_verify(
+    tmp_path: Path, clock: ShiftedClock, *, deep: bool
+) -> None:
+    """The store's and the webhook's; the receiver learns of a new secret some time after it has begun to sign."""
+    webhook, each = a_trusted_webhook(), 167 if deep else 4
+    known, received = webhook.secrets[0].value, 0
+
+    def verify(request: httpx.Request) -> httpx.Response:
+        nonlocal received
+        StandardWebhook(known).verify(request.content, dict(request.headers), json_parse=False)
+        received += 1
+        return httpx.Response(204)
+
+    async with engine_with(tmp_path, clock, "a") as engine:
+        await engine.register(webhook)
+    for number, names in enumerate([("b", "a"), ("c", "b"), ("d", "c")]):
+        async with engine_with(tmp_path, clock, *names) as engine:
+            await finish(engine, each)
+            secret = generate(bytes([number]) * 32)
+            await rotate(engine, webhook, secret)
+            await reseal(engine, names[0])
+            await deliver_all(engine, verify)
+            known = secret
+            await finish(engine, each)
+            await deliver_all(engine, verify)
+
+    assert received == 6 * each

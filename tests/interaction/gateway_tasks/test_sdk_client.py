@@ -1,0 +1,37 @@
+"""The SDK's own client hears of the resource of a call and finds the result in it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.subscriptions import ResourceUpdated
+
+from tests.interaction.gateway_tasks.conftest import House
+from tests.support.mcp_wire import WAIT_SECONDS
+
+pytestmark = [pytest.mark.requirement("R15"), pytest.mark.requirement("R20")]
+
+
+@asynccontextmanager
+async def opened(house: House) -> AsyncGenerator[Client]:
+    headers = {"authorization": f"Bearer {await house.key('alice')}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http,
+        Client(streamable_http_client(f"{house.url}/mcp/tasks", http_client=http)) as client,
+    ):
+        yield client
+
+
+async def test_it_listens_to_a_call_until_it_can_read_the_result(house: House) -> None:
+    task_id, task = await house.begun()
+    uri = f"ringback://calls/{task_id}"
+    async with opened(house) as client, client.listen(resource_subscriptions=[uri]) as subscription:
+        assert subscription.honored.resource_subscriptions == [uri]
+        task.complete("done")
+        event = await asyncio.wait_for(anext(subscription), WAIT_SECONDS)
+        assert event == ResourceUpdated(uri)
+        assert "done" in (await client.read_resource(uri)).model_dump_json()

@@ -1,0 +1,64 @@
+"""One upstream, one Ringback before it and another before that, on real sockets, for all tests of a module."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ringback.runner.config import UpstreamConfig
+from tests.support.application import RunningApplication, running_application
+from tests.support.interop_stage import InteropStage
+from tests.support.upstreams import http_config, serving
+
+WINDOW_SECONDS: Final = 0.2
+"""For `hold`, which is to outlive it."""
+LONG_WINDOW_SECONDS: Final = 30.0
+"""For all others, which are to be answered within it also on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Street:
+    """The same server, reached in three ways."""
+
+    stage: InteropStage
+    direct: str
+    through: str
+    """One Ringback before it."""
+    through_two: str
+    """And another Ringback before that."""
+    ringback: RunningApplication
+    joined: str
+    """`/mcp` of the first."""
+
+
+def behind(url: str) -> UpstreamConfig:
+    return replace(http_config(url), tool_inline_wait_seconds={"hold": WINDOW_SECONDS})
+
+
+@pytest.fixture(scope="module")
+async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Street]:
+    stage = InteropStage()
+    folder: Path = tmp_path_factory.mktemp("street")
+    (folder / "first").mkdir()
+    (folder / "second").mkdir()
+    async with (
+        serving(stage.app()) as server,
+        running_application(
+            folder / "first", behind(server.url), auth="off", inline_wait_seconds=LONG_WINDOW_SECONDS
+        ) as first,
+        serving(first.app.api) as near,
+        running_application(
+            folder / "second", behind(f"{near.url}/stage"), auth="off", inline_wait_seconds=LONG_WINDOW_SECONDS
+        ) as second,
+        serving(second.app.api) as far,
+    ):
+        yield Street(stage, server.url, f"{near.url}/stage", f"{far.url}/stage", first, near.url)
+
+
+@pytest.fixture
+def street(shared_street: Street) -> Street:
+    shared_street.stage.reset()
+    shared_street.stage.seen_meta.clear()
+    return shared_street

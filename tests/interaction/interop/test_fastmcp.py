@@ -1,0 +1,133 @@
+"""FastMCP on both sides: its client before Ringback, its server with tasks behind it, and each with the SDK's."""
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from fastmcp.exceptions import ToolError
+from fastmcp_tasks import ToolTask
+from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
+
+from tests.interaction.interop.conftest import Street
+from tests.support.application import running_application
+from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
+
+SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
+START_SECONDS: Final = 60.0
+"""It imports for two seconds, and on busy cores for several times as long."""
+LONG_SECONDS: Final = 3600.0
+
+
+@pytest.fixture(scope="module")
+async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """`/mcp/reports` of a Ringback before FastMCP's tasks."""
+    folder, port = tmp_path_factory.mktemp("reports"), free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVER), str(port), str(folder / "ledger"), stdout=DEVNULL, stderr=DEVNULL
+    )
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
+    try:
+        async with (
+            running_application(
+                folder,
+                config,
+                auth="off",
+                inline_wait_seconds=START_SECONDS - 10,
+                connect_patience_seconds=START_SECONDS,
+            ) as ringback,
+            serving(ringback.app.api) as server,
+        ):
+            yield f"{server.url}/reports"
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def blue(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[Any]:
+    del message, response_type, params, context
+    return ElicitResult(action="accept", content={"colour": "blue"})
+
+
+def connected(url: str) -> Client[Any]:
+    return Client(url, elicitation_handler=blue)
+
+
+async def call_tool_task(client: Client[Any], name: str, arguments: dict[str, Any] | None = None) -> ToolTask:
+    return await _call_tool_task(client, name, arguments)
+
+
+def text(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+@pytest.mark.requirement("R28")
+async def test_its_client_calls_the_sdks_tools(street: Street) -> None:
+    async with connected(street.through) as client:
+        counted = await client.call_tool("count")
+        painted = await client.call_tool("ask")
+        board = await client.call_tool("widget")
+        with pytest.raises(ToolError, match="No paint left"):
+            await client.call_tool("fail")
+
+    assert counted.structured_content == {"count": 3}
+    assert text(painted) == "painted blue"
+    assert board.meta is not None
+    assert board.meta["openai/widgetState"] == {"turn": 1}
+
+
+@pytest.mark.requirement("R30")
+async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: Street) -> None:
+    async with connected(street.through) as client:
+        task = await call_tool_task(client, "wait")
+        before = await task.status()
+        street.stage.release.set()
+        result = await task
+
+    assert before.status == "working"
+    assert text(result) == "held"
+
+
+@pytest.mark.requirement("R30")
+async def test_its_client_cancels_a_task_and_the_tool_is_let_go(street: Street) -> None:
+    async with connected(street.through) as client:
+        task = await call_tool_task(client, "wait")
+        await street.stage.until_held()
+        await task.cancel()
+        ended = await task.wait(timeout=WAIT_SECONDS)
+
+    assert ended.status == "cancelled"
+    await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R30")
+async def test_its_servers_tasks_are_tasks_behind_us(reports: str) -> None:
+    async with connected(reports) as client:
+        added = await client.call_tool("add", {"first": 20, "second": 22})
+        built = await call_tool_task(client, "build_report", {"seconds": 0.1})
+        endless = await call_tool_task(client, "build_report", {"seconds": LONG_SECONDS})
+        working = await endless.status()
+        await endless.cancel()
+        cancelled = await endless.wait(timeout=WAIT_SECONDS)
+
+        assert added.data == 42
+        assert text(await built) == "built"
+    assert (working.status, cancelled.status) == ("working", "cancelled")
+
+
+@pytest.mark.requirement("R30")
+@pytest.mark.requirement("R32")
+async def test_its_servers_question_reaches_its_client(reports: str) -> None:
+    async with connected(reports) as client:
+        painted = await client.call_tool("paint")
+        task = await call_tool_task(client, "paint")
+        asked = await task.wait(state="input_required", timeout=WAIT_SECONDS)
+        again = await task
+
+    assert asked.status == "input_required"
+    assert (text(painted), text(again)) == ("painted blue", "painted blue")

@@ -1,0 +1,56 @@
+"""The client that hosts in JavaScript are made with sees the same through Ringback as it sees directly."""
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.interaction.interop.conftest import Street
+from tests.support import npm
+from tests.support.upstreams import WAIT_SECONDS
+
+PACKAGE: Final = "@modelcontextprotocol/client"
+VERSION: Final = "2.4.0"
+SCRIPT: Final = Path(__file__).parents[2] / "support" / "npm_client.mjs"
+START_SECONDS: Final = 60.0
+
+
+async def started(url: str, mode: str, *more: str) -> Process:
+    folder = await npm.installed(PACKAGE, VERSION)
+    return await asyncio.create_subprocess_exec(
+        "node", str(SCRIPT), str(folder), url, mode, *more, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def told(process: Process, said: bytes = b"") -> dict[str, Any]:
+    async with asyncio.timeout(START_SECONDS):
+        out, errors = await process.communicate(said)
+    assert process.returncode == 0, errors.decode()
+    return dict(json.loads(out))
+
+
+@pytest.mark.requirement("R28")
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode: str) -> None:
+    direct, through = await asyncio.gather(
+        told(await started(street.direct, mode)), told(await started(street.through, mode))
+    )
+
+    assert through == direct
+    assert direct["count"]["structuredContent"] == {"count": 3}
+    assert "raised" in direct["lie"]
+    assert direct["ask"]["content"][0]["text"] == "painted blue"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_esc_while_it_waits_ends_the_call_upstream(street: Street, mode: str) -> None:
+    process = await started(street.through, mode, "wait")
+    await asyncio.wait_for(street.stage.until_held(), START_SECONDS)
+
+    seen = await told(process, b"inside\n")
+
+    assert seen["given"] == "given up"
+    await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)

@@ -1,0 +1,135 @@
+"""The SDK's own client sees the same through Ringback as it sees directly, in both eras; and what takes longer is not lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client import ClientRequestContext
+
+from tests.interaction.interop.conftest import Street
+from tests.support.interop_stage import BLUE, WIDGET
+from tests.support.upstreams import WAIT_SECONDS
+
+MODES: Final = ("auto", "legacy", "2026-07-28")
+
+
+@asynccontextmanager
+async def connected(url: str, mode: Any) -> AsyncGenerator[Client]:
+    async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context, params
+        return types.ElicitResult.model_validate(BLUE)
+
+    async with Client(url, mode=mode, elicitation_callback=answer) as client:
+        yield client
+
+
+async def seen(url: str, mode: str) -> dict[str, Any]:
+    """What a session comes to, as its client is told it."""
+    async with connected(url, mode) as client:
+        listed = await client.list_tools()
+        tools = [_told(tool) for tool in listed.tools if not tool.name.startswith("ringback_")]
+        for tool in tools:
+            tool.pop("outputSchema", None)  # says that the answer may be a pending result
+            tool.pop("execution", None)  # says that every tool may be called as a task
+        resource = await client.read_resource(WIDGET)
+        return {
+            "version": client.protocol_version,
+            "tools": tools,
+            "resource": _told(resource)["contents"],
+            **{name: await _outcome(client, name) for name in ("count", "lie", "widget", "ask", "fail", "missing")},
+        }
+
+
+async def _outcome(client: Client, name: str) -> Any:
+    try:
+        result = _told(await client.call_tool(name, {}))
+    except Exception as error:  # noqa: BLE001 - whatever the client raises is what its user sees
+        return type(error).__name__
+    meta = {key: value for key, value in result.pop("_meta", {}).items() if key.startswith("openai/")}
+    return {**result, "_meta": meta}
+
+
+def _told(model: Any) -> dict[str, Any]:
+    told: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return told
+
+
+@pytest.mark.requirement("R28")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode: str) -> None:
+    direct = await seen(street.direct, mode)
+
+    assert await seen(street.through, mode) == direct
+    assert direct["count"]["structuredContent"] == {"count": 3}
+    assert direct["lie"] == "RuntimeError"
+    assert direct["ask"]["content"][0]["text"] == "painted blue"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_two_ringbacks_in_a_row_change_nothing_either(street: Street, mode: str) -> None:
+    assert await seen(street.through_two, mode) == await seen(street.direct, mode)
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.requirement("R14")
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_outlives_the_window_is_answered_with_where_to_find_it_and_is_found_there(
+    street: Street, mode: str
+) -> None:
+    async with connected(street.through, mode) as client:
+        pending = await client.call_tool("hold", {})
+        link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
+        street.stage.release.set()
+        call_id = link.uri.rpartition("/")[2]
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": call_id})
+        (read,) = (await client.read_resource(link.uri)).contents
+
+    assert not pending.is_error
+    assert ended.structured_content is not None
+    assert ended.structured_content["result"]["content"][0]["text"] == "held"
+    assert isinstance(read, types.TextResourceContents)
+    assert '"completed"' in read.text
+    assert "held" in read.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_esc_while_the_client_waits_ends_the_call_upstream(street: Street, mode: str) -> None:
+    async with connected(street.through, mode) as client:
+        waiting = asyncio.create_task(client.call_tool("wait", {}))
+        await street.stage.until_held()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)
+
+
+@pytest.mark.requirement("R19")
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_clients_own_names_come_back_with_the_result_and_stay_here(street: Street, mode: str) -> None:
+    meta: Any = {"ringback/clientSessionId": "session-1", "ringback/correlationId": "report-1", "mine": 1}
+    async with connected(street.through, mode) as client:
+        result = await client.call_tool("count", {}, meta=meta)
+
+    assert result.meta is not None
+    assert result.meta["ringback/clientSessionId"] == "session-1"
+    assert result.meta["ringback/correlationId"] == "report-1"
+    (reached,) = street.stage.seen_meta
+    assert reached.get("mine") == 1
+    assert not [key for key in reached if key.startswith("ringback/")]
+
+
+@pytest.mark.requirement("R07")
+async def test_both_eras_are_told_that_calls_can_be_resumed(street: Street) -> None:
+    async with connected(street.through, "2026-07-28") as client:
+        extensions = client.server_capabilities.extensions or {}
+    async with connected(street.through, "legacy") as client:
+        experimental = client.server_capabilities.experimental or {}
+
+    for told in (extensions["ringback/resume"], experimental["ringback/resume"]):
+        assert told["resumable"] is True
+        assert told["ttlMs"] > 0
+        assert told["resumeUrl"].endswith("/v1/resume")

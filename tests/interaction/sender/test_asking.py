@@ -1,0 +1,70 @@
+"""Questions whose answer is read: the same way out as callbacks, the same guard, and a bounded part of the body."""
+
+import ssl
+
+import pytest
+
+from ringback.domain.delivery import Category
+from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.sender import ASKED_BYTES_MAX
+from ringback.notifier.target_guard import TargetGuard, parse_target
+from tests.support.clock import FakeClock
+from tests.support.receivers import answering, endless_body, never_answers, response, serve
+from tests.support.targets import PUBLIC, FakeResolver, SocketCounter, loopback_target
+
+Asking = AiohttpSender | HttpxSender
+DOCUMENT = b'{"receivers": ["/hooks/"]}' + b" " * 2000
+
+
+@pytest.fixture(params=["aiohttp", "httpx"])
+def asker(request: pytest.FixtureRequest, aiohttp_sender: AiohttpSender, httpx_sender: HttpxSender) -> Asking:
+    return aiohttp_sender if request.param == "aiohttp" else httpx_sender
+
+
+async def test_an_answer_is_read_further_than_an_excerpt(asker: Asking) -> None:
+    async with serve(answering(response("200 OK", DOCUMENT))) as receiver:
+        answer, body = await asker.ask("GET", loopback_target(receiver.url("/list")), {}, b"", deadline_seconds=10)
+
+        assert (answer.category, answer.status_code, body) == (Category.DELIVERED, 200, DOCUMENT)
+        (request,) = receiver.requests
+        assert (request.method, request.path, request.body) == ("GET", "/list", b"")
+
+
+async def test_a_question_may_have_a_body(asker: Asking) -> None:
+    async with serve(answering(response("200 OK", b"{}"))) as receiver:
+        target = loopback_target(receiver.url())
+        _, body = await asker.ask("POST", target, {"webhook-id": "msg_1"}, b"[1]", deadline_seconds=10)
+
+        assert body == b"{}"
+        assert (receiver.requests[0].body, receiver.requests[0].headers["webhook-id"]) == (b"[1]", "msg_1")
+
+
+async def test_an_answer_without_end_is_cut_off(asker: Asking) -> None:
+    async with serve(endless_body) as receiver:
+        answer, body = await asker.ask("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=10)
+
+        assert (answer.status_code, len(body)) == (200, ASKED_BYTES_MAX)
+
+
+async def test_nobody_is_waited_for_longer_than_the_deadline(asker: Asking) -> None:
+    async with serve(never_answers) as receiver:
+        answer, body = await asker.ask("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=0.05)
+
+        assert (answer.category, body) == (Category.TIMEOUT, b"")
+
+
+@pytest.mark.requirement("R26")
+async def test_a_question_to_a_blocked_address_opens_no_socket() -> None:
+    sockets, guard = SocketCounter(), TargetGuard(PUBLIC, resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=tls, open_socket=sockets)
+    try:
+        for host in ("inside.example", "169.254.169.254"):
+            target = parse_target(f"https://{host}/.well-known/mcp-webhook-receiver.json", PUBLIC)
+            answer, _ = await sender.ask("GET", target, {}, b"", deadline_seconds=10)
+            assert answer.category is Category.CONNECTION_REFUSED
+    finally:
+        await sender.aclose()
+
+    assert sockets.addresses == []

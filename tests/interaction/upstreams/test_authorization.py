@@ -1,0 +1,185 @@
+"""Upstreams that want an access token: one is got by client_credentials, kept, replaced, and never told."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Outcome
+from ringback.domain.errors import Unavailable
+from ringback.domain.upstreams import UpstreamInfo
+from ringback.runner.config import AuthMethod, ClientCredentials, UpstreamConfig
+from ringback.runner.drive import UpstreamUnreachable
+from ringback.runner.upstreams import Upstreams
+from tests.support.authorization import CLIENT_ID, CLIENT_SECRET, Door
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    App,
+    HttpServer,
+    Stage,
+    drive,
+    http_config,
+    legacy_only,
+    opened,
+    serving,
+)
+
+
+@asynccontextmanager
+async def guarded(door: Door, app: App) -> AsyncGenerator[tuple[HttpServer, HttpServer]]:
+    async with serving(door) as issuer, serving(door.guarding(app)) as server:
+        yield issuer, server
+
+
+def with_client(server: HttpServer, issuer: HttpServer, **client: Any) -> UpstreamConfig:
+    ours = ClientCredentials(token_url=issuer.url, client_id=CLIENT_ID, client_secret=CLIENT_SECRET)
+    return replace(http_config(server.url), oauth=replace(ours, **client))
+
+
+async def until_failing(upstreams: Upstreams) -> UpstreamInfo:
+    with pytest.raises(Unavailable):
+        await upstreams.catalog.tools("stage")
+    (info,) = upstreams.catalog.upstreams()
+    assert info.state == "failing"
+    return info
+
+
+@pytest.mark.requirement("R28")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_an_upstream_is_called_with_a_token_that_is_got_once(era: str) -> None:
+    door, stage = Door(), Stage()
+    app = legacy_only(stage.app()) if era == "legacy" else stage.app()
+    async with guarded(door, app) as (issuer, server):
+        config = with_client(server, issuer, scope="tools", resource=server.url)
+        async with opened(config) as upstreams:
+            endings = await asyncio.gather(*(drive(upstreams, "echo", {"n": n}) for n in range(20)))
+
+    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert door.forms == [
+        {
+            "grant_type": "client_credentials",
+            "scope": "tools",
+            "resource": server.url,
+            "basic_id": CLIENT_ID,
+            "basic_secret": CLIENT_SECRET,
+        }
+    ]
+    assert set(door.shown) == {"token-1"}
+
+
+async def test_the_secret_goes_into_the_form_where_the_server_wants_it_there() -> None:
+    door = Door()
+    async with (
+        guarded(door, Stage().app()) as (issuer, server),
+        opened(with_client(server, issuer, auth_method=AuthMethod.POST)) as upstreams,
+    ):
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+
+    assert door.forms == [{"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}]
+
+
+@pytest.mark.requirement("R28")
+async def test_many_calls_whose_token_was_revoked_get_one_new_token_and_run_once() -> None:
+    door, stage = Door(), Stage()
+    async with guarded(door, stage.app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
+        await drive(upstreams, "echo")
+        door.revoke()
+        endings = await asyncio.gather(*(drive(upstreams, "echo", {"n": n}) for n in range(20)))
+
+    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert len(stage.calls) == 21
+    assert len(door.forms) == 2
+
+
+async def test_a_token_is_replaced_before_it_ends() -> None:
+    door = Door()
+    door.expires_in = 0
+    async with guarded(door, Stage().app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
+        await drive(upstreams, "echo")
+
+    assert len(door.shown) > 1
+    assert len(set(door.shown)) == len(door.shown)
+
+
+async def test_calls_go_on_while_a_tool_takes_its_time() -> None:
+    """The SDK's own provider would hold every other call until this one begins to answer."""
+    door, stage = Door(), Stage()
+    async with guarded(door, stage.app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
+        held = asyncio.create_task(drive(upstreams, "hold"))
+        await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        stage.release.set()
+        assert (await held).outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+async def test_a_client_that_is_refused_is_told_without_its_secret(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    door = Door()
+    async with guarded(door, Stage().app()) as (issuer, server):
+        config = with_client(server, issuer, client_secret="wrong-secret")
+        async with opened(config, patience_seconds=0.2) as upstreams:
+            info = await until_failing(upstreams)
+            with pytest.raises(UpstreamUnreachable, match="refuses the configured credentials") as told:
+                await drive(upstreams, "echo")
+
+    assert info.last_error == "unauthorised"
+    assert "wrong-secret" not in f"{info} {told.value} {caplog.text} {config}"
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        (500, b"oops"),
+        (302, b""),
+        (200, b"no json"),
+        (200, b'{"access_token": "a b", "token_type": "bearer"}'),
+        (200, b'{"access_token": "a", "token_type": "mac"}'),
+        (200, b'{"access_token": "' + b"a" * 100_000 + b'", "token_type": "bearer"}'),
+    ],
+    ids=["a crash", "a redirect", "no JSON", "no token", "another kind", "too much"],
+)
+async def test_an_authorization_server_that_gives_no_token_is_told(spoiled: tuple[int, bytes]) -> None:
+    door = Door()
+    door.spoiled = spoiled
+    async with guarded(door, Stage().app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
+        info = await until_failing(upstreams)
+
+    assert info.last_error == "no_token"
+    assert door.shown == []
+
+
+async def test_an_authorization_server_that_is_away_is_told_and_found_when_it_is_back() -> None:
+    door = Door()
+    async with guarded(door, Stage().app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
+        await drive(upstreams, "echo")
+        await issuer.kill()
+        door.revoke()
+        call = asyncio.create_task(drive(upstreams, "echo"))
+        async with serving(door, port=issuer.port):
+            assert (await call).outcome is Outcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+async def test_an_upstream_that_wants_somebody_to_log_in_is_refused_with_what_to_do() -> None:
+    door = Door()
+    async with serving(door.guarding(Stage().app())) as server, opened(http_config(server.url)) as upstreams:
+        info = await until_failing(upstreams)
+
+    assert info.last_error == "authorization_required"
+    assert info.advice is not None
+    assert "'Authorization' header" in info.advice
+    assert "client_credentials" in info.advice
+
+
+async def test_an_upstream_that_refuses_a_header_is_told_from_one_that_wants_credentials() -> None:
+    door = Door()
+    async with serving(door.guarding(Stage().app())) as server:
+        config = http_config(server.url, headers={"Authorization": "Bearer stale"})
+        async with opened(config) as upstreams:
+            assert (await until_failing(upstreams)).last_error == "unauthorised"

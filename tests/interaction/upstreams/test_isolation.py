@@ -1,0 +1,100 @@
+"""Who shares a session with an upstream, where not everybody may."""
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome
+from ringback.domain.principal import Principal
+from ringback.runner.config import Isolation
+from ringback.runner.upstreams import Upstreams
+from tests.support.desks import PaperDesk
+from tests.support.examples import CALL
+from tests.support.upstreams import (
+    STDIO_SERVER,
+    WAIT_SECONDS,
+    Receive,
+    Scope,
+    Send,
+    Stage,
+    http_config,
+    legacy_only,
+    opened,
+    python_config,
+    serving,
+)
+
+CHILD = replace(python_config(str(STDIO_SERVER)), isolation=Isolation.PRINCIPAL)
+
+
+async def drive_for(upstreams: Upstreams, principal: str, tool: str) -> Ending:
+    call = replace(CALL, principal=Principal(principal), upstream="stage", tool=tool, arguments={})
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(call) as session:
+        ending = await session.drive(PaperDesk(call))
+        assert isinstance(ending, Ending)
+        return ending
+
+
+async def pid_of(upstreams: Upstreams, principal: str) -> int:
+    ending = await drive_for(upstreams, principal, "whoami")
+    assert ending.result is not None
+    return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.requirement("R28")
+@pytest.mark.requirement("R33")
+async def test_each_principal_has_a_process_and_when_it_dies_another_and_nobody_else_notices() -> None:
+    async with opened(CHILD) as upstreams:
+        alice, bob = await pid_of(upstreams, "alice"), await pid_of(upstreams, "bob")
+        assert alice != bob
+        assert await asyncio.gather(*(pid_of(upstreams, "alice") for _ in range(3))) == [alice] * 3
+
+        died = await drive_for(upstreams, "alice", "die")
+
+        assert died.outcome is Outcome.UNKNOWN
+        assert await pid_of(upstreams, "alice") not in {alice, bob}
+        assert await pid_of(upstreams, "bob") == bob
+
+
+async def test_with_room_for_one_the_next_waits_until_its_process_is_free() -> None:
+    async with opened(replace(CHILD, max_concurrent=1)) as upstreams:
+        alice = await pid_of(upstreams, "alice")
+        inside = asyncio.Event()
+        call = replace(CALL, principal=Principal("alice"), upstream="stage", tool="hold", arguments={})
+
+        async def hold() -> None:
+            async def told(_progress: object) -> None:
+                inside.set()
+
+            async with upstreams.session(call) as session:
+                await session.drive(PaperDesk(call, on_progress=told))
+
+        holding = asyncio.create_task(hold())
+        await asyncio.wait_for(inside.wait(), WAIT_SECONDS)
+        waiting = asyncio.create_task(pid_of(upstreams, "bob"))
+        assert await pid_of(upstreams, "alice") == alice
+        assert not waiting.done()
+        holding.cancel()
+
+        assert await waiting != alice
+        os.kill(await pid_of(upstreams, "alice"), 0)
+
+
+async def test_a_server_over_http_is_called_in_a_session_for_each_principal() -> None:
+    app, sessions = legacy_only(Stage().app()), set[str]()
+
+    async def watching(scope: Scope, receive: Receive, send: Send) -> None:
+        sessions.add(dict(scope.get("headers", [])).get(b"mcp-session-id", b"").decode())
+        await app(scope, receive, send)
+
+    async with serving(watching) as server:
+        config = replace(http_config(server.url), isolation=Isolation.PRINCIPAL)
+        async with opened(config) as upstreams:
+            endings = [await drive_for(upstreams, who, "echo") for who in ("alice", "bob", "alice")]
+
+    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert len(sessions - {""}) == 3, "alice's, bob's, and the one in which tools are listed"

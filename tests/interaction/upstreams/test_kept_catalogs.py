@@ -1,0 +1,94 @@
+"""What upstreams said of themselves and listed outlives the process: it is there while they are down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.errors import Unavailable
+from ringback.domain.upstreams import Change, Listing
+from ringback.runner import passage as passage_module
+from ringback.runner.config import UpstreamConfig
+from ringback.runner.upstreams import Upstreams
+from tests.support.library import ERAS, INSTRUCTIONS, NAME, Library
+from tests.support.stores import sqlite_store
+from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
+
+
+@asynccontextmanager
+async def living(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[Upstreams]:
+    """One life of a process over this folder's store."""
+    clock = SystemClock()
+    async with (
+        sqlite_store(folder, clock) as store,
+        Upstreams(configs, clock=clock, chance=lambda: 0.5, connect_patience_seconds=0.1, store=store) as upstreams,
+    ):
+        yield upstreams
+
+
+async def eventually_listed(upstreams: Upstreams) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        for listing in Listing:
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await upstreams.passage.listed(NAME, listing)
+                    break
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
+    monkeypatch.setattr(passage_module, "REACH_SECONDS", 0.2)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_lists_and_profile_are_there_after_a_restart_while_the_upstream_is_down(tmp_path: Path, era: str) -> None:
+    port = free_port()
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
+    async with serving(Library().app(era), port=port), living(tmp_path, config) as upstreams:
+        await eventually_listed(upstreams)
+        before = {listing: await upstreams.passage.listed(NAME, listing) for listing in Listing}
+
+    async with living(tmp_path, config) as upstreams:
+        assert {listing: await upstreams.passage.listed(NAME, listing) for listing in Listing} == before
+        profile = await upstreams.passage.profile(NAME)
+        assert profile is not None
+        assert profile.instructions == INSTRUCTIONS
+        assert [tool.name for tool in await upstreams.catalog.tools(NAME)] == ["talk"]
+        # Neither a tool nor arguments are refused by what is only remembered.
+        await upstreams.catalog.check(NAME, "new", {}, visible=None)
+
+
+async def test_a_list_that_changed_while_nobody_could_hear_it_counts_as_told(tmp_path: Path) -> None:
+    library, port = Library(), free_port()
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
+    async with serving(library.app("modern"), port=port):
+        async with living(tmp_path, config) as upstreams:
+            await eventually_listed(upstreams)
+        library.books.append("book://new")
+
+        clock = SystemClock()
+        async with sqlite_store(tmp_path, clock) as store:
+            upstreams = Upstreams([config], clock=clock, chance=lambda: 0.5, store=store)
+            with upstreams.changes.listen() as changes:
+                async with upstreams:
+                    told = await asyncio.wait_for(anext(changes), WAIT_SECONDS)
+
+    assert told == Change(upstream=NAME, listing=Listing.RESOURCES)
+
+
+async def test_what_was_kept_of_an_upstream_goes_with_its_configuration(tmp_path: Path) -> None:
+    port = free_port()
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
+    async with serving(Library().app("modern"), port=port), living(tmp_path, config) as upstreams:
+        await eventually_listed(upstreams)
+    async with living(tmp_path):
+        pass
+
+    async with living(tmp_path, config) as upstreams:
+        assert await upstreams.passage.profile(NAME) is None
+        with pytest.raises(Unavailable):
+            await upstreams.passage.listed(NAME, Listing.TOOLS)

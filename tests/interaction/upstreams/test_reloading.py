@@ -1,0 +1,209 @@
+"""The upstreams are configured anew while calls run: none is dropped, and none is begun where it should not be."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome
+from ringback.domain.errors import InvalidConfiguration, Unavailable
+from ringback.domain.upstreams import Reloaded
+from ringback.runner.config import ConfigError, UpstreamConfig
+from ringback.runner.drive import UpstreamNotConfigured
+from ringback.runner.reloading import Reloading
+from ringback.runner.upstreams import Upstreams
+from tests.support.upstreams import (
+    STDIO_SERVER,
+    WAIT_SECONDS,
+    App,
+    Stage,
+    drive,
+    http_config,
+    legacy_only,
+    opened,
+    python_config,
+    serving,
+)
+
+CHILD = python_config(str(STDIO_SERVER), name="child")
+AWAY = http_config("http://127.0.0.1:1/mcp", name="away")
+
+
+class Closed(logging.Handler):
+    """Hears that a connection which was given up has been closed: nothing but the log tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "upstream.closed":
+            self._heard.set()
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._heard.wait()
+
+
+@pytest.fixture
+def closed() -> Generator[Closed]:
+    handler, logger = Closed(), logging.getLogger("ringback.runner.upstreams")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def _same(app: App) -> App:
+    return app
+
+
+async def pid_of(upstreams: Upstreams) -> int:
+    ending = await drive(upstreams, "whoami", upstream="child")
+    assert ending.result is not None
+    return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
+
+
+async def running(stage: Stage, upstreams: Upstreams) -> asyncio.Task[Ending]:
+    call = asyncio.create_task(drive(upstreams, "hold"))
+    async with asyncio.timeout(WAIT_SECONDS):
+        await stage.until_inside(1)
+    return call
+
+
+@pytest.mark.requirement("R28")
+async def test_what_is_configured_as_before_is_not_touched() -> None:
+    stage = Stage()
+    async with serving(stage.app()) as server, opened(http_config(server.url), CHILD) as upstreams:
+        pid = await pid_of(upstreams)
+        call = await running(stage, upstreams)
+
+        same = replace(CHILD, args=(*CHILD.args,), env=dict(CHILD.env))
+        assert upstreams.reconfigure([http_config(server.url), same, AWAY]) == Reloaded(
+            added=["away"], changed=[], removed=[], unchanged=["child", "stage"]
+        )
+
+        assert await pid_of(upstreams) == pid
+        stage.release.set()
+        assert (await call).outcome is Outcome.RESULT
+        assert [info.name for info in upstreams.catalog.upstreams()] == ["stage", "child", "away"]
+
+
+@pytest.mark.requirement("R28")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_running_call_ends_on_the_old_connection_and_new_ones_go_over_the_new(era: str, closed: Closed) -> None:
+    old, new = Stage(), Stage()
+    wrap = legacy_only if era == "legacy" else _same
+    async with (
+        serving(wrap(old.app())) as before,
+        serving(wrap(new.app())) as after,
+        opened(http_config(before.url)) as upstreams,
+    ):
+        call = await running(old, upstreams)
+        assert upstreams.reconfigure([http_config(after.url)]).changed == ["stage"]
+
+        assert (await drive(upstreams, "echo", {"n": 1})).outcome is Outcome.RESULT
+        assert [call.arguments for call in new.calls] == [{"n": 1}]
+        assert upstreams.catalog.upstreams()[0].calls_in_flight == 1, "the one on the old connection"
+
+        old.release.set()
+        assert (await call).outcome is Outcome.RESULT
+        await closed.wait()
+        assert upstreams.catalog.upstreams()[0].calls_in_flight == 0
+
+
+@pytest.mark.requirement("R28")
+async def test_a_removed_upstream_lets_its_calls_end_and_takes_no_more() -> None:
+    stage = Stage()
+    async with serving(stage.app()) as server, opened(http_config(server.url), CHILD) as upstreams:
+        call = await running(stage, upstreams)
+        assert upstreams.reconfigure([CHILD]).removed == ["stage"]
+
+        with pytest.raises(UpstreamNotConfigured, match="Configure it again"):
+            await drive(upstreams, "echo")
+        assert upstreams.capacity().keys() == {"child"}
+        stage.release.set()
+        assert (await call).outcome is Outcome.RESULT
+
+
+async def test_a_child_whose_configuration_changed_is_replaced_and_ends(closed: Closed) -> None:
+    async with opened(CHILD) as upstreams:
+        before = await pid_of(upstreams)
+        upstreams.reconfigure([replace(CHILD, env={"A": "1"})])
+
+        assert await pid_of(upstreams) != before
+        await closed.wait()
+        with pytest.raises(ProcessLookupError):
+            os.kill(before, 0)
+
+
+async def test_an_upstream_that_died_meanwhile_loses_only_its_own_call() -> None:
+    old, new = Stage(), Stage()
+    async with (
+        serving(old.app()) as before,
+        serving(new.app()) as after,
+        opened(http_config(before.url)) as upstreams,
+    ):
+        call = await running(old, upstreams)
+        upstreams.reconfigure([http_config(after.url)])
+        await before.kill()
+
+        assert (await call).outcome is Outcome.UNKNOWN
+        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+
+
+async def test_a_call_that_waits_for_a_wrong_address_goes_to_the_right_one() -> None:
+    async with serving(Stage().app()) as server, opened(replace(AWAY, name="stage")) as upstreams:
+        call = asyncio.create_task(drive(upstreams, "echo"))
+        with pytest.raises(Unavailable):
+            await upstreams.catalog.tools("stage")
+        assert upstreams.catalog.upstreams()[0].state == "failing"
+        upstreams.reconfigure([http_config(server.url)])
+
+        assert (await call).outcome is Outcome.RESULT
+
+
+async def test_two_of_one_name_change_nothing() -> None:
+    async with opened(CHILD) as upstreams:
+        with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
+            upstreams.reconfigure([AWAY, AWAY])
+
+        assert upstreams.capacity().keys() == {"child"}
+        assert await pid_of(upstreams)
+
+
+async def test_a_configuration_that_cannot_be_read_changes_nothing_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def read() -> list[UpstreamConfig]:
+        raise ConfigError("servers.json: not valid JSON.")
+
+    async with opened(CHILD) as upstreams:
+        with pytest.raises(InvalidConfiguration, match=r"Nothing was changed\. servers\.json"):
+            Reloading(upstreams, read=read).reload()
+
+        assert upstreams.capacity().keys() == {"child"}
+    assert "upstreams.not_reloaded" in [record.getMessage() for record in caplog.records]
+
+
+async def test_what_an_upstream_that_was_given_up_lists_is_not_taken_for_the_new_ones() -> None:
+    old, new = Stage(), Stage()
+    new.tools = new.tools[:1]
+    async with (
+        serving(old.app()) as before,
+        serving(new.app()) as after,
+        opened(http_config(before.url)) as upstreams,
+    ):
+        call = await running(old, upstreams)
+        upstreams.reconfigure([http_config(after.url)])
+        await drive(upstreams, "echo")
+        old.release.set()
+        await call
+
+        assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]

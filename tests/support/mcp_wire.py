@@ -1,0 +1,209 @@
+"""MCP clients by hand, over httpx: every byte of a request and every frame of an answer is the test's to see.
+
+modern = Modern(http, url)                      2026-07-28: each request says what it declares
+task = await modern.result("tasks/get", {"taskId": task_id})
+async with modern.listening({"taskIds": [task_id]}) as stream:
+    acknowledged = await stream.next()
+
+async with legacy_session(http, url) as session:           2025-11-25, or what `version` says
+    created = await session.result("tools/call", {"name": "work", "task": {}})
+    async with session.stream() as stream:                 the session's own (GET)
+        await stream.next("notifications/tasks/status")
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+WAIT_SECONDS: Final = 30.0
+MODERN: Final = "2026-07-28"
+LEGACY: Final = "2025-11-25"
+TASKS: Final = "io.modelcontextprotocol/tasks"
+TASKS_DECLARED: Final[dict[str, Any]] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
+ACCEPT: Final = {"accept": "application/json, text/event-stream"}
+NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """The JSON-RPC error that was answered."""
+
+    def __init__(self, error: Json, status: int) -> None:
+        super().__init__(f"{error.get('code')} {error.get('message')}")
+        self.code: int = error["code"]
+        self.message: str = error["message"]
+        self.data: Any = error.get("data")
+        self.status = status
+
+
+class Frames:
+    """The JSON-RPC messages of one response, whether it is JSON or a stream of events."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._messages = self._read()
+
+    async def next(self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True) -> Json:
+        """The next message; with `method`, the next one of it for whose params this is so. The others are passed over."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for message in self._messages:
+                if method is None or (message.get("method") == method and where(message.get("params", {}))):
+                    return message
+        raise AssertionError("The stream has ended.")
+
+    async def answer(self, heard: list[Json] | None = None) -> Json:
+        """The response to the request, and on the way there what came before it."""
+        while "method" in (message := await self.next()):
+            if heard is not None:
+                heard.append(message)
+        if "error" in message:
+            raise Refused(message["error"], self.response.status_code)
+        result: Json = message["result"]
+        return result
+
+    async def _read(self) -> AsyncIterator[Json]:
+        if not self.response.headers.get("content-type", "").startswith("text/event-stream"):
+            body = await self.response.aread()
+            assert body, f"HTTP {self.response.status_code} without a body"
+            yield json.loads(body)
+            return
+        async for line in self.response.aiter_lines():
+            if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
+                yield json.loads(data)
+
+
+@dataclass(slots=True)
+class Modern:
+    http: httpx.AsyncClient
+    url: str
+    key: str | None = None
+    _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @asynccontextmanager
+    async def asking(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        declare: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[Frames]:
+        envelope = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED if declare is None else declare,
+        }
+        asked = {**params, "_meta": {**envelope, **params.get("_meta", {})}}
+        name = params.get("taskId") if method.startswith("tasks/") else params.get(NAMES.get(method, ""))
+        sent = {"mcp-protocol-version": MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": asked}
+        async with self.http.stream(
+            "POST", self.url, json=body, headers={**ACCEPT, **_bearer(self.key), **sent, **(headers or {})}
+        ) as response:
+            yield Frames(response)
+
+    async def result(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        declare: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+        heard: list[Json] | None = None,
+    ) -> Json:
+        """The result; raises `Refused`."""
+        async with self.asking(method, params, declare=declare, headers=headers) as frames:
+            return await frames.answer(heard)
+
+    @asynccontextmanager
+    async def listening(self, notifications: Json, *, declare: Json | None = None) -> AsyncGenerator[Frames]:
+        async with self.asking("subscriptions/listen", {"notifications": notifications}, declare=declare) as frames:
+            yield frames
+
+
+@dataclass(slots=True)
+class Session:
+    """A session of before 2026-07-28."""
+
+    http: httpx.AsyncClient
+    url: str
+    headers: dict[str, str]
+    greeting: Json
+    last_id: int = 0
+    """Of the request that was sent last."""
+    _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @asynccontextmanager
+    async def asking(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[Frames]:
+        self.last_id = next(self._ids)
+        body = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": dict(params)}
+        async with self.http.stream("POST", self.url, json=body, headers=self.headers) as response:
+            yield Frames(response)
+
+    async def result(self, method: str, params: Mapping[str, Any], *, heard: list[Json] | None = None) -> Json:
+        async with self.asking(method, params) as frames:
+            return await frames.answer(heard)
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncGenerator[Frames]:
+        """The session's own, which a client may open once."""
+        async with self.http.stream("GET", self.url, headers=self.headers) as response:
+            assert response.status_code == 200, response.status_code
+            yield Frames(response)
+
+    async def tell(self, method: str) -> None:
+        await self._send({"jsonrpc": "2.0", "method": method})
+
+    async def cancel(self, request_id: int) -> None:
+        """What Esc does in a client of this era."""
+        params = {"requestId": request_id, "reason": "Esc"}
+        await self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    async def reply(self, request: Json, result: Json) -> None:
+        """Answer a request of the server's."""
+        await self._send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    async def refuse(self, request: Json) -> None:
+        """The same with an error: it cannot be done here."""
+        await self._send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Not here"}})
+
+    async def _send(self, message: Json) -> None:
+        response = await self.http.post(self.url, json=message, headers=self.headers)
+        assert response.status_code == 202, response.text
+
+
+@asynccontextmanager
+async def legacy_session(
+    http: httpx.AsyncClient,
+    url: str,
+    *,
+    key: str | None = None,
+    version: str = LEGACY,
+    capabilities: Json | None = None,
+) -> AsyncGenerator[Session]:
+    """Opened with the handshake, and ended as a client ends it."""
+    declared: Json = {"elicitation": {}} if capabilities is None else capabilities
+    greeting: Json = {
+        "protocolVersion": version,
+        "capabilities": declared,
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    session = Session(http, url, {**ACCEPT, **_bearer(key)}, {})
+    async with session.asking("initialize", greeting) as frames:
+        session.greeting = await frames.answer()
+        session.headers["mcp-session-id"] = frames.response.headers["mcp-session-id"]
+    session.headers["mcp-protocol-version"] = version
+    await session.tell("notifications/initialized")
+    try:
+        yield session
+    finally:
+        await http.delete(url, headers=session.headers)
+
+
+def _bearer(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}

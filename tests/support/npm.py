@@ -1,0 +1,38 @@
+"""npm packages for tests: installed once for each machine and version, from the npm registry. Needs `node` and `npm`."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Final
+
+INSTALL_SECONDS: Final = 120.0
+
+
+async def installed(package: str, version: str) -> Path:
+    """The folder in which the package is installed. Two that install it at once do not see each other's half."""
+    folder = Path(tempfile.gettempdir()) / f"ringback-{package.rpartition('/')[2]}-{version}"
+    if not folder.exists():
+        fresh = Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
+        await _npm_install(fresh, f"{package}@{version}")
+        _move(fresh, folder)
+    return folder
+
+
+def _move(fresh: Path, folder: Path) -> None:
+    try:
+        fresh.rename(folder)
+    except OSError:
+        assert folder.exists(), "somebody else was first, or nothing was installed"
+
+
+async def _npm_install(folder: Path, wanted: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "npm", "install", "--no-audit", "--no-fund", "--silent", wanted, cwd=folder
+    )
+    try:
+        async with asyncio.timeout(INSTALL_SECONDS):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,91 @@
+"""Receivers that are asked for proof, and everything on our side that asks them, over the store of an `Engine`.
+
+stage = Proving(engine, answers_challenges)
+webhook = await stage.register("https://agent.example/hook")
+await stage.challenge()
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import orjson
+
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.sender import Asker
+from ringback.notifier.verifier import Verifier
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.verification import Mode, Verification, VerificationPolicy
+from tests.support.builders import a_webhook
+from tests.support.engine import Engine
+from tests.support.targets import PUBLIC
+
+Answering = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Awaitable[httpx.Response]]
+
+
+def answers_challenges(request: httpx.Request) -> httpx.Response:
+    """What a receiver says that wants callbacks."""
+    envelope = orjson.loads(request.content)
+    if envelope.get("type") == "verification":
+        return httpx.Response(200, json={"challenge": envelope["challenge"]})
+    return httpx.Response(204)
+
+
+class Proving:
+    """Notes every request that leaves; `answer` may be exchanged at any time."""
+
+    def __init__(
+        self, engine: Engine, answer: Answering = answers_challenges, *, mode: Mode = "always", **policy: Any
+    ) -> None:
+        self.engine = engine
+        self.answer = answer
+        self.requests: list[httpx.Request] = []
+        self.verifier = self.another_verifier()
+        self.verification = Verification(
+            store=engine.store,
+            clock=engine.clock,
+            lifecycle=Lifecycle(),
+            targets=PUBLIC,
+            policy=VerificationPolicy(mode=mode, **policy),
+        )
+
+    def another_verifier(self, asker: Asker | None = None) -> Verifier:
+        """As of another process."""
+        return Verifier(
+            store=self.engine.store,
+            clock=self.engine.clock,
+            ids=self.engine.ids,
+            asker=asker or HttpxSender(httpx.MockTransport(self._answer), clock=self.engine.clock),
+            policy=PUBLIC,
+            chance=lambda: 0.5,
+        )
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answer(request)
+        return answer if isinstance(answer, httpx.Response) else await answer
+
+    def sent(self, method: str = "POST") -> list[httpx.Request]:
+        return [request for request in self.requests if request.method == method]
+
+    async def register(self, url: str | None = None, **over: Any) -> Webhook:
+        webhook = a_webhook(**({"url": url} if url else {}), **over)
+        return await self.engine.store.write(lambda tx: self.verification.insert(tx, webhook))
+
+    async def change(self, webhook: Webhook, **over: Any) -> Webhook:
+        async def change(tx: Transaction) -> Webhook:
+            before = await tx.webhooks.get(webhook.id)
+            assert before is not None
+            return await self.verification.update(tx, before, replace(before, **over))
+
+        return await self.engine.store.write(change)
+
+    async def challenge(self) -> int:
+        """Send what is due, once; how many challenges that were."""
+        return await self.verifier.run_once()
+
+    async def again(self, webhook: Webhook) -> None:
+        await self.engine.store.write(lambda tx: self.verification.again(tx, webhook))

@@ -1,0 +1,82 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.principal import Scope
+from ringback.domain.protected_resource import WELL_KNOWN, ProtectedResource, bearer_in, enclosing, resource_of
+
+NAMES = st.from_regex(r"[a-z0-9-]{1,24}", fullmatch=True)
+RESOURCES = st.just("") | st.just("/mcp") | NAMES.map("/mcp/{}".format)
+
+
+def protected(public_url: str = "https://ringback.example") -> ProtectedResource:
+    return ProtectedResource(public_url=public_url, issuer="https://issuer.example", scopes=[Scope.READ])
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/mcp", "/mcp"),
+        ("/mcp/", "/mcp"),
+        ("/mcp/git", "/mcp/git"),
+        ("/mcp/git/more", "/mcp/git"),
+        ("/mcp/Git", "/mcp"),
+        ("/mcp/" + "g" * 25, "/mcp"),
+        ("/mcpx", ""),
+        ("/v1/mcp", ""),
+        ("/", ""),
+    ],
+)
+def test_a_path_belongs_to_the_door_that_it_leads_through(path: str, resource: str) -> None:
+    assert resource_of(path) == resource
+
+
+@given(resource=RESOURCES)
+def test_a_resource_is_below_those_that_begin_its_path(resource: str) -> None:
+    around = enclosing(resource)
+
+    assert (around[0], around[-1]) == (resource, "")
+    assert all(longer.startswith(shorter) for longer, shorter in itertools.pairwise(around))
+    assert {resource_of(one) for one in around} == set(around)
+
+
+@pytest.mark.requirement("R25")
+@given(resource=RESOURCES, public_url=st.sampled_from(["https://ringback.example", "https://apps.example:8443/a/b"]))
+def test_what_is_at_the_url_of_a_challenge_describes_the_resource(resource: str, public_url: str) -> None:
+    known = protected(public_url)
+    origin = "/".join(public_url.split("/")[:3])
+
+    suffix = known.document_url(resource).removeprefix(origin + WELL_KNOWN)
+
+    document = known.document(suffix)
+    assert document is not None
+    assert document["resource"] == public_url + resource
+    assert f'resource_metadata="{known.document_url(resource)}"' in known.challenge(resource)
+
+
+@given(path=st.text(max_size=40))
+def test_no_path_gets_anything_but_names_into_a_header(path: str) -> None:
+    challenge = protected().challenge(resource_of(path))
+
+    assert challenge.isascii()
+    assert challenge.isprintable()
+    assert challenge.count('"') == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("Bearer x", "x"),
+        ("bearer   x ", "x"),
+        ("Basic x", None),
+        ("x", None),
+    ],
+)
+def test_a_bearer_token_is_found_in_its_header(header: str | None, token: str | None) -> None:
+    assert bearer_in(header) == token

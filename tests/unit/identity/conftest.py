@@ -1,0 +1,33 @@
+"""Access tokens of an issuer that is reached without a socket, at a time that the test decides."""
+
+from collections.abc import AsyncGenerator
+
+import httpx
+import pytest
+
+from ringback.identity.access_tokens import AccessTokens, TokenRules
+from ringback.identity.issuer import Issuer
+from tests.support.clock import FakeClock
+from tests.support.issuer import FakeIssuer
+from tests.support.service import PUBLIC_URL
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def issuer(clock: FakeClock) -> FakeIssuer:
+    return FakeIssuer(clock=clock)
+
+
+@pytest.fixture
+async def published(issuer: FakeIssuer, clock: FakeClock) -> AsyncGenerator[Issuer]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
+        yield Issuer(issuer.url, http=http, clock=clock)
+
+
+@pytest.fixture
+def tokens(published: Issuer, clock: FakeClock) -> AccessTokens:
+    return AccessTokens(issuer=published, rules=TokenRules(public_url=PUBLIC_URL), clock=clock)

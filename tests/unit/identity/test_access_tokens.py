@@ -1,0 +1,250 @@
+"""Which access tokens are good, where, and for what."""
+
+import base64
+import hmac
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc.jwk import ECKey, Key
+
+from ringback.domain.errors import Unauthenticated
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Scope
+from ringback.identity.access_tokens import LEEWAY_SECONDS, TOKEN_LENGTH_MAX, AccessTokens, TokenRules, scopes_of
+from ringback.identity.issuer import Issuer
+from tests.support.clock import FakeClock
+from tests.support.issuer import EC_KEY, ED_KEY, LIFETIME_SECONDS, OTHER_KEY, RSA_KEY, FakeIssuer
+from tests.support.service import PUBLIC_URL
+
+pytestmark = pytest.mark.requirement("R25")
+
+MCP = f"{PUBLIC_URL}/mcp"
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [(RSA_KEY, "RS256"), (RSA_KEY, "PS256"), (EC_KEY, "ES256"), (ED_KEY, "EdDSA"), (ED_KEY, "Ed25519")],
+)
+async def test_a_token_signed_with_a_published_key_is_its_subject(
+    tokens: AccessTokens, issuer: FakeIssuer, key: Key, algorithm: str
+) -> None:
+    token = issuer.token(key=key, algorithm=algorithm, aud=MCP, scope="openid ringback:calls ringback:read other:admin")
+
+    caller = await tokens.authenticate(token, resource="/mcp")
+
+    assert caller.principal.startswith("oidc:")
+    assert caller.principal.endswith(":ada")
+    assert caller.scopes == {Scope.CALLS, Scope.READ}
+    assert caller.upstreams is None
+
+
+async def refused(tokens: AccessTokens, token: str, *, resource: str = "/mcp") -> str:
+    with pytest.raises(Unauthenticated) as caught:
+        await tokens.authenticate(token, resource=resource)
+    assert token not in caught.value.detail
+    return caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"aud": "https://other.example/mcp"}, "whose resource is https://ringback.example/mcp"),
+        ({"aud": ["https://other.example/mcp", "account"]}, "resource"),
+        ({"aud": None}, "aud"),
+        ({"aud": f"{MCP}x"}, "aud"),
+        ({"iss": "https://issuer.example/"}, "iss"),
+        ({"iss": None}, "iss"),
+        ({"exp": None}, "exp"),
+        ({"exp": "tomorrow"}, "exp"),
+        ({"nbf": 2**40}, "not yet valid"),
+        ({"iat": 2**40}, "future"),
+        ({"sub": None}, "'sub'"),
+        ({"sub": ""}, "'sub'"),
+        ({"sub": "a\nb"}, "'sub'"),
+        ({"header": {"alg": "ES256", "crit": ["exp2"], "exp2": 1}}, "neither"),
+    ],
+)
+async def test_a_token_that_is_wrong_in_one_thing_is_refused(
+    tokens: AccessTokens, issuer: FakeIssuer, changes: dict[str, Any], why: str
+) -> None:
+    header = changes.pop("header", None)
+    token = _signed(issuer, header, {"aud": MCP, **changes})
+
+    assert why in await refused(tokens, token)
+
+
+def _signed(issuer: FakeIssuer, header: dict[str, Any] | None, claims: dict[str, Any]) -> str:
+    """What joserfc would not sign, a header with `crit` that it does not know, is put in front by hand."""
+    token = issuer.token(**claims)
+    return token if header is None else f"{_part({'kid': EC_KEY.kid, **header})}.{token.partition('.')[2]}"
+
+
+def _part(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "good"), [(LIFETIME_SECONDS + LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + LEEWAY_SECONDS, False)]
+)
+async def test_a_token_ends_when_it_says_give_or_take_a_minute(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, seconds: int, *, good: bool
+) -> None:
+    token = issuer.token(aud=MCP)
+    clock.advance(seconds)
+
+    if good:
+        await tokens.authenticate(token, resource="/mcp")
+    else:
+        assert "expired" in await refused(tokens, token)
+
+
+async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+    claims = issuer.token(aud=MCP).split(".")[1]
+    signed = f"{_part({'alg': 'HS256', 'kid': 'rsa-1', 'typ': 'at+jwt'})}.{claims}"
+    forged = hmac.digest(RSA_KEY.as_pem(private=False), signed.encode(), "sha256")
+
+    await refused(tokens, f"{signed}.{base64.urlsafe_b64encode(forged).decode().rstrip('=')}")
+    await refused(tokens, f"{_part({'alg': 'none', 'kid': 'ec-1'})}.{claims}.")
+    await refused(tokens, f"{_part({'alg': 'ES384', 'kid': 'ec-1'})}.{claims}.AAAA")
+
+
+async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+    impostor = ECKey.generate_key("P-256", {"kid": EC_KEY.kid or ""})
+
+    await refused(tokens, issuer.token(key=impostor, aud=MCP))
+    await refused(tokens, issuer.token(key=EC_KEY, header={"kid": "rsa-1"}, aud=MCP))
+    await refused(tokens, issuer.token(key=OTHER_KEY, aud=MCP))
+
+
+@pytest.mark.parametrize(
+    ("typ", "claims", "good"),
+    [
+        ("at+jwt", {}, True),
+        ("application/AT+JWT", {}, True),
+        ("JWT", {"scope": "openid"}, True),
+        (None, {"scp": ["ringback:read"]}, True),
+        ("JWT", {}, False),
+        ("JWT", {"scope": "openid", "nonce": "n"}, False),
+        ("JWT", {"scope": "openid", "at_hash": "h"}, False),
+        ("JWT", {"client_id": "agent", "token_use": "id"}, False),
+        ("logout+jwt", {"scope": "openid"}, False),
+        ("dpop+jwt", {"scope": "openid"}, False),
+    ],
+)
+async def test_id_tokens_and_others_are_no_access_tokens(
+    tokens: AccessTokens, issuer: FakeIssuer, typ: str | None, claims: dict[str, Any], *, good: bool
+) -> None:
+    said: dict[str, Any] = {"aud": MCP, "client_id": None, **claims}
+    token = issuer.token(header={"typ": typ}, **said)
+
+    if good:
+        await tokens.authenticate(token, resource="/mcp")
+    else:
+        assert "not an access token" in await refused(tokens, token)
+
+
+@pytest.mark.parametrize(
+    ("audience", "rest", "joined", "git", "time"),
+    [
+        (PUBLIC_URL, True, True, True, True),
+        (f"{PUBLIC_URL}/", True, True, True, True),
+        (MCP, False, True, True, True),
+        (f"{MCP}/git", False, False, True, False),
+        ([f"{MCP}/git", "https://other.example"], False, False, True, False),
+    ],
+)
+async def test_a_token_is_good_for_its_resource_and_what_is_below(
+    tokens: AccessTokens, issuer: FakeIssuer, audience: Any, *, rest: bool, joined: bool, git: bool, time: bool
+) -> None:
+    token = issuer.token(aud=audience)
+    doors = {"": rest, "/mcp": joined, "/mcp/git": git, "/mcp/time": time}
+
+    assert {door: await is_good(tokens, token, door) for door in doors} == doors
+
+
+async def is_good(tokens: AccessTokens, token: str, resource: str) -> bool:
+    try:
+        await tokens.authenticate(token, resource=resource)
+    except Unauthenticated:
+        return False
+    return True
+
+
+async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+    one = await tokens.authenticate(issuer.token(aud=f"{MCP}/git"), resource="/mcp/git")
+    both = await tokens.authenticate(issuer.token(aud=[f"{MCP}/git", f"{MCP}/time/"]), resource="/mcp/git")
+    every = await tokens.authenticate(issuer.token(aud=[f"{MCP}/git", MCP]), resource="/mcp/git")
+
+    assert (one.upstreams, both.upstreams, every.upstreams) == ({"git"}, {"git", "time"}, None)
+
+
+async def test_configured_audiences_take_the_place_of_resources(
+    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    rules = TokenRules(public_url=PUBLIC_URL, audiences=frozenset({"ringback-api"}), granted=frozenset({Scope.READ}))
+    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+
+    caller = await tokens.authenticate(issuer.token(aud="ringback-api", scope="ringback:calls"), resource="/mcp/git")
+
+    assert caller.scopes == {Scope.READ, Scope.CALLS}
+    assert caller.upstreams is None
+    await refused(tokens, issuer.token(aud=MCP))
+
+
+async def test_principals_of_two_issuers_differ_and_so_do_long_subjects(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    async def principal_of(subject: str) -> str:
+        return (await tokens.authenticate(issuer.token(aud=MCP, sub=subject), resource="/mcp")).principal
+
+    long, longer = await principal_of("x" * 200), await principal_of("x" * 201)
+
+    assert len({long, longer, await principal_of(long.rpartition("#")[2])}) == 3
+    assert max(len(long), len(longer)) <= PRINCIPAL_LENGTH_MAX
+    assert await principal_of("ada") == await principal_of("ada")
+
+
+async def test_another_claim_may_name_the_principal(published: Issuer, issuer: FakeIssuer, clock: FakeClock) -> None:
+    rules = TokenRules(public_url=PUBLIC_URL, principal_claim="oid")
+    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+
+    caller = await tokens.authenticate(issuer.token(aud=MCP, oid="0007"), resource="/mcp")
+
+    assert caller.principal.endswith(":0007")
+    assert "'oid'" in await refused(tokens, issuer.token(aud=MCP))
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({}, set[Scope]()),
+        ({"scope": "calls read admin"}, set[Scope]()),
+        ({"scope": "ringback:calls  ringback:admin"}, {Scope.CALLS, Scope.ADMIN}),
+        ({"scp": "ringback:read"}, {Scope.READ}),
+        ({"scp": ["ringback:read", 7, "ringback:webhooks"]}, {Scope.READ, Scope.WEBHOOKS}),
+        ({"scope": {"ringback:admin": True}}, set[Scope]()),
+    ],
+)
+def test_only_scopes_with_our_prefix_are_ours(claims: dict[str, Any], scopes: set[Scope]) -> None:
+    assert scopes_of(claims) == scopes
+
+
+@pytest.mark.parametrize(
+    "token", ["", ".", "..", "a.b.c", "not-a-key", "x" * (TOKEN_LENGTH_MAX + 1), "é.é.é", "e30.e30.e30"]
+)
+async def test_what_is_no_token_is_refused_and_not_repeated(tokens: AccessTokens, token: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(token, resource="/mcp")
+
+
+_JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), st.lists, max_leaves=8)
+
+
+@given(
+    header=_JSON | st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk"]), _JSON), claims=_JSON
+)
+async def test_nothing_that_a_stranger_writes_breaks_anything(tokens: AccessTokens, header: Any, claims: Any) -> None:
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(f"{_part(header)}.{_part(claims)}.AAAA", resource="/mcp")

@@ -1,0 +1,242 @@
+"""The issuer's keys: when they are fetched, how often, how long they last, and what is never taken for one."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from joserfc.errors import InvalidKeyIdError
+from joserfc.jwk import OctKey
+
+from ringback.domain.errors import IssuerUnavailable, Unauthenticated
+from ringback.identity.access_tokens import AccessTokens
+from ringback.identity.documents import DOCUMENT_BYTES_MAX, client, fetch, is_trustworthy
+from ringback.identity.issuer import FRESH_SECONDS, REFETCH_SECONDS, STALE_SECONDS_MAX, Issuer
+from tests.support.clock import FakeClock
+from tests.support.issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeIssuer
+from tests.support.service import PUBLIC_URL
+
+DISCOVERY = "/.well-known/openid-configuration"
+
+
+async def test_keys_are_fetched_once_and_kept(tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock) -> None:
+    for _ in range(3):
+        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+        clock.advance(FRESH_SECONDS / 4)
+
+    assert issuer.asked == [DISCOVERY, "/keys"]
+
+
+async def test_however_many_wait_one_fetch_is_made(published: Issuer, issuer: FakeIssuer) -> None:
+    issuer.open.clear()
+    waiting = [asyncio.create_task(published.keys()) for _ in range(50)]
+    await issuer.arrived.wait()
+    issuer.open.set()
+
+    assert len({id(keys) for keys in await asyncio.gather(*waiting)}) == 1
+    assert issuer.key_sets_asked == 1
+
+
+async def test_whoever_gives_up_waiting_stops_nobody_else(published: Issuer, issuer: FakeIssuer) -> None:
+    issuer.open.clear()
+    first = asyncio.create_task(published.keys())
+    second = asyncio.create_task(published.keys())
+    await issuer.arrived.wait()
+
+    first.cancel()
+    issuer.open.set()
+
+    assert await second
+
+
+async def test_a_new_key_is_found_when_a_token_names_it(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+    issuer.keys = [OTHER_KEY]
+    clock.advance(REFETCH_SECONDS)
+
+    await tokens.authenticate(issuer.token(key=OTHER_KEY, aud=PUBLIC_URL), resource="")
+
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+
+
+async def test_made_up_key_names_do_not_make_us_ask_again_and_again(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    for number in range(20):
+        with pytest.raises(Unauthenticated):
+            await tokens.authenticate(issuer.token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource="")
+    assert issuer.key_sets_asked == 1
+
+    clock.advance(REFETCH_SECONDS)
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(issuer.token(header={"kid": "made-up"}, aud=PUBLIC_URL), resource="")
+    assert issuer.key_sets_asked == 2
+
+
+async def test_a_withdrawn_key_is_good_no_longer_than_keys_are_fresh(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+    issuer.keys = [RSA_KEY]
+    clock.advance(FRESH_SECONDS)
+
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+
+
+async def test_the_last_keys_survive_an_outage_for_a_day(
+    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    before = await published.keys()
+    issuer.down = True
+
+    clock.advance(STALE_SECONDS_MAX - 1)
+    assert await published.keys() is before
+
+    clock.advance(1)
+    with pytest.raises(IssuerUnavailable, match="API key"):
+        await published.keys()
+
+    issuer.down = False
+    clock.advance(REFETCH_SECONDS)
+    assert (await published.keys()).get_by_kid("ec-1")
+
+
+async def test_while_one_renews_old_keys_the_others_go_on_with_them(
+    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    before = await published.keys()
+    clock.advance(FRESH_SECONDS)
+    issuer.open.clear()
+    issuer.arrived.clear()
+    renewing = asyncio.create_task(published.keys())
+    await issuer.arrived.wait()
+
+    assert await published.keys() is before
+
+    issuer.open.set()
+    assert await renewing is not before
+
+
+async def test_an_issuer_that_is_down_from_the_start_is_asked_now_and_then(
+    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+) -> None:
+    issuer.down = True
+    for _ in range(5):
+        with pytest.raises(IssuerUnavailable):
+            await published.keys()
+    assert len(issuer.asked) == 1
+
+    issuer.down = False
+    clock.advance(REFETCH_SECONDS)
+    assert await published.keys()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        (200, b"[]"),
+        (200, b"{"),
+        (200, b'{"issuer":"https://evil.example","jwks_uri":"https://issuer.example/keys"}'),
+        (200, b'{"issuer":"https://issuer.example"}'),
+        (200, b'{"issuer":"https://issuer.example","jwks_uri":"http://issuer.example/keys"}'),
+        (200, b'{"issuer":"https://issuer.example","jwks_uri":"file:///etc/passwd"}'),
+        (200, b'{"issuer":"https://issuer.example","jwks_uri":"https://[bad"}'),
+        (200, b'{"issuer":"https://issuer.example","jwks_uri":"https://issuer.example/none"}'),
+        (302, b""),
+        (500, b"{}"),
+        (200, b" " * (DOCUMENT_BYTES_MAX + 1)),
+    ],
+)
+async def test_a_discovery_document_that_cannot_be_trusted_is_not(
+    published: Issuer, issuer: FakeIssuer, document: tuple[int, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.documents = {DISCOVERY: document}
+
+    with pytest.raises(IssuerUnavailable):
+        await published.keys()
+
+    assert [record.getMessage() for record in caplog.records] == ["issuer.unavailable"]
+    assert issuer.key_sets_asked == 0
+
+
+async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None:
+    url = "https://issuer.example/realms/one"
+    issuer = FakeIssuer(url=url, discovery_path="/.well-known/oauth-authorization-server/realms/one")
+    issuer.published = {"jwks_uri": "https://issuer.example/keys"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
+        keys = await Issuer(url, http=http, clock=clock).keys()
+
+    assert keys.get_by_kid("ec-1")
+    assert issuer.asked[0] == "/realms/one/.well-known/openid-configuration"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        "key",
+        {},
+        {"kty": "EC"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"},
+        {"kty": "RSA", "n": "AQAB", "e": "AQAB"},
+        {"kty": "oct", "k": "c2VjcmV0", "kid": "odd"},
+        {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AA"},
+        {**EC_KEY.as_dict(private=False), "use": "enc", "kid": "odd"},
+        OctKey.generate_key(256, {"kid": "odd"}).as_dict(private=True),
+    ],
+)
+async def test_odd_entries_of_a_key_set_are_passed_over(published: Issuer, issuer: FakeIssuer, odd: Any) -> None:
+    issuer.documents = {"/keys": (200, _json({"keys": [odd, EC_KEY.as_dict(private=False)]}))}
+
+    keys = await published.keys()
+
+    assert [key.kid for key in keys] == ["ec-1"]
+    with pytest.raises(InvalidKeyIdError):
+        keys.get_by_kid("odd")
+
+
+@pytest.mark.parametrize("keys", [b"{}", b'{"keys":null}', b'{"keys":[]}', b'{"keys":{"ec-1":{}}}'])
+async def test_a_set_without_keys_is_no_set(published: Issuer, issuer: FakeIssuer, keys: bytes) -> None:
+    issuer.documents = {"/keys": (200, keys)}
+
+    with pytest.raises(IssuerUnavailable):
+        await published.keys()
+
+
+@pytest.mark.parametrize(
+    ("url", "good"),
+    [
+        ("https://issuer.example/keys", True),
+        ("http://127.0.0.1:9/keys", True),
+        ("http://[::1]/keys", True),
+        ("http://localhost/keys", True),
+        ("http://issuer.example/keys", False),
+        ("http://127.0.0.1.issuer.example/keys", False),
+        ("https:///keys", False),
+        ("https://[bad/keys", False),
+        ("ftp://issuer.example", False),
+        ("", False),
+    ],
+)
+def test_only_https_and_this_machine_are_trusted(url: str, *, good: bool) -> None:
+    assert is_trustworthy(url) is good
+
+
+async def test_nothing_is_fetched_through_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    async with client() as http:
+        assert http.trust_env is False
+        assert http.follow_redirects is False
+
+
+async def test_a_document_that_is_not_there_is_none(issuer: FakeIssuer) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
+        assert await fetch(http, "https://issuer.example/nothing") is None
+
+
+def _json(value: Any) -> bytes:
+    return httpx.Request("POST", "https://x", json=value).content

@@ -1,0 +1,36 @@
+"""What of a request's `_meta` is ours, what goes upstream, and what stays between neighbours."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.mcp_server import meta
+from tests.support.examples import CALL
+
+KEYS = st.sampled_from(
+    [
+        *("progressToken", "progress_token", "ringback/callback", "ringback/correlationId", "ringback/anything"),
+        *("io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/logLevel"),
+        *("acme/tenant", "traceparent", "openai/session", "ringbackish", "io.modelcontextprotocolish/x"),
+    ]
+)
+
+
+@given(st.dictionaries(KEYS, st.text(max_size=5)))
+def test_what_goes_upstream_is_all_that_is_neither_ours_nor_between_neighbours(given_meta: dict[str, str]) -> None:
+    passed = meta.for_upstream(given_meta)
+
+    ours = {
+        key
+        for key in given_meta
+        if key.startswith(("ringback/", "io.modelcontextprotocol/")) or key in {"progressToken", "progress_token"}
+    }
+    assert passed == {key: value for key, value in given_meta.items() if key not in ours}
+
+
+def test_labels_are_those_that_the_call_has() -> None:
+    bare = replace(CALL, client_session_id=None, correlation_id=None)
+
+    assert meta.labels(bare) == {"ringback/callId": CALL.id}
+    assert meta.labelled({"content": [], "_meta": {"a": 1}}, bare)["_meta"] == {"a": 1, "ringback/callId": CALL.id}

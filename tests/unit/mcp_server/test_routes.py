@@ -1,0 +1,22 @@
+"""Which URIs a template may stand for."""
+
+import pytest
+
+from ringback.mcp_server.routes import fits
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "expected"),
+    [
+        ("book://{number}", "book://7", True),
+        ("book://{number}", "shelf://7", False),
+        ("file:///{+path}", "file:///a/b.txt", True),
+        ("https://a.example/{id}{?page}", "https://a.example/1?page=2", True),
+        ("https://a.example/{id}/end", "https://a.example/1/2/end", True),
+        ("https://a.example/{id}/end", "https://aXexample/1/end", False),
+        ("note://today", "note://today", True),
+        ("note://today", "note://today/x", False),
+    ],
+)
+def test_a_uri_fits_a_template_by_its_fixed_parts(template: str, uri: str, *, expected: bool) -> None:
+    assert fits(template, uri) is expected

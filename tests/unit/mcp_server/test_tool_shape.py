@@ -1,0 +1,66 @@
+"""An exported outputSchema accepts what the tool's own accepts, and a pending result, and nothing else."""
+
+from typing import Any, Final
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+
+from ringback.mcp_server.tool_shape import PENDING, exported
+
+NODE: Final[dict[str, Any]] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
+    (NODE, {"name": "a"}, {"name": 1}),
+    (
+        {"$defs": {"node": NODE}, "type": "object", "properties": {"top": {"$ref": "#/$defs/node"}}},
+        {"top": {"name": "a"}},
+        {"top": {"name": 1}},
+    ),
+    (
+        {"type": "object", "properties": {"child": {"$ref": "#"}, "size": {"type": "integer"}}},
+        {"child": {"child": {"size": 1}}},
+        {"child": {"child": {"size": "1"}}},
+    ),
+    (
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": "urn:example:tool",
+            "$defs": {"node": NODE},
+            "type": "object",
+            "properties": {"top": {"$ref": "#/$defs/node"}},
+        },
+        {"top": {"name": "a"}},
+        {"top": {"name": 1}},
+    ),
+    (
+        {"type": "object", "properties": {"kind": {"const": {"$ref": "#/x"}}}},
+        {"kind": {"$ref": "#/x"}},
+        {"kind": {"$ref": "#/anyOf/0/x"}},
+    ),
+    ({"type": "object", "additionalProperties": False}, {}, {"other": 1}),
+]
+WAITING: Final = {PENDING: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
+def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    shape = exported({"name": "tool", "outputSchema": schema})["outputSchema"]
+    Draft202012Validator.check_schema(shape)
+    validator: Any = Draft202012Validator(shape, registry=Registry())  # it finds nothing that is not in the schema
+    accepts = validator.is_valid
+
+    assert shape["type"] == "object"
+    assert accepts(good)
+    assert not accepts(bad)
+    assert accepts(WAITING)
+
+
+def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
+    tool = {"name": "tool", "inputSchema": {"type": "object"}, "_meta": {"a": 1}, "futureField": [1]}
+    assert exported(tool) == tool
+
+
+def test_the_listed_tool_itself_is_not_changed() -> None:
+    tool: dict[str, Any] = {"name": "tool", "outputSchema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}
+    exported(tool)
+    assert tool["outputSchema"]["properties"]["a"]["$ref"] == "#"

@@ -1,0 +1,109 @@
+"""What is told in one session: each piece under its name, until it is over, stopped, or the session ends."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from ringback.mcp_server.endpoints import Workers
+from ringback.mcp_server.telling import TOLD_IN_SESSION_MAX, ToldInSession
+
+
+class Work:
+    """Goes on until it is let go, and knows whether it was called off."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.release = asyncio.Event()
+        self.over = asyncio.Event()
+        self.called_off = False
+
+    async def __call__(self) -> None:
+        self.begun.set()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.called_off = True
+            raise
+        finally:
+            self.over.set()
+
+
+@pytest.fixture
+async def workers() -> AsyncGenerator[Workers]:
+    workers = Workers()
+    yield workers
+    await workers.aclose()
+
+
+async def begun(told: ToldInSession, name: str) -> Work:
+    work = Work()
+    told.start(name, work)
+    await work.begun.wait()
+    return work
+
+
+async def test_work_that_is_stopped_is_called_off(workers: Workers) -> None:
+    told = ToldInSession(workers)
+    work = await begun(told, "a")
+    other = await begun(told, "b")
+    told.stop("a")
+    await work.over.wait()
+    assert work.called_off
+    assert not other.over.is_set()
+
+
+async def test_a_name_is_told_once(workers: Workers) -> None:
+    told = ToldInSession(workers)
+    first = await begun(told, "a")
+    second = await begun(told, "a")
+    await first.over.wait()
+    assert first.called_off
+    assert not second.over.is_set()
+
+
+async def test_nothing_goes_on_when_the_session_ends(workers: Workers) -> None:
+    told = ToldInSession(workers)
+    work = [await begun(told, name) for name in "abc"]
+    told.stop_all()
+    for each in work:
+        await each.over.wait()
+        assert each.called_off
+
+
+async def test_work_that_is_stopped_at_once_never_begins(workers: Workers) -> None:
+    told, work = ToldInSession(workers), Work()
+    told.start("a", work)
+    told.stop("a")
+    await begun(told, "b")
+    assert not work.begun.is_set()
+
+
+async def test_what_is_over_makes_room(workers: Workers) -> None:
+    told = ToldInSession(workers)
+    work = [await begun(told, str(number)) for number in range(TOLD_IN_SESSION_MAX)]
+    assert not told.has_room_for("new")
+    assert told.has_room_for("0")
+    work[0].release.set()
+    await work[0].over.wait()
+    await asyncio.sleep(0)
+    assert told.has_room_for("new")
+    told.stop_all()
+
+
+async def test_what_fails_is_logged_and_disturbs_nobody(workers: Workers, caplog: pytest.LogCaptureFixture) -> None:
+    told, failed = ToldInSession(workers), asyncio.Event()
+
+    async def fail() -> None:
+        failed.set()
+        raise RuntimeError("no")
+
+    told.start("a", fail)
+    other = await begun(told, "b")
+    await failed.wait()
+    assert [record.message for record in caplog.records] == ["session.not_told"]
+    assert not other.over.is_set()
+
+
+async def test_stopping_what_is_not_told_is_nothing(workers: Workers) -> None:
+    ToldInSession(workers).stop("a")

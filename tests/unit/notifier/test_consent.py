@@ -1,0 +1,85 @@
+"""Prefixes of URLs that stand for a proof: where they end, and what no prefix covers."""
+
+import pytest
+
+from ringback.domain.errors import InvalidCallbackUrl
+from ringback.notifier.consent import RECEIVERS_MAX, Allowlist, covers, receivers_in
+from ringback.notifier.target_guard import parse_target
+from tests.support.targets import PUBLIC
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path"),
+    [
+        ("/", "/"),
+        ("/", "/anything?at=all"),
+        ("/hooks", "/hooks"),
+        ("/hooks", "/hooks?a=/../b"),
+        ("/hooks", "/hooks/a"),
+        ("/hooks/", "/hooks/"),
+        ("/hooks/", "/hooks/a/b"),
+        ("/hooks", "/hooks/..a"),
+    ],
+)
+def test_a_prefix_covers_what_lies_in_its_segments(prefix: str, path: str) -> None:
+    assert covers(prefix, path)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path"),
+    [
+        ("/hooks", "/"),
+        ("/hooks", "/hooks-of-others"),
+        ("/hooks", "/Hooks"),
+        ("/hooks/", "/hooks"),
+        ("/hooks", "/other?/hooks"),
+        ("/hooks", "/hooks/../admin"),
+        ("/hooks", "/hooks/./a"),
+        ("/hooks", "/hooks/%2e%2E/admin"),
+        ("/hooks", "/hooks/..%2fadmin"),
+        ("/hooks", "/hooks/..%5cadmin"),
+        ("/hooks", "/hooks/%252e%252e/admin"),
+        ("/hooks", "/hooks/..;a=1/admin"),
+    ],
+)
+def test_a_prefix_covers_nothing_that_could_lead_out_of_it(prefix: str, path: str) -> None:
+    assert not covers(prefix, path)
+
+
+def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
+    allowlist = Allowlist(["https://Hooks.example/in", "https://other.example:8443/"], PUBLIC)
+
+    def allows(url: str) -> bool:
+        return allowlist.allows(parse_target(url, PUBLIC))
+
+    assert allows("https://hooks.example:443/in/a?b=c")
+    assert allows("https://other.example:8443/x")
+    assert not allows("https://hooks.example/out")
+    assert not allows("https://hooks.example:8443/in")
+    assert not allows("https://other.example/x")
+    assert not allows("https://hooks.example.evil.example/in")
+    assert not Allowlist([], PUBLIC).allows(parse_target("https://hooks.example/in", PUBLIC))
+
+
+@pytest.mark.parametrize(
+    "prefix", ["hooks.example", "http://hooks.example/", "https://h.example/?a", "https://h.example/a/../b"]
+)
+def test_a_prefix_that_no_callback_could_have_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidCallbackUrl):
+        Allowlist([prefix], PUBLIC)
+
+
+def test_a_published_list_names_path_prefixes() -> None:
+    assert receivers_in(b'{"receivers": ["/hooks/", "/b"], "more": 1}') == ("/hooks/", "/b")
+    assert receivers_in(b'{"receivers": ["https://elsewhere.example/", 5, null, "/c"]}') == ("/c",)
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"receivers": "/"}', b'{"receivers": {"/": 1}}', b"\xff"])
+def test_what_is_no_such_list_names_nothing(document: bytes) -> None:
+    assert receivers_in(document) == ()
+
+
+def test_of_a_list_without_end_only_its_beginning_counts() -> None:
+    document = b'{"receivers": [' + b",".join(b'"/%d"' % number for number in range(RECEIVERS_MAX + 1)) + b"]}"
+
+    assert len(receivers_in(document)) == RECEIVERS_MAX

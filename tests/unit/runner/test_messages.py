@@ -1,0 +1,81 @@
+"""Whose log message it is that came in no request's context: of the only one who can have asked for it, or of nobody."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+
+from ringback.runner.dispatcher import LinkDispatcher
+
+MESSAGE = {"level": "info", "data": "…"}
+
+
+class Line:
+    """A dispatcher on a pipe, and what everybody heard."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+        self.heard: list[str] = []
+        self._arrived = anyio.Event()
+
+    def hears(self, name: str) -> Any:
+        def hear(params: Mapping[str, Any]) -> None:
+            assert params == MESSAGE
+            self.heard.append(name)
+
+        return hear
+
+    async def say(self, method: str = "notifications/message") -> None:
+        """Have the upstream say it, and the dispatcher take it."""
+        self._arrived = anyio.Event()
+        await self._send.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=MESSAGE)))
+        await self._arrived.wait()
+
+    async def notified(self, *_: Any) -> None:
+        self._arrived.set()
+
+
+@pytest.fixture
+async def line() -> AsyncGenerator[tuple[Line, LinkDispatcher]]:
+    send, read = anyio.create_memory_object_stream[Any](0)
+    write, sent = anyio.create_memory_object_stream[Any](0)
+    line, dispatcher = Line(send), LinkDispatcher(read, write)
+
+    async def refuse(*_: Any) -> dict[str, Any]:
+        raise AssertionError
+
+    async with sent, anyio.create_task_group() as group:
+        await group.start(dispatcher.run, refuse, line.notified)
+        yield line, dispatcher
+        await send.aclose()
+
+
+async def test_a_message_belongs_to_the_only_one_who_asked(line: tuple[Line, LinkDispatcher]) -> None:
+    told, dispatcher = line
+    with dispatcher.overhearing(told.hears("one"), anywhere=True):
+        await told.say()
+        await told.say("notifications/other")
+    await told.say()
+
+    assert told.heard == ["one"]
+
+
+async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[Line, LinkDispatcher]) -> None:
+    told, dispatcher = line
+    with dispatcher.overhearing(told.hears("one"), anywhere=True):
+        with dispatcher.overhearing(told.hears("other"), anywhere=True):
+            await told.say()
+        await told.say()
+
+    assert told.heard == ["one"]
+
+
+async def test_whoever_hears_only_its_own_stream_gets_nothing_from_elsewhere(line: tuple[Line, LinkDispatcher]) -> None:
+    told, dispatcher = line
+    with dispatcher.overhearing(told.hears("one"), anywhere=False):
+        await told.say()
+
+    assert told.heard == []
