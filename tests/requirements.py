@@ -96,7 +96,7 @@ REQUIREMENTS: Final = (
     Requirement(
         "R20",
         "The same notification can be had in other ways than by webhook.",
-        Partial("the MCP streams of events; polling, server-sent events, and what MCP tells of tasks and resources work"),
+        Partial("the MCP streams of events; polling, server-sent events, tasks and resources over MCP work"),
     ),
     Requirement("R21", "The whole loop works: call, hang up, get rung back, correlate, resume, pull the result.", DONE),
     # The service

@@ -44,8 +44,8 @@ from ringback.notifier.resume_tokens import CallTokens
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.notifier.verifier import Verifier
 from ringback.resealing import Resealer
-from ringback.runner.reloading import Reloading
 from ringback.runner.changes import ChangeStream
+from ringback.runner.reloading import Reloading
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
 from ringback.runner.watchman import Watchman

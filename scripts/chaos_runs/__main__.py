@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import secrets
+import signal
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ SEED_BITS: Final = 32
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as after Ctrl-C, no process is left behind
     began = time.monotonic()
     told: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
     for seed in range(options.seed, options.seed + options.runs):

@@ -112,6 +112,21 @@ async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp
     assert "17984" in printed
 
 
+@pytest.mark.requirement("R16")
+async def test_the_mcp_snippet_prints_the_result_and_is_rung(
+    service_url: str, receiver: Receiver, tmp_path: Path
+) -> None:
+    (code,) = snippets("python-mcp")
+    callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
+
+    printed = await run(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
+    (rung,) = await receiver.received(1)
+
+    assert "9592" in printed
+    assert json.loads(rung.body)["data"]["correlation_id"] == "primes"
+    standard_webhooks.verify(rung.headers, rung.body, [SECRET], now=SystemClock().now())
+
+
 @pytest.mark.requirement("R23")
 @pytest.mark.parametrize("language", ["python", "node"])
 async def test_the_verifying_snippets_accept_our_signature_and_refuse_another(language: str, tmp_path: Path) -> None:

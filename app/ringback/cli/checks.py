@@ -97,7 +97,7 @@ async def _in_store(store: Store, settings: Settings) -> list[Finding]:
     sealed = await _check_sealed(store, settings)
     if settings.auth == "off":
         return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
-    if not keys:
+    if not keys and settings.oidc_issuer is None:
         return [
             sealed,
             Finding("API keys", False, "There is none, so nobody gets in. Run: ringback keys create PRINCIPAL"),

@@ -42,8 +42,6 @@ MRTR: Final = "mrtr"
 """Names handles of calls that go on in rounds (2026-07-28): between two of them the upstream holds nothing."""
 HANDLE_BYTES_MAX: Final = 64 * 1024
 """A task id is some forty bytes; a sealed requestState holds what its server would otherwise have kept in a session."""
-
-
 RESOURCE_PREFIX: Final = "ringback://calls/"
 
 

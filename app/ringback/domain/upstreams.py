@@ -196,9 +196,7 @@ class Passage(Protocol):
 class Live(Protocol):
     """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
 
-    def listen(
-        self, call_id: CallId, *, log_level: str | None = None
-    ) -> AbstractContextManager[AsyncIterator[Told]]:
+    def listen(self, call_id: CallId, *, log_level: str | None = None) -> AbstractContextManager[AsyncIterator[Told]]:
         """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself.
 
         `log_level` is the least severe level of messages that is wanted (`debug` to `emergency`); without it there are none.

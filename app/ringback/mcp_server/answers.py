@@ -9,13 +9,17 @@
 The call itself goes on in any case.
 """
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Outcome, Status, failed
+from ringback.domain.upstreams import Told
 from ringback.mcp_server import meta, pending
+from ringback.mcp_server.disconnects import leave
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Gateway, Result, TaskAnswers
 from ringback.mcp_server.questions import Questions, runs_as_task
@@ -40,7 +44,13 @@ class Answering:
         one = _OneAnswer(self._gateway, exchange, tasks, window_seconds, questions=self._questions)
         level = self._levels.wanted(exchange)
         with self._gateway.live.listen(call.id, log_level=level) as told:
-            return await beside(one.answer(call), one.relay.live(told))
+            return await beside(one.answer(call), self._accompany(exchange, call, one.relay, told))
+
+    async def _accompany(self, exchange: Exchange, call: Call, relay: Relay, told: AsyncIterator[Told]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(relay.live(told))
+            await exchange.left.wait()
+            await leave(self._gateway, exchange, call.id)
 
 
 class _OneAnswer:

@@ -9,7 +9,7 @@ Once a task or a pending result was answered, only cancelling it cancels it.
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -92,10 +92,14 @@ async def uncut(work: Awaitable[T]) -> T:
 
 async def cancel(gateway: Gateway, exchange: Exchange, call_id: CallId) -> None:
     """For a client that is not there to hear how that went."""
-    try:
+    with suppress(RingbackError):  # it has expired, or the store cannot be written: its deadline ends it
         await gateway.calls.cancel(exchange.caller, call_id)
-    except RingbackError:
-        return  # it has expired, or the store cannot be written: the call goes on, and its deadline ends it
+
+
+async def leave(gateway: Gateway, exchange: Exchange, call_id: CallId) -> None:
+    """Note that nobody stays for the result, so that a callback is not taken for old news."""
+    with suppress(RingbackError):
+        await gateway.calls.leave(exchange.caller, call_id)
 
 
 def _key(exchange: Exchange, request_id: object) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from ringback.domain.upstreams import Listing
 from ringback.mcp_server import legacy_tasks, listening, own_tools, passthrough, tasks, tools
 from ringback.mcp_server.auth import admit, within_scopes
 from ringback.mcp_server.dispatch import Dispatch
-from ringback.mcp_server.exchange import Endpoint
+from ringback.mcp_server.exchange import LEFT, Endpoint
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.greeting import Greeting
 from ringback.mcp_server.relay import LogLevels
@@ -78,7 +78,11 @@ class McpServer:
         endpoint = self._endpoint(scope["path_params"].get("upstream"), caller)
         _ASKING.set(caller)
         manager = await self._manager(endpoint)
-        await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
+        scope["state"][LEFT] = left = asyncio.Event()
+        try:
+            await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
+        finally:
+            left.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -1,17 +1,21 @@
 """One MCP request as our handlers see it: who asks, through which endpoint, in which era, and what their client can do."""
 
+import asyncio
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
 
 from ringback.domain.principal import Caller
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension of 2026-07-28, as clients declare it on every request."""
+LEFT: Final = "ringback.left"
+"""Where the ASGI scope's state keeps `Exchange.left`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,12 @@ class Exchange:
     def meta(self) -> Mapping[str, Any]:
         """The request's `_meta` by its names on the wire, but for the progress token (`progress_token`: the SDK's spelling)."""
         return self.context.meta or {}
+
+    @property
+    def left(self) -> asyncio.Event:
+        """Set once this request is over or its client has gone; before 2026-07-28 nothing else tells a handler of that."""
+        left: asyncio.Event = cast("Request", self.context.request).scope["state"][LEFT]
+        return left
 
     @property
     def session_id(self) -> str:

@@ -65,8 +65,8 @@ class News:
     async def _call(self, exchange: Exchange, call_id: CallId, uri: str, tell: Tell, accepted: Accepted) -> None:
         with following(self._gateway, exchange.caller, call_id) as calls:
             await self._gateway.calls.get(exchange.caller, call_id)
+            await calls.next()  # as it is now, which the client reads by itself once it is accepted
             accepted.set_result(None)
-            await calls.next()  # as it is now, which the client reads by itself
             while await calls.next():
                 await tell(UPDATED, {"uri": uri})
 

@@ -19,7 +19,7 @@ from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
 from ringback.mcp_server.answers import Answering
 from ringback.mcp_server.callbacks import callback_in
-from ringback.mcp_server.disconnects import Waiting, WaitingRequests, cancel, ends_with_its_stream, uncut
+from ringback.mcp_server.disconnects import Waiting, WaitingRequests, cancel, ends_with_its_stream, leave, uncut
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, OwnTool, Result, TaskAnswers
 from ringback.mcp_server.questions import Questions
@@ -132,7 +132,7 @@ class Tools:
         if ends_with_its_stream(self._gateway, exchange):
             await cancel(self._gateway, exchange, call.id)
         elif exchange.modern:
-            await self._gateway.calls.leave(exchange.caller, call.id)
+            await leave(self._gateway, exchange, call.id)
 
 
 def _request(

@@ -19,6 +19,7 @@ from ringback import __version__
 from ringback.domain.delivery import Answer, Category, category_of
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.target_guard import Target
+from ringback.signing.resume_token import without_signatures
 
 CONNECT_SECONDS: Final = 3.0
 """TCP and TLS together. One lost SYN is survived: Linux sends the next after 1 s, and the third only after 3 s."""
@@ -102,12 +103,15 @@ async def _read(chunks: AsyncIterable[bytes], head: bytearray, bytes_max: int) -
 
 
 def answered(status_code: int, *, retry_after: str | None, head: bytes, now: datetime) -> Answer:
-    """A receiver's answer as the attempt log keeps it; of its body so much as fits into an excerpt."""
+    """A receiver's answer as the attempt log keeps it; of its body so much as fits into an excerpt.
+
+    Receivers that echo what they got echo its resume token, which is kept nowhere but sealed.
+    """
     return Answer(
         category=category_of(status_code),
         status_code=status_code,
         retry_after_seconds=parse_retry_after(retry_after, now=now),
-        excerpt=_printable(head[:EXCERPT_BYTES_MAX]) or None,
+        excerpt=without_signatures(_printable(head[:EXCERPT_BYTES_MAX])) or None,
     )
 
 

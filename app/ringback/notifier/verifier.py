@@ -50,7 +50,7 @@ CHALLENGE_SECONDS: Final = 5.0
 NONCE_BYTES: Final = 32
 AT_ONCE: Final = 16
 """Challenges in flight. A receiver that hangs holds one for `CHALLENGE_SECONDS`."""
-LEASE_SECONDS: Final = 30.0
+LEASE_SECONDS: Final = 15.0
 """After that whoever has a challenge is dead: it ends after a challenge and a look at the published list, 5 s each."""
 SAME_URL_SECONDS: Final = 1.0
 """How long further webhooks wait for the proof of one at the same URL: a receiver that is there gives it within that time."""

@@ -13,6 +13,7 @@ session): new requests then wait for the next link, and those in flight end wher
 """
 
 import logging
+import math
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ from ringback.runner.listing import list_all
 from ringback.runner.opening import Opening, open_link
 from ringback.runner.principals import LINKS_MAX, PrincipalLinks
 from ringback.runner.problems import ADVICE, Problem, problem_of
-from ringback.runner.shelf import Shelf
+from ringback.runner.shelf import TOLD_WITH, Shelf
 from ringback.runner.tokens import Tokens
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,10 @@ STEADY_SECONDS: Final = 10.0
 """A link that lasted this long was a good one: the next attempt follows at once."""
 LIST_SECONDS: Final = 5.0
 """For all pages of a list. Whoever waits for a list waits before a call is accepted, so it is short."""
+
+
+FOLLOW_SECONDS: Final = 1.0
+"""Between two lists that are asked for because they are said to have changed; whoever wants one does not wait for this."""
 
 
 class ConnectionState(StrEnum):
@@ -288,6 +293,7 @@ class Connection:
                     await self.shelf.introduce(link.profile)
                 await self._list(link, Listing.TOOLS)
                 hearing.start_soon(self._hear, link)
+                hearing.start_soon(self._follow)
                 started = True
                 task_status.started(link)
                 await link.left.wait()
@@ -328,6 +334,15 @@ class Connection:
         """Learn the other lists too, for when the upstream is away, and what changes from then on."""
         if not await link.hear_changes(self._clock, look=lambda: self._list_each(link, Listing)):
             await self._list_each(link, [listing for listing in Listing if listing is not Listing.TOOLS])
+
+    async def _follow(self) -> None:
+        """Ask again for what is said to have changed: so it is known also if the upstream goes away before anybody asks."""
+        with self.shelf.changes() as changes:
+            async for change in changes:
+                if change.listing is not None:
+                    for listing in TOLD_WITH.get(change.listing, (change.listing,)):
+                        await self.refresh(listing, age_seconds_max=math.inf)
+                    await self._clock.sleep(FOLLOW_SECONDS)
 
     async def _list_each(self, link: Link, listings: Iterable[Listing]) -> None:
         for listing in listings:

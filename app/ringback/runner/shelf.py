@@ -10,6 +10,7 @@ not be heard.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.upstreams import Change, Listing, Profile, ToolInfo
-from ringback.runner.changes import Changes
+from ringback.runner.changes import Changes, ChangeStream
 from ringback.runner.listing import tools_of
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ Keep = Callable[[str, str, Any], Awaitable[bool]]
 PROFILE_BYTES_MAX: Final = 1024 * 1024
 """Most of it are instructions for a model, which would read no book of this size."""
 
-_TOGETHER: Final = {Listing.RESOURCES: (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES)}
+TOLD_WITH: Final = {Listing.RESOURCES: (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES)}
 """One notification tells of both lists."""
 
 
@@ -68,10 +69,14 @@ class Shelf:
         """Whether it was answered when it was last asked for."""
         return listing in self._current
 
+    def changes(self) -> AbstractContextManager[ChangeStream]:
+        """What has changed of it, from entering on."""
+        return self._changes.listen(self._upstream)
+
     def tell(self, change: Change) -> None:
         """Take what the upstream told unasked."""
         if change.listing is not None:
-            for listing in _TOGETHER.get(change.listing, (change.listing,)):
+            for listing in TOLD_WITH.get(change.listing, (change.listing,)):
                 self._asked_at.pop(listing, None)
                 self._told.add(listing)
         self._changes.publish(change)

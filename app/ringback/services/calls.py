@@ -129,7 +129,8 @@ class Calls:
     ) -> tuple[Call, bytes | None]:
         """The call that was just started at its end, with its result if it has one; or as it is when the time is over.
 
-        With `until_final` off, also as soon as its status is another than in `call`. Whoever may start a call may wait for it: after the start, a missing scope to read must not become an error.
+        With `until_final` off, also as soon as its status is another than in `call`. Whoever may start a call may wait for it:
+        after the start, a missing scope to read must not become an error.
         """
         caller.require(Scope.CALLS)
         if wait_seconds > 0 and not call.final:

@@ -39,9 +39,15 @@ SIGNERS_KEPT: Final = 1024
 _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 _PURPOSE: Final = "ringback.resume-token.1"
 _FIELDS: Final = {"call": str, "version": int, "seq": int, "expires": int}
-_SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{85}[AQgw]")
+_SIGNATURE: Final = re.compile(r"\.[A-Za-z0-9_-]{85}[AQgw]")
+_SHAPE: Final = re.compile(rf"[A-Za-z0-9_-]+{_SIGNATURE.pattern}")
 """Payload and signature. 64 bytes end in a character of which only two bits count; asking that the rest be zero leaves each
 token one spelling, where itsdangerous would also accept others."""
+
+
+def without_signatures(text: str) -> str:
+    """The text with every token in it made worthless: what somebody echoes must not be kept where it can be read."""
+    return _SIGNATURE.sub(".[hidden]", text)
 
 
 class BadToken(Exception):

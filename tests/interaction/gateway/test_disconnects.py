@@ -56,17 +56,27 @@ async def test_the_operator_can_have_calls_go_on_in_any_case(tmp_path: Path) -> 
 
 
 async def test_who_has_left_was_not_answered_inline(gate: Gate, modern: Modern) -> None:
-    callback = {"url": gate.phone.url, "secret": SECRET}
-    await left(gate, modern, "left", meta={"ringback/callback": callback, "ringback/correlationId": "left-1"})
-    (call,) = await gate.calls("left")
+    callback: Json = {"ringback/callback": {"url": gate.phone.url, "secret": SECRET}}
+    await left(gate, modern, "left", meta={**callback, "ringback/correlationId": "left-1"})
+    async with gate.session() as session:
+        meta: Json = {**callback, "ringback/correlationId": "left-2", "client_session_id": "left-too"}
+        async with session.asking("tools/call", {"name": "wait", "arguments": {}, "_meta": meta}):
+            await gate.paint.until_held()
+    await noticed(gate, "left")
+    await noticed(gate, "left-too")
+    gate.paint.release.set()
+    for correlation_id in ("left-1", "left-2"):
+        assert (await gate.phone.ring(correlation_id)).data["answered_inline"] is False
 
-    async def noticed() -> bool:
+
+async def noticed(gate: Gate, session_id: str) -> None:
+    (call,) = await gate.calls(session_id)
+
+    async def nobody_stays() -> bool:
         stored = await gate.ringback.app.store.read(lambda tx: tx.calls.get(call["id"]))
         return stored is not None and stored.attended_until is None
 
-    await until(noticed)
-    gate.paint.release.set()
-    assert (await gate.phone.ring("left-1")).data["answered_inline"] is False
+    await until(nobody_stays)
 
 
 async def test_a_cancelled_request_of_before_cancels_its_call(gate: Gate) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import pytest
@@ -17,9 +17,6 @@ from tests.support.resource_stage import ResourceStage
 from tests.support.serving import serving as serving_api
 from tests.support.task_stage import Task, TaskStage
 from tests.support.upstreams import Stage, http_config, serving
-
-TASK_ONLY: Final = "steps"
-"""A tool of `plain` that is configured to be called as a task only."""
 
 
 @dataclass(slots=True)
@@ -80,13 +77,7 @@ async def opened_house(folder: Path, **settings: Any) -> AsyncGenerator[House]:
             ("legacy", legacy.app()),
             ("notes", notes.app()),
         )
-        configs = [
-            replace(
-                http_config((await stack.enter_async_context(serving(app))).url, name=name),
-                task_only_tools=frozenset({TASK_ONLY}),
-            )
-            for name, app in stages
-        ]
+        configs = [http_config((await stack.enter_async_context(serving(app))).url, name=name) for name, app in stages]
         ringback = await stack.enter_async_context(
             running_application(folder, *configs, allowed_hosts=("127.0.0.1",), task_grace_seconds=0.0, **settings)
         )

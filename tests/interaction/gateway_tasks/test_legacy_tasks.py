@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringback.mcp_server import legacy_questions, legacy_tasks
-from tests.interaction.gateway_tasks.conftest import TASK_ONLY, House, opened_house
+from tests.interaction.gateway_tasks.conftest import House, opened_house
 from tests.support.mcp_wire import Json, Refused, Session
 from tests.support.task_stage import QUESTION, YES
 
@@ -49,22 +49,9 @@ async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: House) -
         async with house.session(upstream=upstream) as session:
             tools = (await session.result("tools/list", {}))["tools"]
             theirs = [tool for tool in tools if not tool["name"].startswith("ringback_")]
-            support = {tool["name"]: tool["execution"]["taskSupport"] for tool in theirs}
-            assert {name for name, said in support.items() if said != "optional"} == {TASK_ONLY} & support.keys()
+            assert {tool["execution"]["taskSupport"] for tool in theirs} == {"optional"}
     modern = await house.modern(upstream="legacy")
     assert not any("execution" in tool for tool in (await modern.result("tools/list", {}))["tools"])
-
-
-@pytest.mark.must("L02")
-async def test_a_tool_that_only_runs_as_a_task_says_so_and_is_refused_without_one(house: House) -> None:
-    async with house.session(upstream="plain") as session:
-        tools = {tool["name"]: tool for tool in (await session.result("tools/list", {}))["tools"]}
-        assert tools[TASK_ONLY]["execution"] == {"taskSupport": "required"}
-        with pytest.raises(Refused) as refused:
-            await session.result("tools/call", {"name": TASK_ONLY, "arguments": {}})
-        assert refused.value.code == -32601
-        created = await session.result("tools/call", {"name": TASK_ONLY, "arguments": {}, "task": {}})
-        assert created["task"]["status"] == "working"
 
 
 @pytest.mark.must("L04")

@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Tombstone, Transaction
 from ringback.domain.principal import Principal
-from tests.interaction.gateway_tasks.conftest import TASK_ONLY, House
+from tests.interaction.gateway_tasks.conftest import House
 from tests.support.mcp_wire import TASKS, Json, Modern, Refused
 from tests.support.task_stage import QUESTION, YES
 
@@ -63,15 +63,6 @@ async def test_a_client_that_declares_nothing_never_gets_a_task(house: House) ->
     answered = await modern.result("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, declare={})
     assert answered["resultType"] == "complete"
     assert "taskId" not in answered
-
-
-@pytest.mark.must("M02")
-async def test_a_tool_that_only_runs_as_a_task_wants_the_extension(house: House) -> None:
-    modern = await house.modern(upstream="plain")
-    with pytest.raises(Refused) as refused:
-        await modern.result("tools/call", {"name": TASK_ONLY, "arguments": {}}, declare={})
-    assert (refused.value.code, refused.value.status, refused.value.data) == (-32021, 400, REQUIRED)
-    assert TASK_ONLY not in {call.name for call in house.plain.calls}
 
 
 async def test_asking_for_a_task_the_older_way_is_ignored(house: House) -> None:

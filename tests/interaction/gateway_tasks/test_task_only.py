@@ -44,6 +44,7 @@ async def test_a_client_that_declares_no_tasks_is_told_what_is_required(http: ht
     assert served["resultType"] == "complete"
 
 
+@pytest.mark.must("L02")
 async def test_a_session_of_2025_sees_it_in_the_list_and_is_refused_without_a_task(
     http: httpx.AsyncClient, url: str
 ) -> None:

@@ -14,6 +14,7 @@ from ringback.domain.upstreams import Change, Listing
 from ringback.runner import passage as passage_module
 from ringback.runner.config import UpstreamConfig
 from ringback.runner.upstreams import Upstreams
+from tests.support.engine import until
 from tests.support.library import ERAS, INSTRUCTIONS, NAME, Library
 from tests.support.stores import sqlite_store
 from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
@@ -78,6 +79,26 @@ async def test_a_list_that_changed_while_nobody_could_hear_it_counts_as_told(tmp
                     told = await asyncio.wait_for(anext(changes), WAIT_SECONDS)
 
     assert told == Change(upstream=NAME, listing=Listing.RESOURCES)
+
+
+async def test_a_list_that_is_told_to_have_changed_is_kept_before_anybody_asks(tmp_path: Path) -> None:
+    library, port = Library(), free_port()
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
+    async with serving(library.app("modern"), port=port), living(tmp_path, config) as upstreams:
+        await eventually_listed(upstreams)
+        library.books = ["book://new"]
+        before = library.asked.count("resources/templates/list")
+        await library.tell_of_lists()
+        await until(lambda: _asked_again(library, before))
+
+    async with living(tmp_path, config) as upstreams:
+        books = await upstreams.passage.listed(NAME, Listing.RESOURCES)
+    assert [book["uri"] for book in books] == ["book://new"]
+
+
+async def _asked_again(library: Library, before: int) -> bool:
+    await asyncio.sleep(0.01)  # the upstream rings no bell
+    return library.asked.count("resources/templates/list") > before
 
 
 async def test_what_was_kept_of_an_upstream_goes_with_its_configuration(tmp_path: Path) -> None:

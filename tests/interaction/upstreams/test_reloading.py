@@ -11,11 +11,13 @@ import pytest
 
 from ringback.domain.call import Ending, Outcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
-from ringback.domain.upstreams import Reloaded
+from ringback.domain.upstreams import Change, Reloaded
 from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.drive import UpstreamNotConfigured
 from ringback.runner.reloading import Reloading
 from ringback.runner.upstreams import Upstreams
+from tests.support.examples import CALL
+from tests.support.library import BOOK, ERAS, NAME, Library
 from tests.support.upstreams import (
     STDIO_SERVER,
     WAIT_SECONDS,
@@ -207,3 +209,22 @@ async def test_what_an_upstream_that_was_given_up_lists_is_not_taken_for_the_new
         await call
 
         assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_watch_moves_to_the_new_connection_although_calls_still_run_on_the_old(era: str) -> None:
+    old, new = Library(), Library()
+    change = Change(upstream=NAME, uri=BOOK)
+    async with (
+        serving(old.app(era)) as before,
+        serving(new.app(era)) as after,
+        opened(http_config(before.url, name=NAME)) as upstreams,
+        upstreams.session(replace(CALL, upstream=NAME)),
+        upstreams.passage.watching(NAME, BOOK),
+    ):
+        with upstreams.passage.changes(NAME) as changes:
+            upstreams.reconfigure([http_config(after.url, name=NAME)])
+
+            assert await asyncio.wait_for(anext(changes), WAIT_SECONDS) == change, "there may have been one in between"
+            await new.change(BOOK)
+            assert await asyncio.wait_for(anext(changes), WAIT_SECONDS) == change

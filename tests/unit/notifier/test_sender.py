@@ -15,6 +15,7 @@ from ringback.notifier.sender import (
     outgoing_headers,
     read_head,
 )
+from ringback.signing.resume_token import ResumeClaims, ResumeTokens
 from tests.support.clock import START
 
 
@@ -132,3 +133,13 @@ def test_the_nearest_cause_tells() -> None:
     timeout.__context__ = ssl.SSLWantReadError()
 
     assert failed(timeout).category is Category.TIMEOUT
+
+
+def test_a_token_that_a_receiver_echoes_is_worthless_in_its_excerpt() -> None:
+    tokens = ResumeTokens([b"k" * 32], audience="test")
+    claims = ResumeClaims(call_id="call_1", principal="alice", token_version=1, cursor_seq=0, expires_at=2**31)
+    token = tokens.issue(claims)
+
+    answer = answered(500, retry_after=None, head=f'you said "{token}" and more'.encode(), now=START)
+
+    assert answer.excerpt == f'you said "{token.partition(".")[0]}.[hidden]" and more'

@@ -238,7 +238,12 @@ RECOVERED_CALLBACK: Final[dict[str, Any]] = {
 UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "upstream.changed",
-    "data": {"upstream": "git", "change": "resource", "uri": "file:///srv/report.md", "webhook_correlation_id": "inbox-3"},
+    "data": {
+        "upstream": "git",
+        "change": "resource",
+        "uri": "file:///srv/report.md",
+        "webhook_correlation_id": "inbox-3",
+    },
 }
 GAP: Final[dict[str, Any]] = {"type": "gap", "cursor": CURSOR}
 STREAM: Final = f"retry: 2000\n\nid: {CURSOR}\nevent: call.finished\ndata: {json.dumps(EVENT)}\n\n: still here\n\n"
