@@ -49,8 +49,10 @@ def _readable(verdict: Verdict) -> str:
         f"{check.status.lower()}: {check.revision} {check.scenario}: {check.id}: {check.message}"
         for check in [*verdict.notes, *verdict.unexpected]
     ]
-    lines += [f"expected to fail, and passes: {' '.join(key)}" for key in verdict.stale]
-    lines += [f"expected: {key[0]} {key[1]}: {reason}" for key, reason in EXPECTED.items()]
+    lines += [f"expected to fail, and does not: {' '.join(key)}" for key in verdict.stale]
+    for reason in dict.fromkeys(EXPECTED.values()):
+        scenarios = ", ".join(f"{key[0]} {key[1]}" for key, why in EXPECTED.items() if why == reason)
+        lines.append(f"expected to fail: {scenarios}. {reason}")
     return "\n".join(lines)
 
 

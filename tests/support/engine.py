@@ -55,7 +55,7 @@ async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again, for what nobody rings a bell for."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not await reached():  # noqa: ASYNC110 - the store's rows ring no bell
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.002)  # leaves the core to whoever is waited for
 
 
 # -- upstreams --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ same URL: those of before 2026-07-28 in sessions, those of today request by requ
          │
     the SDK's session manager ─────── HTTP, sessions, JSON-RPC, which era; one for each endpoint, made when it is first needed
          │
-    greeting ▸ listening ▸ dispatch ─ middlewares of the SDK's server: what we are, what changes, who handles this method
+    greeting ▸ dispatch ───────────── middlewares of the SDK's server: what we are, and who handles this method
          │
          ├── tools ── routes          a name leads to an upstream's tool
          │     │      meta, callbacks what the client says of the call

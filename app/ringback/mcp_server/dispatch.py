@@ -5,6 +5,7 @@ answered is passed on with fields that this SDK does not know, and a task of 202
 refuse it. What nobody here handles (`initialize`, `ping`, …) goes on to the SDK.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -79,8 +80,11 @@ def _validate(context: ServerRequestContext[Any, Any]) -> None:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method) from None
     try:
         jsontext.dumps(context.params)
-    except TypeError:
+        json.dumps(context.params, allow_nan=False)  # the line above would make `null` of NaN, without a word
+    except (TypeError, ValueError):
         # Python's parser takes in what we do not write: refused here, before anything is done (as REST does).
         raise MCPError(
-            INVALID_PARAMS, "The request holds an integer beyond 64 bits, half a surrogate pair, or too many levels."
+            INVALID_PARAMS,
+            "The request holds NaN, an integer beyond 64 bits or a number beyond doubles, half a surrogate pair, or too many "
+            "levels.",
         ) from None

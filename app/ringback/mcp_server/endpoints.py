@@ -118,9 +118,13 @@ class McpServer:
             max_request_body_size=self._gateway.config.request_bytes_max,
             max_sessions=SESSIONS_MAX,
         )
-        async with manager.run():
-            ready.set_result(manager)
-            await self._closing.wait()
+        try:
+            async with manager.run():
+                ready.set_result(manager)
+                await self._closing.wait()
+        finally:
+            self._managers[endpoint] = asyncio.get_running_loop().create_future()
+            self._managers[endpoint].set_exception(ShuttingDown("The service is shutting down. Try again in a few seconds."))
 
     def _server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)

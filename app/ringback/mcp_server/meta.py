@@ -75,8 +75,8 @@ def _label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
         value = meta.get(key)
         if value is None:
             continue
-        if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX:
+        if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX and value.isprintable():
             return value
         if key.startswith(OURS):
-            raise InvalidRequest(f"_meta['{key}'] must be a text of 1 to {LABEL_LENGTH_MAX} characters.")
+            raise InvalidRequest(f"_meta['{key}'] must be a text of 1 to {LABEL_LENGTH_MAX} printable characters.")
     return None

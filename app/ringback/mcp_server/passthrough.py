@@ -60,7 +60,8 @@ class Passthrough:
 
     async def templates(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
         listed = await self._listed(exchange, params, Listing.RESOURCE_TEMPLATES)
-        return {**listed, "resourceTemplates": [*listed["resourceTemplates"], pending.TEMPLATE]}
+        theirs = [each for each in listed["resourceTemplates"] if not pending.is_pending_uri(each["uriTemplate"])]
+        return {**listed, "resourceTemplates": [*theirs, pending.TEMPLATE]}
 
     async def prompts(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
         return await self._listed(exchange, params, Listing.PROMPTS)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ringback.domain.errors import NotFound, RingbackError, UnknownTool
@@ -87,19 +87,32 @@ class Routes:
             return ()
 
     async def _renamed(self, entries: Sequence[Entry], listing: Listing) -> Sequence[Entry]:
-        renamed: list[Entry] = []
-        for entry in entries:
-            name = await self.gateway.names.of(listing, entry.upstream, entry.original)
-            if name is not None:
-                shown = {**entry.shown, "name": name}
-                renamed.append(Entry(upstream=entry.upstream, original=entry.original, shown=shown))
-        return renamed
+        names = await self.gateway.names.of(listing, [(entry.upstream, entry.original) for entry in entries])
+        return [
+            replace(entry, shown={**entry.shown, "name": name})
+            for entry, name in zip(entries, names, strict=True)
+            if name is not None
+        ]
 
 
 def fits(template: str, uri: str) -> bool:
-    """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order."""
-    parts = [re.escape(part) for part in _EXPRESSION.split(template)]
-    return re.fullmatch(".*".join(parts), uri) is not None
+    """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order.
+
+    Looked for one after the other: as one regular expression, three variables and a long URI would stop the service.
+    """
+    begin, *rest = _EXPRESSION.split(template)
+    if not rest:
+        return uri == begin
+    *inner, end = rest
+    if not uri.startswith(begin):
+        return False
+    place = len(begin)
+    for part in inner:
+        found = uri.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return place <= len(uri) - len(end) and uri.endswith(end)
 
 
 def _entries(upstream: str, listing: Listing, listed: Sequence[Mapping[str, Any]]) -> Sequence[Entry]:

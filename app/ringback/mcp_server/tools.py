@@ -62,7 +62,8 @@ class Tools:
         exchange.caller.require(Scope.READ)
         refuse_cursor(params)
         entries = await self._routes.entries(exchange, Listing.TOOLS)
-        tools = [self._shaped(exchange, entry) for entry in entries]
+        # Those of a Ringback behind us would look for its calls, which are not ours.
+        tools = [self._shaped(exchange, entry) for entry in entries if entry.shown["name"] not in self._own]
         own = [dict(tool.definition) for tool in self._own.values()]
         return {"tools": [*tools, *own], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ringback.domain.joined_names import JoinedName
@@ -21,6 +22,8 @@ NAME_LENGTH_MAX: Final = 64
 """What the large models' APIs take as the name of a function, and MCP's own limit until 2025-11-25."""
 HASH_DIGITS: Final = 10
 """40 bits: among ten thousand tools, one chance in twenty thousand that any two get the same."""
+STORED_MAX: Final = 20_000
+"""An upstream that lists other odd names every time must not fill the store."""
 _SEPARATOR: Final = "__"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -32,19 +35,17 @@ class JoinedNames:
         self._loading = asyncio.Lock()
         self._stored: dict[tuple[str, str], JoinedName] | None = None
 
-    async def of(self, kind: str, upstream: str, original: str) -> str | None:
-        """The name of a thing; None when it cannot have one because another thing has it, which is logged."""
-        plain = f"{upstream}{_SEPARATOR}{original}"
-        if len(plain) <= NAME_LENGTH_MAX and _PLAIN.fullmatch(plain):
-            return plain
-        wanted = JoinedName(kind=kind, name=shortened(upstream, original), upstream=upstream, original=original)
+    async def of(self, kind: str, things: Sequence[tuple[str, str]]) -> Sequence[str | None]:
+        """The name of each thing, an upstream and its own name there.
+
+        None for one that cannot have a name, because another has it or too many are stored; that is logged.
+        """
+        wanted = [_wanted(kind, upstream, original) for upstream, original in things]
         stored = await self._all()
-        if (kind, wanted.name) not in stored:
-            await self._keep(wanted)
-        if stored[kind, wanted.name] == wanted:
-            return wanted.name
-        log.warning("joined.name_taken", extra={"kind": kind, "joined_name": wanted.name, "upstream": upstream})
-        return None
+        missing = [name for name in wanted if not _tells_itself(name) and (kind, name.name) not in stored]
+        if missing:
+            await self._keep(missing[: max(0, STORED_MAX - len(stored))])
+        return [self._given(name, stored) for name in wanted]
 
     async def find(self, kind: str, name: str) -> tuple[str, str] | None:
         """The upstream and the thing's own name there; None for a name that nothing can have."""
@@ -65,15 +66,35 @@ class JoinedNames:
                 self._stored = {(name.kind, name.name): name for name in names}
         return self._stored
 
-    async def _keep(self, wanted: JoinedName) -> None:
+    async def _keep(self, missing: Sequence[JoinedName]) -> None:
         """Another node may have been first: what is stored counts."""
 
-        async def keep(tx: Transaction) -> dict[tuple[str, str], JoinedName]:
-            await tx.joined_names.insert(wanted)
-            return {(name.kind, name.name): name for name in await tx.joined_names.all()}
+        async def keep(tx: Transaction) -> Sequence[JoinedName]:
+            for name in missing:
+                await tx.joined_names.insert(name)
+            return await tx.joined_names.all()
 
-        kept = await self._store.write(keep)
-        (await self._all()).update(kept)
+        names = await self._store.write(keep)
+        (await self._all()).update({(name.kind, name.name): name for name in names})
+
+    def _given(self, wanted: JoinedName, stored: Mapping[tuple[str, str], JoinedName]) -> str | None:
+        if _tells_itself(wanted) or stored.get((wanted.kind, wanted.name)) == wanted:
+            return wanted.name
+        log.warning(
+            "joined.no_name", extra={"kind": wanted.kind, "joined_name": wanted.name, "upstream": wanted.upstream}
+        )
+        return None
+
+
+def _wanted(kind: str, upstream: str, original: str) -> JoinedName:
+    name = f"{upstream}{_SEPARATOR}{original}"
+    if len(name) > NAME_LENGTH_MAX or not _PLAIN.fullmatch(name):
+        name = shortened(upstream, original)
+    return JoinedName(kind=kind, name=name, upstream=upstream, original=original)
+
+
+def _tells_itself(name: JoinedName) -> bool:
+    return name.name == f"{name.upstream}{_SEPARATOR}{name.original}"
 
 
 def shortened(upstream: str, original: str) -> str:

@@ -26,6 +26,7 @@ from tests.support.upstreams import WAIT_SECONDS
 
 TOOLS = Change(upstream="git", listing=Listing.TOOLS)
 PROMPTS = Change(upstream="git", listing=Listing.PROMPTS)
+CAROL = Principal("carol")
 BOOK = Change(upstream="git", uri="book://1")
 
 
@@ -137,8 +138,8 @@ async def deliveries(post: Post, principal: Principal = ALICE) -> Sequence[str]:
 
 @pytest.mark.requirement("R17")
 async def test_everybody_who_watches_an_upstream_hears_that_a_list_changed(post: Post) -> None:
-    mine, other = a_watch(), a_watch(principal=BOB)
-    await post.register(mine, other, a_book_watch(), a_watch(upstream="time"), a_webhook())
+    mine, other, book = a_watch(), a_watch(principal=BOB), a_book_watch(principal=CAROL)
+    await post.register(mine, other, book, a_watch(upstream="time"), a_webhook())
     async with post.manned():
         post.changes.publish(PROMPTS)
 
@@ -146,6 +147,7 @@ async def test_everybody_who_watches_an_upstream_hears_that_a_list_changed(post:
         assert await post.until_rung(1, BOB) == [{"upstream": "git", "change": "prompts"}]
     assert list(await deliveries(post)) == [mine.id]
     assert list(await deliveries(post, BOB)) == [other.id]
+    assert all(event.data["change"] == "resource" for event in await post.engine.events(CAROL))
 
 
 @pytest.mark.requirement("R17")

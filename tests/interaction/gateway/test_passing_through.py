@@ -165,6 +165,25 @@ async def test_lists_are_answered_while_the_upstream_is_down_also_after_a_restar
         assert await _lists(f"{url}/mcp/library") == before
 
 
+async def test_a_ringback_behind_us_keeps_its_own_tools_and_resources_to_itself(gate: Gate, tmp_path: Path) -> None:
+    behind = http_config(
+        f"{gate.url}/mcp/paint", name="far", headers={"authorization": f"Bearer {await gate.key('alice')}"}
+    )
+    async with (
+        running_application(tmp_path, behind, auth="off") as ringback,
+        serving_api(ringback.app.api) as url,
+        httpx.AsyncClient(timeout=60.0) as http,
+    ):
+        client = Modern(http, f"{url}/mcp/far")
+        names = [tool["name"] for tool in (await client.result("tools/list", {}))["tools"]]
+        templates = (await client.result("resources/templates/list", {}))["resourceTemplates"]
+        assert (await client.result("tools/call", {"name": "count", "arguments": {}}))["structuredContent"] == {
+            "count": 3
+        }
+    assert len(names) == len(set(names))
+    assert [template["uriTemplate"] for template in templates] == ["ringback://calls/{call_id}"]
+
+
 async def _lists(url: str) -> Json:
     async with httpx.AsyncClient(timeout=60.0) as http:
         client = Modern(http, url)

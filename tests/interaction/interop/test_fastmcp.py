@@ -14,7 +14,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp_tasks import ToolTask
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
 
-from tests.interaction.interop.conftest import Street
+from tests.interaction.interop.conftest import GRACE_SECONDS, Street
 from tests.support.application import running_application
 from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
 
@@ -38,7 +38,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[st
                 folder,
                 config,
                 auth="off",
-                inline_wait_seconds=START_SECONDS - 10,
+                task_grace_seconds=GRACE_SECONDS,
                 connect_patience_seconds=START_SECONDS,
             ) as ringback,
             serving(ringback.app.api) as server,

@@ -74,6 +74,19 @@ async def test_two_ringbacks_in_a_row_change_nothing_either(street: Street, mode
     assert await seen(street.through_two, mode) == await seen(street.direct, mode)
 
 
+async def test_of_two_ringbacks_in_a_row_the_nearer_ones_tools_are_seen(street: Street) -> None:
+    async with connected(street.through_two, "auto") as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        pending = await client.call_tool("hold", {})
+        link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
+        street.stage.release.set()
+        ended = await client.call_tool("ringback_wait_for_call", {"call_id": link.uri.rpartition("/")[2]})
+
+    assert len(names) == len(set(names))
+    assert ended.structured_content is not None
+    assert ended.structured_content["status"] == "completed"
+
+
 @pytest.mark.requirement("R10")
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R15")
