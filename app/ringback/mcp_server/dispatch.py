@@ -67,8 +67,9 @@ class Dispatch:
 
 
 def _without_envelope(result: Result) -> Result:
-    """For a client of before: what only 2026-07-28 has on every result is left out."""
-    return {key: value for key, value in result.items() if key not in _ENVELOPE}
+    """For a client of before: what only 2026-07-28 has is left out, on every result, and structured content but objects."""
+    odd = {"structuredContent"} if not isinstance(result.get("structuredContent", {}), dict) else frozenset[str]()
+    return {key: value for key, value in result.items() if key not in _ENVELOPE | odd}
 
 
 def _validate(context: ServerRequestContext[Any, Any]) -> None:

@@ -6,7 +6,7 @@ must be entered and left in one task, so each has a task that keeps it.
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from ringback import __version__
-from ringback.domain.errors import NotFound
+from ringback.domain.errors import NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import legacy_tasks, listening, own_tools, passthrough, tasks, tools
@@ -77,10 +77,13 @@ class McpServer:
         caller = await admit(scope, self._authenticator)
         endpoint = self._endpoint(scope["path_params"].get("upstream"), caller)
         _ASKING.set(caller)
+        if self._closing.is_set():
+            raise ShuttingDown("The service is shutting down. Try again in a few seconds.")
         manager = await self._manager(endpoint)
         scope["state"][LEFT] = left = asyncio.Event()
         try:
-            await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
+            with self._counted(scope, caller):
+                await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
         finally:
             left.set()
 
@@ -103,6 +106,10 @@ class McpServer:
                 raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
+    def _counted(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:
+        """A session's own stream (GET) is one of its principal's streams; raises `QuotaExceeded`."""
+        return self._gateway.quotas.stream(caller.principal) if scope["method"] == "GET" else nullcontext()
+
     async def _manager(self, endpoint: Endpoint) -> StreamableHTTPSessionManager:
         ready = self._managers.get(endpoint)
         if ready is None:
@@ -118,13 +125,9 @@ class McpServer:
             max_request_body_size=self._gateway.config.request_bytes_max,
             max_sessions=SESSIONS_MAX,
         )
-        try:
-            async with manager.run():
-                ready.set_result(manager)
-                await self._closing.wait()
-        finally:
-            self._managers[endpoint] = asyncio.get_running_loop().create_future()
-            self._managers[endpoint].set_exception(ShuttingDown("The service is shutting down. Try again in a few seconds."))
+        async with manager.run():
+            ready.set_result(manager)
+            await self._closing.wait()
 
     def _server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)

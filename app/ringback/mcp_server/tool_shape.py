@@ -40,24 +40,30 @@ PENDING_SCHEMA: Final[Mapping[str, Any]] = {
 }
 
 
-def exported(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """The Tool object as clients are to see it."""
+def exported(tool: Mapping[str, Any], *, modern: bool) -> dict[str, Any]:
+    """The Tool object as clients are to see it.
+
+    Before 2026-07-28 an outputSchema describes objects only, and clients refuse a whole list for one that does not.
+    """
     schema = tool.get("outputSchema")
     if not isinstance(schema, dict):
         return dict(tool)
     own = cast("dict[str, Any]", schema)
+    if not modern and own.get("type") != "object":
+        return {key: value for key, value in tool.items() if key != "outputSchema"}
     dialect = {"$schema": own["$schema"]} if "$schema" in own else {}
     inner = {key: value for key, value in own.items() if key != "$schema"}
     return {**tool, "outputSchema": {**dialect, **_either(inner)}}
 
 
 def _either(own: Mapping[str, Any]) -> dict[str, Any]:
+    root = {"type": "object"} if own.get("type") == "object" else {}
     if _names_parts(own):  # a name may stand once only, so nothing is repeated
-        return {"type": "object", "anyOf": [own if "$id" in own else _moved(own, frozenset()), PENDING_SCHEMA]}
+        return {**root, "anyOf": [own if "$id" in own else _moved(own, frozenset()), PENDING_SCHEMA]}
     moved = cast("dict[str, Any]", _moved(own, _SHARED))
     read = {key: value for key, value in moved.items() if key in _SHARED | _READ or key.startswith("x-")}
     kept = {key: value for key, value in moved.items() if key not in _DEFINITIONS}
-    return {**read, "type": "object", "anyOf": [kept, PENDING_SCHEMA]}
+    return {**read, **root, "anyOf": [kept, PENDING_SCHEMA]}
 
 
 def _names_parts(schema: Any) -> bool:

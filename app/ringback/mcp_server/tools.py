@@ -68,7 +68,7 @@ class Tools:
         return {"tools": [*tools, *own], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
     def _shaped(self, exchange: Exchange, entry: Entry) -> dict[str, Any]:
-        shaped = exported(entry.shown)
+        shaped = exported(entry.shown, modern=exchange.modern)
         for feature in self._features:
             shaped = feature.shape_tool(exchange, shaped)
         if "execution" in shaped and self._gateway.catalog.task_only(entry.upstream, entry.original):

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
-from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate
+from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate, opened_gate
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, Modern, Refused, Session
 
 ENVELOPE: Final[Json] = {
@@ -115,3 +116,13 @@ async def test_an_endpoint_of_no_upstream_is_not_found(gate: Gate) -> None:
     answer = await post(gate, b"{}", path="/mcp/nobody")
     assert answer.status_code == 404
     assert "upstream" in answer.json()["detail"]
+
+
+async def test_once_it_stops_sessions_end_and_whoever_comes_is_told_to_come_again(tmp_path: Path) -> None:
+    async with opened_gate(tmp_path) as gate, gate.session() as session, session.stream() as stream:
+        gate.ringback.app.mcp.close()
+        with pytest.raises(AssertionError, match="ended"):
+            await stream.next()
+        answer = await post(gate, b"{}")
+    assert answer.status_code == 503
+    assert "retry-after" in answer.headers

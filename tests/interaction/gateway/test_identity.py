@@ -106,6 +106,21 @@ async def test_a_callback_tells_when_the_client_had_the_result_already(gate: Gat
     assert (await gate.phone.ring("inline-1")).data["answered_inline"] is True
 
 
+@pytest.mark.parametrize(("wait_seconds", "inline"), [(30.0, True), (0.0, False)])
+async def test_a_client_over_rest_is_answered_inline_if_it_waits(
+    gate: Gate, wait_seconds: float, *, inline: bool
+) -> None:
+    body: Json = {
+        "upstream": "paint",
+        "tool": "count",
+        "wait_seconds": wait_seconds,
+        "correlation_id": f"rest-{wait_seconds}",
+        "callback": {"url": gate.phone.url, "secret": SECRET},
+    }
+    await gate.rest("POST", "/v1/calls", json=body)
+    assert (await gate.phone.ring(f"rest-{wait_seconds}")).data["answered_inline"] is inline
+
+
 @pytest.mark.parametrize(
     ("callback", "about"),
     [

@@ -1,8 +1,11 @@
 """One Ringback for everybody here who means no good, and the rule that holds for each: nothing unexpected is ever logged."""
 
 import gc
+import json
 import logging
+import sqlite3
 from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,11 +13,11 @@ import httpx
 import pytest
 
 from tests.interaction.gateway.conftest import Gate, opened_gate
-from tests.support.mcp_wire import ACCEPT, MODERN, Json
+from tests.support.mcp_wire import ACCEPT, MODERN, NAMES, TASKS_DECLARED, Json, Session
 
 ENVELOPE: Final[Json] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED,
 }
 
 
@@ -30,13 +33,34 @@ def gate(shared_gate: Gate) -> Gate:
     return shared_gate
 
 
-@pytest.fixture(autouse=True)
-def nothing_unexpected(caplog: pytest.LogCaptureFixture) -> Generator[None]:
-    """No traceback, and nothing that was left lying about unseen (which is only told when it is collected)."""
+class Errors(logging.Handler):
+    """What was logged as one, or with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.told.append(f"{record.name}: {record.getMessage()}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_unexpected(shared_gate: Gate) -> Generator[None]:
+    """No traceback, and no error that nobody has looked at, which is only told when it is collected."""
+    errors = Errors()
+    logging.getLogger().addHandler(errors)
     yield
     gc.collect()
-    told = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
-    assert not told, [record.getMessage() for record in told]
+    logging.getLogger().removeHandler(errors)
+    assert not errors.told
+
+
+def calls_stored(gate: Gate) -> int:
+    """Of everybody."""
+    with closing(sqlite3.connect(f"file:{gate.folder / 'ringback.db'}?mode=ro", uri=True)) as connection:
+        count: int = connection.execute("SELECT count(*) FROM calls").fetchone()[0]
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +73,7 @@ class Intruder:
     async def post(
         self, body: bytes, *, path: str = "/mcp/paint", headers: Mapping[str, str | None] | None = None
     ) -> httpx.Response:
-        """`None` leaves out a header that would be sent otherwise."""
+        """As a client of 2026-07-28; a header that is None is left out."""
         sent: dict[str, str | None] = {
             **ACCEPT,
             "authorization": f"Bearer {self.key}",
@@ -60,9 +84,9 @@ class Intruder:
         kept = {name: value for name, value in sent.items() if value is not None}
         return await self.gate.http.post(f"{self.gate.url}{path}", content=body, headers=kept)
 
-    def rows(self) -> int:
-        """How many calls are stored, of anybody."""
-        return self.gate.ringback.app.services is not None and 0
+    async def ask(self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any) -> httpx.Response:
+        """A request that is well formed, but for what is in `changed`."""
+        return await self.post(wire(method, params, **changed), path=path, headers=routing(method, params))
 
 
 @pytest.fixture
@@ -70,8 +94,18 @@ async def intruder(gate: Gate) -> Intruder:
     return Intruder(gate, await gate.key("mallory"))
 
 
-def request(method: str, params: Any, *, request_id: Any = 1, meta: Mapping[str, Any] | None = None) -> Json:
-    """A request of 2026-07-28, well formed but for what it is given."""
+@pytest.fixture
+async def session(gate: Gate) -> AsyncGenerator[Session]:
+    async with gate.session(principal="mallory") as session:
+        yield session
+
+
+def wire(method: str, params: Any, *, meta: Mapping[str, Any] | None = None, **changed: Any) -> bytes:
     if isinstance(params, dict):
         params = {**params, "_meta": {**ENVELOPE, **(meta or {})}}
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **changed}).encode()
+
+
+def routing(method: str, params: Any) -> dict[str, str | None]:
+    name = params.get(NAMES.get(method, "")) if isinstance(params, dict) else None
+    return {"mcp-method": method, "mcp-name": name if isinstance(name, str) and name.isascii() else None}

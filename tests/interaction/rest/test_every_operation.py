@@ -29,7 +29,7 @@ from tests.support.service import Service
 from tests.support.serving import serving
 
 DOCUMENT: Final = json.loads((Path(__file__).parents[3] / "openapi" / "ringback.json").read_text(encoding="utf-8"))
-CASES: Final = 150
+CASES: Final = 100
 CASES_DEEP: Final = 20_000
 NOT_TRIED: Final = frozenset({"/v1/events/stream", "/readyz"})
 """The first never ends, the second is right to say 503 while nothing drives calls. Both have tests of their own."""

@@ -38,13 +38,28 @@ SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
         {"kind": {"$ref": "#/anyOf/0/x"}},
     ),
     ({"type": "object", "additionalProperties": False}, {}, {"other": 1}),
+    (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}}},
+        {"b": 1},
+        {"b": "1"},
+    ),
+    (
+        {"type": "object", "properties": {"a": {"$ref": "#/allOf/0"}}, "allOf": [{"type": ["object", "string"]}]},
+        {"a": "text"},
+        {"a": 1},
+    ),
+    (
+        {"type": "object", "properties": {"a": {"$anchor": "it", "type": "integer"}, "b": {"$ref": "#it"}}},
+        {"b": 1},
+        {"b": "1"},
+    ),
 ]
 WAITING: Final = {PENDING: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
 def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    shape = exported({"name": "tool", "outputSchema": schema})["outputSchema"]
+    shape = exported({"name": "tool", "outputSchema": schema}, modern=True)["outputSchema"]
     Draft202012Validator.check_schema(shape)
     validator: Any = Draft202012Validator(shape, registry=Registry())  # it finds nothing that is not in the schema
     accepts = validator.is_valid
@@ -57,10 +72,35 @@ def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[s
 
 def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
     tool = {"name": "tool", "inputSchema": {"type": "object"}, "_meta": {"a": 1}, "futureField": [1]}
-    assert exported(tool) == tool
+    assert exported(tool, modern=True) == exported(tool, modern=False) == tool
+
+
+def test_what_clients_read_from_the_root_is_still_there() -> None:
+    """FastMCP's client makes typed values with it."""
+    own = {
+        "title": "Sum",
+        "type": "object",
+        "properties": {"result": {"type": "integer"}},
+        "x-fastmcp-wrap-result": True,
+    }
+
+    shape = exported({"name": "add", "outputSchema": {**own, "required": ["result"]}}, modern=False)["outputSchema"]
+
+    assert {key: shape[key] for key in own} == own
+
+
+def test_a_schema_of_something_else_than_objects_is_for_clients_of_today_only() -> None:
+    """A client of before refuses the whole list for it."""
+    own = {"type": "array", "items": {"type": "integer"}}
+    tool: dict[str, Any] = {"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": own}
+
+    validator: Any = Draft202012Validator(exported(tool, modern=True)["outputSchema"])
+
+    assert [validator.is_valid(content) for content in ([1, 2], WAITING, ["one"])] == [True, True, False]
+    assert exported(tool, modern=False) == {"name": "tool", "inputSchema": {"type": "object"}}
 
 
 def test_the_listed_tool_itself_is_not_changed() -> None:
     tool: dict[str, Any] = {"name": "tool", "outputSchema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}
-    exported(tool)
+    exported(tool, modern=True)
     assert tool["outputSchema"]["properties"]["a"]["$ref"] == "#"

@@ -1,0 +1,35 @@
+"""What only one era can carry, between an upstream and a client of different ones."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.support.application import running_application
+from tests.support.mcp_wire import Json, Modern, legacy_session
+from tests.support.upstreams import Spoiled, Stage, answering_result, http_config, serving
+
+CALL: Final[Json] = {"name": "spoiled", "arguments": {}}
+LISTED: Final[dict[str, Any]] = {
+    "resultType": "complete",
+    "content": [{"type": "text", "text": "[1, 2]"}],
+    "structuredContent": [1, 2],
+}
+
+
+async def test_structured_content_that_is_no_object_is_for_clients_of_today_only(tmp_path: Path) -> None:
+    """Before 2026-07-28 it was always an object, and clients refuse anything else."""
+    app = Spoiled(Stage().app(), {"tool:spoiled": answering_result(LISTED)})
+    async with (
+        serving(app) as server,
+        running_application(tmp_path, http_config(server.url), auth="off") as ringback,
+        serving(ringback.app.api) as near,
+        httpx.AsyncClient(timeout=60) as http,
+    ):
+        today = await Modern(http, f"{near.url}/stage").result("tools/call", CALL, declare={})
+        async with legacy_session(http, f"{near.url}/stage") as session:
+            before = await session.result("tools/call", CALL)
+
+    assert today["structuredContent"] == [1, 2]
+    assert "structuredContent" not in before
+    assert before["content"] == LISTED["content"]

@@ -1,0 +1,114 @@
+"""Whatever is sent, in whichever era: never our fault (5xx), never a traceback, always an answer."""
+
+import json
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.interaction.gateway.conftest import Gate
+from tests.interaction.gateway_hostile.conftest import ENVELOPE, Intruder, routing
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Session
+
+METHODS: Final = (
+    *("initialize", "server/discover", "ping", "tools/list", "tools/call", "resources/list", "resources/read"),
+    *("resources/subscribe", "resources/unsubscribe", "resources/templates/list", "prompts/list", "prompts/get"),
+    *("completion/complete", "logging/setLevel", "tasks/get", "tasks/result", "tasks/list", "tasks/cancel"),
+    *("tasks/update", "notifications/cancelled", "notifications/initialized", "notifications/progress", "nope", ""),
+)
+KEYS: Final = (
+    *("name", "arguments", "uri", "cursor", "taskId", "inputResponses", "requestState", "task", "ttl", "ref", "type"),
+    *("argument", "level", "requestId", "progressToken", "ringback/callback", "ringback/correlationId", "url", "_meta"),
+)
+WORDS: Final = (
+    "count",
+    "ask",
+    "fail",
+    "ringback_get_call",
+    "ringback_list_calls",
+    "ringback_resume",
+    "ref/prompt",
+    "x" * 300,
+)
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(WORDS)
+    | st.text(max_size=20)
+    | st.just("ringback://calls/call_00000000000000000000000000")
+)
+anything = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+params = st.dictionaries(st.sampled_from(KEYS), anything, max_size=5) | anything
+messages = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "method": st.sampled_from(METHODS)},
+    optional={"id": st.integers(0, 9) | st.text(max_size=3) | scalars, "params": params, "result": anything},
+)
+bodies = messages | anything | st.lists(messages, max_size=2)
+
+
+def well(answer: Any) -> None:
+    assert answer.status_code < 500, answer.text[:500]
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.requirement("R25")
+@given(body=bodies, path=st.sampled_from(["/mcp", "/mcp/paint"]), dressed=st.booleans())
+async def test_no_body_of_today_is_too_odd_for_an_answer(
+    gate: Gate, intruder: Intruder, body: Any, path: str, *, dressed: bool
+) -> None:
+    """`dressed` gives it what a request must have, so that it gets further."""
+    headers: dict[str, str | None] = {}
+    if dressed and isinstance(body, dict) and "method" in body:
+        body.setdefault("id", 1)
+        if isinstance(body.get("params", {}), dict):
+            body["params"] = {**body.get("params", {}), "_meta": ENVELOPE}
+        headers = routing(body["method"], body.get("params"))
+        headers = {
+            name: value if value and value.isprintable() and value == value.strip() else None
+            for name, value in headers.items()
+        }
+    well(await intruder.post(json.dumps(body).encode(), path=path, headers=headers))
+
+
+@given(body=bodies)
+async def test_no_body_in_a_session_is_too_odd_for_an_answer(gate: Gate, session: Session, body: Any) -> None:
+    headers = {**session.headers, "content-type": "application/json"}
+    well(await gate.http.post(session.url, content=json.dumps(body).encode(), headers=headers))
+
+
+@given(body=st.binary(max_size=60), version=st.sampled_from([MODERN, LEGACY, "", "x"]))
+async def test_no_bytes_are_too_odd_for_an_answer(intruder: Intruder, body: bytes, version: str) -> None:
+    well(await intruder.post(body, headers={"mcp-protocol-version": version}))
+
+
+HEADERS: Final = (
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "accept",
+    "last-event-id",
+    "origin",
+)
+printable = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=40)
+
+
+@given(
+    headers=st.dictionaries(st.sampled_from(HEADERS), printable, max_size=4),
+    method=st.sampled_from(["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH"]),
+)
+async def test_no_headers_are_too_odd_for_an_answer(
+    gate: Gate, intruder: Intruder, headers: dict[str, str], method: str
+) -> None:
+    sent = {**ACCEPT, **headers, "authorization": f"Bearer {intruder.key}"}
+    well(await gate.http.request(method, f"{gate.url}/mcp/paint", headers=sent))

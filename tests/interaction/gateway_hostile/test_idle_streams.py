@@ -1,0 +1,200 @@
+"""Clients that open much and use nothing: what they take is bounded, and all of it comes back."""
+
+import asyncio
+import random
+import resource
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from mcp.server import streamable_http_manager
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT
+
+from ringback.domain.principal import Caller, Principal, Scope
+from tests.interaction.gateway.conftest import Gate
+from tests.interaction.gateway_hostile.conftest import wire
+from tests.support.engine import until
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, Refused
+
+pytestmark = pytest.mark.requirement("R25")
+
+OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
+PING: Final[Json] = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+STREAMS_MAX: Final = 100
+"""The quota's default, for one principal."""
+IDLE: Final = 40
+IDLE_DEEP: Final = 10_000
+ABANDONED: Final = 60
+ABANDONED_DEEP: Final = 3_000
+BYTES_EACH_MAX: Final = 200 * 1024
+"""Of an idle stream, with both of its ends in this one process and the session that half of them belong to."""
+SEED: Final = 20261120
+NEWS: Final[Json] = {"toolsListChanged": True, "resourcesListChanged": True}
+GREETING: Final[Json] = {
+    "protocolVersion": LEGACY,
+    "capabilities": {},
+    "clientInfo": {"name": "idle", "version": "1"},
+}
+
+
+@asynccontextmanager
+async def raw(
+    gate: Gate, method: str, headers: Mapping[str, str], body: bytes = b""
+) -> AsyncGenerator[tuple[str, asyncio.StreamReader]]:
+    """A request on a connection of its own, with as little memory as can be: the head of its answer, and what follows."""
+    url = urlsplit(gate.url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    lines = {"host": url.netloc, **ACCEPT, "content-type": "application/json", "content-length": len(body), **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    try:
+        writer.write(f"{method} /mcp/paint HTTP/1.1\r\n{head}\r\n".encode() + body)
+        yield (await reader.readuntil(b"\r\n\r\n")).decode().lower(), reader
+    finally:
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def listening(stack: AsyncExitStack, gate: Gate, key: str) -> None:
+    headers = {"authorization": f"Bearer {key}", "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
+    body = wire("subscriptions/listen", {"notifications": NEWS})
+    _, reader = await stack.enter_async_context(raw(gate, "POST", headers, body))
+    assert b"acknowledged" in await reader.readuntil(b"acknowledged")
+
+
+async def greeted(gate: Gate, key: str) -> dict[str, str]:
+    """The headers of a new session, whose client said `initialized`."""
+    headers = {"authorization": f"Bearer {key}", **ACCEPT}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING}
+    answer = await gate.http.post(f"{gate.url}/mcp/paint", json=body, headers=headers)
+    headers |= {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": LEGACY}
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await gate.http.post(f"{gate.url}/mcp/paint", json=told, headers=headers)).status_code == 202
+    return headers
+
+
+async def in_session(stack: AsyncExitStack, gate: Gate, key: str) -> dict[str, str]:
+    headers = await greeted(gate, key)
+    head, _ = await stack.enter_async_context(raw(gate, "GET", headers))
+    assert head.startswith("http/1.1 200")
+    return headers
+
+
+async def open_streams(gate: Gate) -> int:
+    return (await gate.ringback.app.services.insights.vitals(OPERATOR)).open_streams
+
+
+async def all_given_back(gate: Gate, tasks: int) -> None:
+    async def reached() -> bool:
+        return await open_streams(gate) == 0 and len(asyncio.all_tasks()) <= tasks
+
+    await until(reached)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def settled(gate: Gate) -> int:
+    """How many tasks there are when nobody asks for anything, but both kinds of clients have been here."""
+    async with AsyncExitStack() as stack:
+        key = await gate.key("first")
+        await listening(stack, gate, key)
+        headers = await in_session(stack, gate, key)
+    await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)
+
+    async def quiet() -> bool:
+        return await open_streams(gate) == 0
+
+    await until(quiet)
+    await asyncio.sleep(0)
+    return len(asyncio.all_tasks())
+
+
+async def test_idle_streams_of_both_eras_take_little_and_give_it_back(gate: Gate, *, deep: bool) -> None:
+    count = IDLE_DEEP if deep else IDLE
+    tasks, before = await settled(gate), resident_bytes()
+    sessions: list[dict[str, str]] = []
+    async with AsyncExitStack() as stack:
+        for number in range(0, count, 2):
+            key = await gate.key(f"idler-{number // STREAMS_MAX}")
+            await listening(stack, gate, key)
+            sessions.append(await in_session(stack, gate, key))
+        assert await open_streams(gate) == count
+        each = (resident_bytes() - before) / count
+        if deep:
+            assert each < BYTES_EACH_MAX
+            print(f"{count} idle streams, {each / 1024:.1f} KiB each")  # noqa: T201 - the figure is what it is run for
+        assert (await gate.rest("GET", "/v1/calls")).status_code == 200
+    for headers in sessions:
+        assert (await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)).status_code == 200
+    await all_given_back(gate, tasks)
+
+
+async def test_beyond_its_quota_a_principal_is_refused_and_the_others_are_served(gate: Gate) -> None:
+    key = await gate.key("greedy")
+    async with AsyncExitStack() as stack:
+        headers = await in_session(stack, gate, key)
+        for _ in range(STREAMS_MAX - 1):
+            await listening(stack, gate, key)
+        async with raw(gate, "GET", headers) as (head, _):
+            assert head.startswith("http/1.1 429")
+            assert "retry-after: " in head
+        client = await gate.modern(principal="greedy")
+        with pytest.raises(Refused, match="quota 'streams' of 100") as refused:
+            await client.result("subscriptions/listen", {"notifications": NEWS})
+        assert refused.value.data["retry_after_seconds"] > 0
+        await listening(stack, gate, await gate.key("modest"))
+        assert "tools" in await client.result("tools/list", {})
+    await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)
+
+    async def free_again() -> bool:
+        return await open_streams(gate) == 0
+
+    await until(free_again)
+
+
+async def test_clients_that_vanish_at_any_moment_leave_nothing_behind(gate: Gate, *, deep: bool) -> None:
+    tasks, chance, key = await settled(gate), random.Random(SEED), await gate.key("hasty")
+    headers = {"authorization": f"Bearer {key}", "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
+    wanted: Json = {
+        **NEWS,
+        "taskIds": ["call_00000000000000000000000000"],
+        "resourceSubscriptions": ["ringback://calls/call_00000000000000000000000000", "ui://widget/board.html"],
+    }
+    body = wire("subscriptions/listen", {"notifications": wanted})
+
+    async def asked() -> None:
+        async with raw(gate, "POST", headers, body) as (_, reader):
+            await reader.readuntil(b"acknowledged")
+            await asyncio.Event().wait()
+
+    for _ in range(ABANDONED_DEEP if deep else ABANDONED):
+        asking = asyncio.create_task(asked())
+        for _ in range(chance.randrange(60)):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await all_given_back(gate, tasks)
+
+
+async def test_sessions_that_nobody_ends_end_by_themselves(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an hour after their last request; here, very soon."""
+    tasks, key, soon = await settled(gate), await gate.key("forgetful"), 0.2
+    opened = asyncio.Event()
+
+    class Hasty(StreamableHTTPServerTransport):
+        def __init__(self, **options: Any) -> None:
+            assert options["idle_timeout"] == DEFAULT_SESSION_IDLE_TIMEOUT
+            super().__init__(**{**options, "idle_timeout": soon})
+            opened.set()
+
+    monkeypatch.setattr(streamable_http_manager, "StreamableHTTPServerTransport", Hasty)
+    sessions = [await greeted(gate, key) for _ in range(IDLE)]
+    assert opened.is_set()
+    await all_given_back(gate, tasks)
+    for headers in sessions:
+        assert (await gate.http.post(f"{gate.url}/mcp/paint", json=PING, headers=headers)).status_code == 404
