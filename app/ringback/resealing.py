@@ -21,6 +21,8 @@ STEP: Final = 200
 """Rows in one unit of work: some five milliseconds of the one writer's time."""
 PAUSE_SECONDS: Final = 0.05
 """Between two steps, so that they take a tenth of it."""
+AGAIN_SECONDS: Final = 5.0
+"""After one that the store could not take: it may be full for hours, and each attempt is a line in the log."""
 
 
 class Resealer:
@@ -44,7 +46,7 @@ class Resealer:
             step = await self._step(what, after)
             if step is not None:
                 renewed, unreadable, after = renewed + step.renewed, unreadable + step.unreadable, step.last
-            await first_of(stop.wait(), self._sleep(PAUSE_SECONDS))
+            await first_of(stop.wait(), self._sleep(AGAIN_SECONDS if step is None else PAUSE_SECONDS))
         level = logging.WARNING if unreadable else logging.INFO
         log.log(level, "sealed.renewed", extra={"what": str(what), "renewed": renewed, "unreadable": unreadable})
 

@@ -11,7 +11,7 @@ from ringback.domain.event import EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState
+from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When
 from tests.support.builders import a_delivery, a_webhook, an_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -42,6 +42,7 @@ FULL = {
     "secrets": (WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=LATER)),
     "retries": Profile.MINUTES,
     "include_result": True,
+    "when": When.DETACHED,
     "ordered": True,
     "rate_per_second": 2.5,
     "description": "mine",

@@ -16,6 +16,7 @@ from ringback.domain.ports import Signals, Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
+from tests.support.service import ShiftedClock
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class DyingStore:
         return value
 
 
-def main(spec: dict[str, str | bool]) -> None:
+def main(spec: dict[str, str | bool | float]) -> None:
     settings = load_settings(
         database_url=f"sqlite:///{Path(str(spec['folder'])) / 'ringback.db'}",
         port=0,
@@ -62,8 +63,10 @@ def main(spec: dict[str, str | bool]) -> None:
         drain_seconds=1.0,
         verify_callbacks=spec.get("verify"),
     )
-    world = None
+    clock = ShiftedClock()
+    clock.advance(float(spec.get("ahead_seconds", 0.0)))
+    world = World(clock=clock)
     if unit := spec.get("unit"):
         step = Step(unit=str(unit), after=bool(spec["after"]))
-        world = World(store=lambda store: DyingStore(store, step))
+        world = World(clock=clock, store=lambda store: DyingStore(store, step))
     serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world)

@@ -25,7 +25,7 @@ from ringback.api import (
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
-from ringback.api.middleware import BodyLimit, Door, LastResort
+from ringback.api.middleware import AnswerWriter, BodyLimit, Door, LastResort
 from ringback.api.problems import METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.schemas.examples import EXAMPLES_OF
 
@@ -75,6 +75,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.
+    app.add_middleware(AnswerWriter)
     app.add_middleware(BodyLimit, bytes_max=config.request_bytes_max)
     if config.allowed_origins:
         app.add_middleware(

@@ -1,13 +1,15 @@
 """Calls over REST: start, list, read, join, cancel."""
 
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.auth import Asking
 from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of, position
+from ringback.api.paging import page_of
 from ringback.api.problems import GUARDED, WITH_BODY, documented
 from ringback.api.raw_results import with_result
 from ringback.api.schemas import examples
@@ -22,7 +24,11 @@ from ringback.api.schemas.calls import (
     WaitQuestion,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List
+from ringback.domain.cursor import List, decode_id
+from ringback.domain.principal import Caller
+from ringback.services.inline_answers import once_written
+from ringback.services.started import Started
+from ringback.waits import beside
 
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Room for several UUIDs, or for the client's own name of the work."""
@@ -65,19 +71,23 @@ IdempotencyKey = Annotated[
     },
 )
 async def start_call(
-    body: StartCallBody, behind: Behind, caller: Asking, idempotency_key: IdempotencyKey = None
+    body: StartCallBody, request: Request, behind: Behind, caller: Asking, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Start a tool call. Once this answers, the call is stored and runs, whatever becomes of you.
 
     A key that was used before answers with its call, and with `Idempotent-Replayed: true`.
     """
     started = await behind.calls.start(caller, body.request(idempotency_key=idempotency_key))
-    call, result = await behind.calls.wait(caller, started.call, wait_seconds=body.wait_seconds)
+    waiting = behind.calls.wait(caller, started.call, wait_seconds=body.wait_seconds)
+    call, result = await (beside(waiting, _leaves(request, behind, caller, started)) if started.created else waiting)
     headers = {"Location": f"/v1/calls/{call.id}"}
     if not started.created:
         headers["Idempotent-Replayed"] = "true"
     view = StartedCallView.of(started, call)
-    return with_result(view, result, status_code=200 if call.final else 202, headers=headers)
+    answer = with_result(view, result, status_code=200 if call.final else 202, headers=headers)
+    if call.final:
+        once_written(request.scope["state"], partial(behind.calls.told, call))
+    return answer
 
 
 @router.post("/wait", responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.CallExpired))
@@ -90,7 +100,7 @@ async def join_calls(body: JoinCallsBody, behind: Behind, caller: Asking) -> Joi
 @router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
 async def list_calls(question: Annotated[CallsQuestion, Query()], behind: Behind, caller: Asking) -> CallPageView:
     """List your calls, newest first: also the way back when you know nothing but your own ids."""
-    before = position(List.CALLS, question.cursor)
+    before = decode_id(List.CALLS, question.cursor)
     found = await behind.calls.page(caller, question.where(), before=before, limit=question.limit + 1)
     page = page_of(List.CALLS, found, limit=question.limit)
     return CallPageView.of(page.things, page.next_cursor)
@@ -111,3 +121,11 @@ async def cancel_call(call_id: CallIdPath, behind: Behind, caller: Asking) -> Ca
     A queued call ends at once. One that runs is asked to stop, and its status tells by itself how it ended.
     """
     return CallView.of(await behind.calls.cancel(caller, call_id))
+
+
+async def _leaves(request: Request, behind: Behind, caller: Caller, started: Started) -> None:
+    """Note that the client has hung up, as soon as it has."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    with suppress(errors.RingbackError):  # the store cannot be written: the client counts as one that stayed
+        await behind.calls.leave(caller, started.call.id)

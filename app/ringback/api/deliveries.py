@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from ringback.api.auth import Asking
 from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of, position
+from ringback.api.paging import page_of
 from ringback.api.problems import GUARDED, documented
 from ringback.api.schemas import examples
 from ringback.api.schemas.deliveries import (
@@ -17,7 +17,7 @@ from ringback.api.schemas.deliveries import (
     DeliveryWithAttemptsView,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List
+from ringback.domain.cursor import List, decode_id
 
 router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=GuardedRoute)
 
@@ -29,7 +29,7 @@ async def list_deliveries(
     question: Annotated[DeliveriesQuestion, Query()], behind: Behind, caller: Asking
 ) -> DeliveryPageView:
     """List deliveries to your webhooks, newest first; `state=dead` shows what was given up."""
-    before = position(List.DELIVERIES, question.cursor)
+    before = decode_id(List.DELIVERIES, question.cursor)
     found = await behind.deliveries.page(caller, question.where(), before=before, limit=question.limit + 1)
     page = page_of(List.DELIVERIES, found, limit=question.limit)
     return DeliveryPageView.of(page.things, page.next_cursor)

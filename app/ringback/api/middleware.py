@@ -7,16 +7,18 @@ HTTP transport asks for the same).
 
 import logging
 import re
+from contextlib import suppress
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
 from ringback.api.problems import ContentTooLarge, ForeignHost, ForeignOrigin, InternalError, problem_response
 from ringback.domain.errors import RingbackError
 from ringback.domain.loopback import is_loopback
+from ringback.services.inline_answers import to_do
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,37 @@ class BodyLimit:
                 f"The body is larger than {self._bytes_max} bytes. Send large things by reference.",
                 bytes_max=self._bytes_max,
             )
+
+
+class AnswerWriter:
+    """Does what was left to do once an answer was written (`services.inline_answers`), if its client was there till then.
+
+    A server tells of a client that has gone only before the answer is complete, and holds a message back until most of what was
+    sent before has left the process. So an empty piece is sent behind the last one, and then it is asked; what the network does
+    after that, nobody here can know.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        told = False
+
+        async def written(message: Message) -> None:
+            nonlocal told
+            if message["type"] == "http.response.body" and not message.get("more_body", False) and to_do(state):
+                for body in (message.get("body", b""), b""):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                told = not await Request(scope, receive).is_disconnected()
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        await self._app(scope, receive, written)
+        action = to_do(state)
+        if told and action is not None:
+            with suppress(RingbackError):  # then a callback rings that nobody needed
+                await action()
 
 
 def _is_local(origin: str, host: str) -> bool:

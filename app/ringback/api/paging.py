@@ -4,15 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from ringback.domain.cursor import List, decode, encode
-from ringback.domain.errors import InvalidCursor
-from ringback.domain.ids import looks_like
+from ringback.domain.cursor import List, encode
 
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 100
 """At most so many things on a page: what a client can show, and what a store reads without being noticed."""
-
-_PREFIX_OF: Final = {List.CALLS: "call", List.WEBHOOKS: "wh", List.DELIVERIES: "dlv"}
 
 
 class Listed(Protocol):
@@ -27,16 +23,6 @@ T = TypeVar("T", bound=Listed)
 class Page(Generic[T]):
     things: Sequence[T]
     next_cursor: str | None
-
-
-def position(listing: List, cursor: str | None) -> str | None:
-    """The id after which the page begins; raises `InvalidCursor` unless the cursor is one of this list."""
-    if cursor is None:
-        return None
-    before = decode(listing, cursor)
-    if not looks_like(_PREFIX_OF[listing], before):
-        raise InvalidCursor("This is not a cursor of ours. Start without one.")
-    return before
 
 
 def page_of(listing: List, found: Sequence[T], *, limit: int) -> Page[T]:

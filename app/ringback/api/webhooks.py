@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 from ringback.api.auth import Asking
 from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of, position
+from ringback.api.paging import page_of
 from ringback.api.problems import GUARDED, WITH_BODY, documented
 from ringback.api.schemas import examples
 from ringback.api.schemas.deliveries import DeliveryView
@@ -24,7 +24,7 @@ from ringback.api.schemas.webhooks import (
     WebhookView,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List
+from ringback.domain.cursor import List, decode_id
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=GuardedRoute)
 
@@ -60,7 +60,7 @@ async def list_webhooks(
     question: Annotated[WebhooksQuestion, Query()], behind: Behind, caller: Asking
 ) -> WebhookPageView:
     """List your webhooks, newest first."""
-    before = position(List.WEBHOOKS, question.cursor)
+    before = decode_id(List.WEBHOOKS, question.cursor)
     found = await behind.webhooks.page(caller, before=before, limit=question.limit + 1)
     page = page_of(List.WEBHOOKS, found, limit=question.limit)
     return WebhookPageView.of(page.things, page.next_cursor)

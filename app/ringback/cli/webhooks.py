@@ -57,6 +57,9 @@ def add(
     correlation: Annotated[str | None, typer.Option("--correlation", help="A label that its callbacks carry.")] = None,
     secret: Annotated[str | None, typer.Option("--secret", help="A whsec_… of your own.")] = None,
     include_result: Annotated[bool, typer.Option("--include-result", help="Put results into callbacks.")] = False,
+    detached: Annotated[
+        bool, typer.Option("--detached", help="Do not ring for ends that clients were told while they waited.")
+    ] = False,
     description: Annotated[str | None, typer.Option("--description", help="What it is for.")] = None,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -71,6 +74,7 @@ def add(
         "correlation_id": correlation,
         "secret": secret,
         "include_result": include_result or None,
+        "when": "detached" if detached else None,
         "description": description,
     }
     options = cast("WebhookOptions", {name: value for name, value in said.items() if value is not None})

@@ -120,6 +120,8 @@ class Webhook(Model):
     match_correlation: bool = False
     retries: str | None = None
     include_result: bool = False
+    when: str = "always"
+    """always | detached"""
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None

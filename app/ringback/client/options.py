@@ -20,6 +20,8 @@ class WebhookOptions(TypedDict, total=False):
     match_correlation: bool
     retries: Literal["days", "minutes"]
     include_result: bool
+    when: Literal["always", "detached"]
+    """`detached`: not for an end that the answer to the request which started the call has told."""
     description: str
     cursor: str
     """Hear from this place in the event log on, instead of from now."""
@@ -35,6 +37,7 @@ class CallbackOptions(TypedDict, total=False):
     correlation_id: str
     retries: Literal["days", "minutes"]
     include_result: bool
+    when: Literal["always", "detached"]
     description: str
 
 
@@ -45,6 +48,7 @@ class WebhookChange(TypedDict, total=False):
     events: Sequence[str]
     description: str
     include_result: bool
+    when: Literal["always", "detached"]
     retries: Literal["days", "minutes"]
     rate_per_second: float | None
     """Attempts a second at most; None removes the limit."""

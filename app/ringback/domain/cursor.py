@@ -7,8 +7,10 @@ error with a name instead of a silently wrong page.
 import base64
 import binascii
 from enum import StrEnum
+from typing import Final
 
 from ringback.domain.errors import InvalidCursor
+from ringback.domain.ids import looks_like
 
 CURSOR_LENGTH_MAX = 256
 _VERSION = "1"
@@ -24,6 +26,10 @@ class List(StrEnum):
     DELIVERIES = "deliveries"
 
 
+_PREFIX_OF: Final = {List.CALLS: "call", List.WEBHOOKS: "wh", List.DELIVERIES: "dlv"}
+"""Of the ids that are positions of these lists."""
+
+
 def encode(listing: List, position: str) -> str:
     return base64.urlsafe_b64encode(f"{_VERSION}:{listing}:{position}".encode()).decode().rstrip("=")
 
@@ -37,6 +43,16 @@ def decode(listing: List, cursor: str) -> str:
     if kind != listing:
         raise InvalidCursor(f"This is a cursor of the list of {kind}, not of {listing}. Start without one.")
     return position
+
+
+def decode_id(listing: List, cursor: str | None) -> str | None:
+    """The id after which a page begins, None for the first one; raises `InvalidCursor` unless it is one of this list."""
+    if cursor is None:
+        return None
+    before = decode(listing, cursor)
+    if not looks_like(_PREFIX_OF[listing], before):
+        raise InvalidCursor("This is not a cursor of ours. Start without one.")
+    return before
 
 
 def encode_seq(seq: int) -> str:

@@ -232,6 +232,10 @@ class DeliveryRows(Protocol):
         """Cancel what is told of the call's progress and has not begun to be sent: something newer has happened."""
         ...
 
+    async def spare(self, call_id: CallId) -> None:
+        """Cancel what is to be told of the call to `detached` webhooks and was not tried yet: its client knows the end."""
+        ...
+
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         """Remove deliveries that ended before, with their attempts."""
         ...

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from ringback.domain.breaker import CLOSED, Breaker
+from ringback.domain.call import Call
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
@@ -26,6 +27,14 @@ class WebhookState(StrEnum):
     """Failing for days: its deliveries are born held until it answers again."""
     DISABLED = "disabled"
     """Switched off by its owner: it hears nothing."""
+
+
+class When(StrEnum):
+    """Whether the webhook rings for the end of a call also when its client was given it."""
+
+    ALWAYS = "always"
+    DETACHED = "detached"
+    """Not for an end that was told inline: in the answer to the very request that started the call."""
 
 
 class Origin(StrEnum):
@@ -53,6 +62,10 @@ TEST_EVENT: Final = "webhook.test"
 
 SECRETS_UNREADABLE: Final = "secrets_unreadable"
 """The `last_error` of a webhook that cannot be signed for: rotate its secret."""
+
+INLINE_GRACE_SECONDS: Final = 15.0
+"""How long a `detached` webhook waits after an end to hear that the answer was written. The request that waits is woken within
+a second (`services.waiting`); the rest is for a client that reads slowly."""
 
 OLD_SECRETS_MAX: Final = 10
 """Secrets that may still sign beside the current one: each costs a signature in every attempt, and a header is finite."""
@@ -84,6 +97,7 @@ class Webhook:
     """Newest first; sealed at rest. Empty when they cannot be unsealed any more."""
     retries: Profile = Profile.DAYS
     include_result: bool = False
+    when: When = When.ALWAYS
     ordered: bool = False
     """One delivery at a time for each client_session_id, or call where there is none, in the order of the log."""
     rate_per_second: float | None = None
@@ -127,6 +141,19 @@ def hears(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         and (not webhook.match_correlation or _equal_where_set(webhook.correlation_id, event.correlation_id))
         and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
     )
+
+
+def due_at(webhook: Webhook, event: Event, call: Call | None, *, now: datetime) -> datetime:
+    """When the event's delivery is due: now; or when the grace is over, if the client that stayed may be answered by then.
+
+    Nothing is left out: unless somebody cancels it because the answer was written, the delivery rings. Only an end can be told
+    inline, so what a `detached` webhook hears of questions and progress is due at once.
+    """
+    if webhook.when is When.ALWAYS or event.name is not EventName.CALL_FINISHED:
+        return now
+    if call is None or not call.answered_inline:
+        return now
+    return max(now, event.created_at + seconds(INLINE_GRACE_SECONDS))
 
 
 def signing_secrets(webhook: Webhook, *, now: datetime) -> tuple[str, ...]:
@@ -184,8 +211,14 @@ def describe(webhook: Webhook) -> str:
 
 def _of_calls(webhook: Webhook, names: str) -> str:
     if webhook.call_id is not None:
-        return f"Rings for {names} of the call {webhook.call_id}, from its beginning."
-    return f"Rings for {names} of {_scope_of(webhook)}, from now on."
+        return f"Rings for {names} of the call {webhook.call_id}, from its beginning{_spared(webhook)}."
+    return f"Rings for {names} of {_scope_of(webhook)}, from now on{_spared(webhook)}."
+
+
+def _spared(webhook: Webhook) -> str:
+    if webhook.when is When.ALWAYS or EventName.CALL_FINISHED not in webhook.events:
+        return ""
+    return "; not for an end that was told to the client that waited for it"
 
 
 def _of_upstream(webhook: Webhook) -> str:

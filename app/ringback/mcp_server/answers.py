@@ -11,6 +11,7 @@ The call itself goes on in any case.
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -24,6 +25,7 @@ from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Gateway, Result, TaskAnswers
 from ringback.mcp_server.questions import Questions, runs_as_task
 from ringback.mcp_server.relay import LogLevels, Relay
+from ringback.services.inline_answers import once_written
 from ringback.waits import beside
 
 LOOK_AGAIN_SECONDS: Final = 1.0
@@ -78,6 +80,7 @@ class _OneAnswer:
             if self._tasks is not None and runs_as_task(call):
                 break
             if call.final:
+                once_written(self._exchange.state, partial(self._gateway.calls.told, call))
                 return plain(call, stored)
             if call.status is Status.INPUT_REQUIRED:
                 put = await self._put(call)

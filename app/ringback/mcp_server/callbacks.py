@@ -9,7 +9,7 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS
+from ringback.domain.webhook import DEFAULT_EVENTS, When
 from ringback.mcp_server.meta import CALLBACK
 from ringback.notifier.target_guard import URL_LENGTH_MAX
 from ringback.services.webhooks import Registration
@@ -35,6 +35,7 @@ class Callback(BaseModel):
     ) = None
     retries: Profile = Profile.DAYS
     include_result: Annotated[bool, Strict()] = False
+    when: When = When.ALWAYS
     description: Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)] | None = None
 
     def registration(self) -> Registration:
@@ -45,6 +46,7 @@ class Callback(BaseModel):
             correlation_id=self.correlation_id,
             retries=self.retries,
             include_result=self.include_result,
+            when=self.when,
             description=self.description,
         )
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import RingbackError
+from ringback.domain.results import without_reserved_meta
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Gateway
 
@@ -38,7 +39,8 @@ async def put_question(
 
 
 async def _elicit(exchange: Exchange, request: InputRequest, about: Mapping[str, Any]) -> dict[str, Any]:
-    params = {**request.params, "_meta": {**request.params.get("_meta", {}), **about}}
+    asked_with = without_reserved_meta(request.params)
+    params = {**asked_with, "_meta": {**asked_with.get("_meta", {}), **about}}
     place = ServerMessageMetadata(related_request_id=exchange.context.request_id)
     asked = cast("Any", RawRequest(method=request.method, params=params))
     result = await exchange.context.session.send_request(asked, types.ElicitResult, metadata=place)

@@ -1,7 +1,7 @@
 """One MCP request as our handlers see it: who asks, through which endpoint, in which era, and what their client can do."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -48,8 +48,14 @@ class Exchange:
     @property
     def left(self) -> asyncio.Event:
         """Set once this request is over or its client has gone; before 2026-07-28 nothing else tells a handler of that."""
-        left: asyncio.Event = cast("Request", self.context.request).scope["state"][LEFT]
+        left: asyncio.Event = self.state[LEFT]
         return left
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """What belongs to the HTTP request that brought this one, and to its answer."""
+        state: MutableMapping[str, Any] = cast("Request", self.context.request).scope["state"]
+        return state
 
     @property
     def session_id(self) -> str:

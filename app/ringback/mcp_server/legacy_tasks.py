@@ -28,9 +28,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ringback.domain.call import Call, Status
-from ringback.domain.cursor import List, decode, encode
-from ringback.domain.errors import CallEnded, InvalidCursor, ShuttingDown
-from ringback.domain.ids import looks_like
+from ringback.domain.cursor import List, decode_id, encode
+from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.ports import CallFilter
 from ringback.domain.principal import ANONYMOUS
 from ringback.mcp_server import meta
@@ -109,7 +108,7 @@ class LegacyTasks:
         _require_tasks(exchange)
         if exchange.caller.principal == ANONYMOUS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks are listed only where callers are authenticated.")
-        before = None if params.cursor is None else _position(params.cursor)
+        before = decode_id(List.CALLS, params.cursor)
         found = await self._gateway.calls.page(exchange.caller, CallFilter(), before=before, limit=PAGE + 1)
         page = found[:PAGE]
         more = {"nextCursor": encode(List.CALLS, page[-1].id)} if len(found) > PAGE else {}
@@ -181,10 +180,3 @@ def _related(call: Call) -> dict[str, Any]:
 
 def _with_related(result: Result, call: Call) -> Result:
     return {**result, "_meta": {**result.get("_meta", {}), **_related(call)}}
-
-
-def _position(cursor: str) -> str:
-    before = decode(List.CALLS, cursor)
-    if not looks_like("call", before):
-        raise InvalidCursor("This is not a cursor of ours. Start without one.")
-    return before

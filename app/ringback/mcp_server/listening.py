@@ -100,23 +100,30 @@ class _Stream:
         self.meta = {SUBSCRIPTION_ID_META_KEY: exchange.context.request_id}
 
     async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
-        """Until the service stops; a client that leaves cancels this."""
-        stopping = self._gateway.lifecycle.stopping
-        async with asyncio.TaskGroup() as group:
-            accepted = {uri: asyncio.get_running_loop().create_future() for uri in uris[:LISTENED_MAX]}
-            work = [
-                group.create_task(self._news.resource(self._exchange, uri, self._tell, each))
-                for uri, each in accepted.items()
-            ]
-            tasks = await self._own_tasks(task_ids[:LISTENED_MAX])
-            work += [group.create_task(self._task(call_id)) for call_id in tasks]
-            if lists:
-                wanted = [_LISTS[key] for key in lists]
-                work.append(group.create_task(self._news.lists(self._exchange, wanted, self._tell)))
-            await self._acknowledge(tasks, await _accepted(accepted), lists)
-            await stopping.wait()
-            for each in work:
-                each.cancel()
+        """Until the service stops; a client that leaves cancels this. Raises what fails first."""
+        tasks = await self._own_tasks(task_ids[:LISTENED_MAX])
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._follow(group, tasks, uris[:LISTENED_MAX], lists)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # as itself it is answered; a group is known to nobody
+
+    async def _follow(
+        self, group: asyncio.TaskGroup, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]
+    ) -> None:
+        accepted: dict[str, Accepted] = {uri: asyncio.get_running_loop().create_future() for uri in uris}
+        work = [
+            group.create_task(self._news.resource(self._exchange, uri, self._tell, each))
+            for uri, each in accepted.items()
+        ]
+        work += [group.create_task(self._task(call_id)) for call_id in tasks]
+        if lists:
+            wanted = [_LISTS[key] for key in lists]
+            work.append(group.create_task(self._news.lists(self._exchange, wanted, self._tell)))
+        await self._acknowledge(tasks, await _accepted(accepted), lists)
+        await self._gateway.lifecycle.stopping.wait()
+        for each in work:
+            each.cancel()
 
     async def _acknowledge(self, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]) -> None:
         """Always the first frame."""
@@ -148,7 +155,8 @@ class _Stream:
 
 
 async def _accepted(resources: Mapping[str, Accepted]) -> Sequence[str]:
-    answers = await asyncio.gather(*resources.values(), return_exceptions=True)
+    # Shielded, because whoever follows them may be about to answer when the client leaves.
+    answers = await asyncio.gather(*map(asyncio.shield, resources.values()), return_exceptions=True)
     return [uri for uri, answer in zip(resources, answers, strict=True) if answer is None]
 
 
@@ -172,7 +180,7 @@ class Subscribing:
             await tell_session(exchange.context, method, params)
 
         told.start(_name(uri), lambda: self._news.resource(exchange, uri, tell, accepted))
-        await accepted
+        await asyncio.shield(accepted)  # the request may be cancelled, and the subscription is there all the same
         return {}
 
     async def unsubscribe(self, exchange: Exchange, params: types.UnsubscribeRequestParams) -> Result:

@@ -48,11 +48,9 @@ class News:
             else:
                 await self._upstream_resource(exchange, uri, tell, accepted)
         except (RingbackError, UpstreamRefused) as refusal:
-            if not accepted.done():
-                accepted.set_exception(refusal)
+            _refuse(accepted, refusal)
         finally:
-            if not accepted.done():
-                accepted.set_exception(Unavailable("Nobody listens any more."))
+            _refuse(accepted, Unavailable("Nobody listens any more."))
 
     async def lists(self, exchange: Exchange, wanted: Collection[str], tell: Tell) -> None:
         """Tell the `wanted` notifications of LIST_CHANGED when they are due, until cancelled."""
@@ -78,3 +76,10 @@ class News:
                 async for change in changes:
                     if change.uri == uri:
                         await tell(UPDATED, {"uri": uri})
+
+
+def _refuse(accepted: Accepted, refusal: Exception) -> None:
+    """Unless it is known already. Who asked may have gone, and then nobody looks at the refusal; that is no error."""
+    if not accepted.done():
+        accepted.set_exception(refusal)
+        accepted.exception()

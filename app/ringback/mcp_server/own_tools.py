@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Status
 from ringback.domain.clock import iso
-from ringback.domain.cursor import List, decode, encode, encode_seq
-from ringback.domain.errors import InvalidCursor, NotFound, RingbackError
+from ringback.domain.cursor import List, decode_id, encode, encode_seq
+from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
-from ringback.domain.ids import looks_like
 from ringback.domain.ports import CallFilter
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -138,20 +137,11 @@ class OwnTools:
             upstream=asked.upstream,
             tool=asked.tool,
         )
-        found = await self._calls.page(caller, where, before=_position(asked.cursor), limit=asked.limit + 1)
+        found = await self._calls.page(caller, where, before=decode_id(List.CALLS, asked.cursor), limit=asked.limit + 1)
         calls = [call_summary(call) for call in found[: asked.limit]]
         more = encode(List.CALLS, found[asked.limit - 1].id) if len(found) > asked.limit else None
         page = {"calls": calls, "next_cursor": more}
         return _given(jsontext.dumps(page).decode(), page)
-
-
-def _position(cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    before = decode(List.CALLS, cursor)
-    if not looks_like("call", before):
-        raise InvalidCursor("This is not a cursor of ours. Start without one.")
-    return before
 
 
 def _event(event: Event) -> dict[str, Any]:

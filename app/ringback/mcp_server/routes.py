@@ -43,6 +43,8 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Routes:
     gateway: Gateway
+    told: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], repr=False)
+    """Pairs of upstreams of which the first hides something of the second: each is logged once, however often it is listed."""
 
     def upstreams(self, exchange: Exchange) -> Sequence[str]:
         if exchange.endpoint.upstream is not None:
@@ -56,7 +58,7 @@ class Routes:
             return _entries(upstreams[0], listing, await self.gateway.passage.listed(upstreams[0], listing))
         lists = await asyncio.gather(*(self._listed(upstream, listing) for upstream in upstreams))
         found = [entry for each in zip(upstreams, lists, strict=True) for entry in _entries(each[0], listing, each[1])]
-        return await self._renamed(found, listing) if listing in _NAMED else _first_of_each(found)
+        return await self._renamed(found, listing) if listing in _NAMED else self._first_of_each(found)
 
     async def find(self, exchange: Exchange, listing: Listing, name: str) -> tuple[str, str]:
         """The upstream and the name there of a tool or prompt; raises `UnknownTool` for a name that leads nowhere."""
@@ -94,6 +96,16 @@ class Routes:
             if name is not None
         ]
 
+    def _first_of_each(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        kept: dict[str, Entry] = {}
+        for entry in entries:
+            first = kept.setdefault(entry.original, entry)
+            pair = (first.upstream, entry.upstream)
+            if first is not entry and pair not in self.told:
+                self.told.add(pair)
+                log.warning("joined.same_uri", extra={"kept": pair[0], "left_out": pair[1]})
+        return list(kept.values())
+
 
 def fits(template: str, uri: str) -> bool:
     """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order.
@@ -118,12 +130,3 @@ def fits(template: str, uri: str) -> bool:
 def _entries(upstream: str, listing: Listing, listed: Sequence[Mapping[str, Any]]) -> Sequence[Entry]:
     key = _NAMES[listing]
     return [Entry(upstream=upstream, original=entry[key], shown=dict(entry)) for entry in listed]
-
-
-def _first_of_each(entries: Sequence[Entry]) -> Sequence[Entry]:
-    kept: dict[str, Entry] = {}
-    for entry in entries:
-        first = kept.setdefault(entry.original, entry)
-        if first is not entry:
-            log.warning("joined.same_uri", extra={"kept": first.upstream, "left_out": entry.upstream})
-    return list(kept.values())

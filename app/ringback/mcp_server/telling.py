@@ -86,7 +86,7 @@ class _Told:
     async def run(self, work: Work) -> None:
         self._task = asyncio.current_task()
         if self._stopped:
-            return
+            self.stop()  # the work still begins, so that whoever waits for a word of it hears that it is called off
         try:
             await work()
         except Exception:  # the boundary between what is told here and everything else: a client never relies on it

@@ -14,7 +14,7 @@ from ringback.domain.call import Call, resource_uri
 from ringback.domain.clock import iso
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import EventId
-from ringback.domain.webhook import TEST_EVENT, Webhook
+from ringback.domain.webhook import TEST_EVENT, Webhook, When
 from ringback.notifier.resume_tokens import CallTokens
 
 BODY_BYTES_MAX: Final = 262_144
@@ -43,7 +43,8 @@ class Bodies:
             data["resource_uri"] = resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
         if call is not None and event.name is EventName.CALL_FINISHED:
-            data["answered_inline"] = call.answered_inline
+            # A detached webhook rings only if nobody is known to have read the answer.
+            data["answered_inline"] = call.answered_inline and webhook.when is When.ALWAYS
         thin = _serialise(event, data, safe_seq)
         if result is None or len(thin) + len(result) > BODY_BYTES_MAX:
             return thin

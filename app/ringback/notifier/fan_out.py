@@ -10,7 +10,7 @@ from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seco
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import Ids
 from ringback.domain.ports import DUE, Transaction
-from ringback.domain.webhook import Webhook, hears
+from ringback.domain.webhook import Webhook, due_at, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.handover import Handover, Lease
 
@@ -30,7 +30,7 @@ class FanOut:
         if event.call_id is not None and event.name in SUPERSEDING and any(map(_hears_progress, candidates)):
             await tx.deliveries.supersede(event.call_id)
         deliveries = [
-            await self._delivery(tx, event, webhook, call, result, self._lease(tx, webhook))
+            await self._delivery(tx, event, webhook, call, result, self._lease(tx, event, webhook, call))
             for webhook in candidates
             if hears(webhook, event, now=tx.now())
             if not webhook.holds() or await self._may_be_held(tx, event, webhook)
@@ -52,8 +52,9 @@ class FanOut:
             await tx.webhooks.update(health.missed(webhook, event.seq))
         return False
 
-    def _lease(self, tx: Transaction, webhook: Webhook) -> Lease | None:
-        return None if webhook.holds() else self._handover.lease(tx, webhook)
+    def _lease(self, tx: Transaction, event: Event, webhook: Webhook, call: Call | None) -> Lease | None:
+        waits = webhook.holds() or due_at(webhook, event, call, now=tx.now()) > tx.now()
+        return None if waits else self._handover.lease(tx, webhook)
 
     async def _delivery(
         self,
@@ -83,7 +84,7 @@ class FanOut:
             attempts=0 if lease is None else 1,
             lease_token=None if lease is None else lease.token,
             lease_until=None if lease is None else lease.until,
-            due_at=now,
+            due_at=due_at(webhook, event, call, now=now),
             give_up_at=now + seconds(give_up_seconds(kind, webhook.retries, ordered=webhook.ordered)),
             order_key=(event.client_session_id or event.call_id) if webhook.ordered else None,
             created_at=now,

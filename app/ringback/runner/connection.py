@@ -325,6 +325,8 @@ class Connection:
         except (RequestFailed, TimeoutError) as error:
             log.warning("upstream.not_listed", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
             return False
+        if self.superseded.is_set():
+            return False  # while it answered
         await self.shelf.put(listing, entries)
         if listing is Listing.TOOLS:
             link.tools = self.shelf.tools or {}

@@ -143,7 +143,8 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
 
 def _profile_of(session: ClientSession, greeting: Mapping[str, Any]) -> Profile:
     """What the upstream said of itself; from its own words, because the SDK's models drop keys that they do not know."""
-    stamp = greeting.get("_meta", {}).get(mcp_types.SERVER_INFO_META_KEY)
+    meta: Mapping[str, Any] = greeting.get("_meta") or {}  # the SDK takes null for none
+    stamp = meta.get(mcp_types.SERVER_INFO_META_KEY)
     return Profile(
         protocol_version=session.protocol_version or "",
         capabilities=greeting.get("capabilities", {}),

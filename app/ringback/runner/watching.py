@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -84,6 +85,7 @@ class Watching:
                 )
             watch = _Watch(upstream, uri, connections=self._connections, changes=self._changes, clock=self._clock)
             self._watches[upstream, uri] = watch
+            watch.task.add_done_callback(partial(self._forget, watch))
         watch.watchers += 1
         return watch
 
@@ -93,7 +95,10 @@ class Watching:
             watch.ending = True
             watch.task.cancel()
             await asyncio.wait({watch.task})
-            del self._watches[watch.upstream, watch.uri]
+
+    def _forget(self, watch: "_Watch", _task: asyncio.Task[None]) -> None:
+        """When its task has ended, and not when whoever left last has seen that: it may be cancelled meanwhile."""
+        del self._watches[watch.upstream, watch.uri]
 
 
 class _Watch:

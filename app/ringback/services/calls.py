@@ -124,6 +124,11 @@ class Calls:
 
         await self._store.write(leave)
 
+    async def told(self, call: Call) -> None:
+        """The call's end was written to the client that stayed for it: `detached` webhooks are spared what it knows."""
+        if call.answered_inline:
+            await self._store.write(lambda tx: tx.deliveries.spare(call.id))
+
     async def wait(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True
     ) -> tuple[Call, bytes | None]:

@@ -34,6 +34,7 @@ from ringback.domain.webhook import (
     Webhook,
     WebhookSecret,
     WebhookState,
+    When,
     moved,
     rotated,
     switched,
@@ -71,6 +72,7 @@ class Registration:
     match_correlation: bool = False
     retries: Profile = Profile.DAYS
     include_result: bool = False
+    when: When = When.ALWAYS
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
@@ -93,6 +95,7 @@ class Change:
     events: frozenset[EventName] | None = None
     description: str | None = None
     include_result: bool | None = None
+    when: When | None = None
     retries: Profile | None = None
     rate_per_second: float | Unlimited | None = None
     state: WebhookState | None = None
@@ -269,6 +272,7 @@ class Webhooks:
             secrets=(WebhookSecret(value=generated or _checked_secret(registration.secret or "")),),
             retries=registration.retries,
             include_result=registration.include_result,
+            when=registration.when,
             ordered=registration.ordered,
             rate_per_second=registration.rate_per_second,
             description=registration.description,
@@ -386,6 +390,7 @@ def _changed(webhook: Webhook, change: Change) -> Webhook:
         events=webhook.events if change.events is None else change.events,
         description=webhook.description if change.description is None else change.description,
         include_result=webhook.include_result if change.include_result is None else change.include_result,
+        when=change.when or webhook.when,
         retries=change.retries or webhook.retries,
         rate_per_second=_rate(webhook, change),
     )

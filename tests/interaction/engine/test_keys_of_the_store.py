@@ -17,7 +17,7 @@ from ringback.domain.delivery import Category, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealed
 from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, rotated
-from ringback.resealing import Resealer
+from ringback.resealing import AGAIN_SECONDS, PAUSE_SECONDS, Resealer
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.signing.secrets import generate
 from ringback.storage.open import open_store
@@ -88,6 +88,23 @@ async def reseal(engine: Engine, newest: str) -> None:
     await until(current)
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
+
+
+async def test_a_store_that_cannot_be_written_is_left_in_peace_for_a_while(
+    tmp_path: Path, fake_clock: FakeClock
+) -> None:
+    stop, pauses = asyncio.Event(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            stop.set()
+
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        assert isinstance(engine.store, UnsteadyStore)
+        engine.store.refusals = 2
+        await asyncio.wait_for(Resealer(store=engine.store, sleep=sleep).run(stop), WAIT_SECONDS)
+    assert pauses == [AGAIN_SECONDS, AGAIN_SECONDS, PAUSE_SECONDS]
 
 
 async def states_of(engine: Engine, webhook: Webhook) -> Collection[DeliveryState]:

@@ -1,7 +1,7 @@
 """Whatever is sent, in whichever era: never our fault (5xx), never a traceback, always an answer."""
 
 import json
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.interaction.gateway.conftest import Gate
 from tests.interaction.gateway_hostile.conftest import ENVELOPE, Intruder, routing
-from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Session
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, Session
 
 METHODS: Final = (
     *("initialize", "server/discover", "ping", "tools/list", "tools/call", "resources/list", "resources/read"),
@@ -69,14 +69,10 @@ async def test_no_body_of_today_is_too_odd_for_an_answer(
     """`dressed` gives it what a request must have, so that it gets further."""
     headers: dict[str, str | None] = {}
     if dressed and isinstance(body, dict) and "method" in body:
-        body.setdefault("id", 1)
-        if isinstance(body.get("params", {}), dict):
-            body["params"] = {**body.get("params", {}), "_meta": ENVELOPE}
-        headers = routing(body["method"], body.get("params"))
-        headers = {
-            name: value if value and value.isprintable() and value == value.strip() else None
-            for name, value in headers.items()
-        }
+        message: Json = {"id": 1, "params": {}, **body}
+        if isinstance(message["params"], dict):
+            message["params"] = {**cast("Json", message["params"]), "_meta": ENVELOPE}
+        body, headers = message, routing(message["method"], message["params"])
     well(await intruder.post(json.dumps(body).encode(), path=path, headers=headers))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.mcp_server import listening, telling
 from tests.interaction.gateway_tasks.conftest import House
@@ -70,6 +71,20 @@ async def test_listening_to_tasks_takes_the_extension(house: House, modern: Mode
             await stream.answer()
     assert (refused.value.code, refused.value.status) == (-32021, 400)
     assert refused.value.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+
+
+async def test_a_stream_that_cannot_go_on_says_so_and_that_it_may_be_opened_again(
+    house: House, modern: Modern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object) -> Json:
+        raise Unavailable("The store cannot be read.")
+
+    monkeypatch.setattr(listening, "detailed", unavailable)
+    task_id, _ = await house.begun()
+    async with modern.listening({"taskIds": [task_id]}) as stream:
+        with pytest.raises(Refused) as refused:
+            await stream.answer()
+    assert (refused.value.code, refused.value.message) == (-32000, "The store cannot be read.")
 
 
 async def test_what_is_no_list_of_texts_is_refused(modern: Modern) -> None:

@@ -99,6 +99,26 @@ async def test_what_the_sdk_does_not_know_of_a_profile_is_kept(era: str) -> None
     assert profile.server_info["mood"] == "fine"
 
 
+async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached() -> None:
+    greeting: dict[str, Any] = {
+        "capabilities": {"tools": {}, "prompts": None},
+        "serverInfo": {"name": "odd", "version": "1"},
+        "protocolVersion": "2025-11-25",
+        "instructions": None,
+        "_meta": None,
+    }
+
+    async def greet(message: dict[str, Any], send: Send) -> None:
+        await respond(message, greeting, send)
+
+    app = Spoiled(Library().app("legacy"), {"initialize": greet})
+    async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
+        profile = await upstreams.passage.profile(NAME)
+
+    assert profile is not None
+    assert profile.server_info == {"name": "odd", "version": "1"}
+
+
 @both_eras
 async def test_lists_are_whole_however_many_pages_they_have(era: str) -> None:
     async with passing(Library(books=5), era) as (passage, _, _):
@@ -368,6 +388,23 @@ async def test_whoever_watches_what_the_upstream_refuses_is_told_so(era: str) ->
                 pass
 
     assert refused.value.error["message"] == "not this one"
+
+
+async def test_a_resource_can_be_watched_again_although_whoever_left_last_was_cut_off_while_leaving() -> None:
+    library = Library()
+    async with passing(library, "legacy") as (passage, _, _):
+        watching = passage.watching(NAME, BOOK)
+        await watching.__aenter__()
+        leaving = asyncio.create_task(watching.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+
+        async with asyncio.timeout(WAIT_SECONDS):
+            async with passage.watching(NAME, BOOK):
+                pass
+    assert library.subscribed == [BOOK, BOOK]
 
 
 async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:

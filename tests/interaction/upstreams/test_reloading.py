@@ -6,12 +6,14 @@ import logging
 import os
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ringback.domain.call import Ending, Outcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
 from ringback.domain.upstreams import Change, Reloaded
+from ringback.runner import catalog as catalog_module
 from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.drive import UpstreamNotConfigured
 from ringback.runner.reloading import Reloading
@@ -22,12 +24,15 @@ from tests.support.upstreams import (
     STDIO_SERVER,
     WAIT_SECONDS,
     App,
+    Send,
+    Spoiled,
     Stage,
     drive,
     http_config,
     legacy_only,
     opened,
     python_config,
+    respond,
     serving,
 )
 
@@ -209,6 +214,40 @@ async def test_what_an_upstream_that_was_given_up_lists_is_not_taken_for_the_new
         await call
 
         assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]
+
+
+async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = Stage(), Stage()
+    new.tools = new.tools[:1]
+    asked, release = asyncio.Event(), asyncio.Event()
+    release.set()
+
+    async def list_late(message: dict[str, Any], send: Send) -> None:
+        asked.set()
+        await release.wait()
+        await respond(message, {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]}, send)
+
+    async with (
+        serving(Spoiled(legacy_only(old.app()), {"tools/list": list_late})) as before,
+        serving(legacy_only(new.app())) as after,
+        opened(http_config(before.url)) as upstreams,
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        call = await running(old, upstreams)
+        asked.clear()
+        release.clear()
+        with monkeypatch.context() as impatient:
+            impatient.setattr(catalog_module, "AGE_SECONDS_MAX", -1.0)
+            listing = asyncio.create_task(upstreams.catalog.tools("stage"))
+            await asked.wait()
+        upstreams.reconfigure([http_config(after.url)])
+        await drive(upstreams, "echo")
+        release.set()
+        await listing
+
+        assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]
+        old.release.set()
+        await call
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -7,6 +7,7 @@ import pytest
 
 from ringback.mcp_server.endpoints import Workers
 from ringback.mcp_server.telling import TOLD_IN_SESSION_MAX, ToldInSession
+from tests.support.engine import WAIT_SECONDS
 
 
 class Work:
@@ -71,12 +72,13 @@ async def test_nothing_goes_on_when_the_session_ends(workers: Workers) -> None:
         assert each.called_off
 
 
-async def test_work_that_is_stopped_at_once_never_begins(workers: Workers) -> None:
+async def test_work_that_is_stopped_at_once_is_called_off_too_so_that_nobody_waits_for_it(workers: Workers) -> None:
     told, work = ToldInSession(workers), Work()
     told.start("a", work)
     told.stop("a")
-    await begun(told, "b")
-    assert not work.begun.is_set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await work.over.wait()
+    assert work.called_off
 
 
 async def test_what_is_over_makes_room(workers: Workers) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field, Strict
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
     EVENTS_DEFAULT,
+    WHEN,
     Body,
     Cursor,
     Description,
@@ -26,7 +27,7 @@ from ringback.api.schemas.fields import (
 from ringback.domain.call import Call, InputRequest, Outcome, Progress, RerunPolicy, Status
 from ringback.domain.ports import CallFilter
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState
+from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState, When
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCall
 from ringback.services.started import Started
 from ringback.services.webhooks import Registration
@@ -51,6 +52,7 @@ class CallbackBody(Body):
     )
     retries: Profile = Profile.DAYS
     include_result: Flag = False
+    when: When = Field(default=When.ALWAYS, description=WHEN)
     description: Description | None = None
 
     def registration(self) -> Registration:
@@ -61,6 +63,7 @@ class CallbackBody(Body):
             correlation_id=self.correlation_id,
             retries=self.retries,
             include_result=self.include_result,
+            when=self.when,
             description=self.description,
         )
 

@@ -111,6 +111,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "match_correlation": False,
     "retries": "days",
     "include_result": False,
+    "when": "always",
     "ordered": False,
     "rate_per_second": None,
     "description": "rings the report agent",

@@ -30,6 +30,10 @@ RATE_MAX: Final = 1000.0
 
 EVENTS_DEFAULT: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the document: a set would be written in another order by each process."""
+WHEN: Final = (
+    "`detached`: do not ring for an end that was told in the answer to the request that started the call. Whatever that "
+    "request was not told rings."
+)
 
 
 class Body(BaseModel):

@@ -9,6 +9,7 @@ from pydantic import Field, Strict, ValidationInfo, field_validator
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import (
     EVENTS_DEFAULT,
+    WHEN,
     Body,
     Cursor,
     Description,
@@ -28,7 +29,7 @@ from ringback.api.schemas.fields import (
 )
 from ringback.domain.event import EventName
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookState, describe
+from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookState, When, describe
 from ringback.services.replays import Replayed, ReplayFrom
 from ringback.services.webhooks import (
     OVERLAP_SECONDS_DEFAULT,
@@ -61,6 +62,7 @@ class RegisterWebhookBody(Body):
     call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
     retries: Profile = Profile.DAYS
     include_result: Flag = Field(default=False, description="Put the result into the callback if it fits.")
+    when: When = Field(default=When.ALWAYS, description=WHEN)
     ordered: Flag = Field(
         default=False,
         description="One callback at a time for each client_session_id, or call where there is none, in the order of the "
@@ -85,6 +87,7 @@ class RegisterWebhookBody(Body):
             match_correlation=self.match_correlation,
             retries=self.retries,
             include_result=self.include_result,
+            when=self.when,
             ordered=self.ordered,
             rate_per_second=self.rate_per_second,
             description=self.description,
@@ -100,6 +103,7 @@ class ChangeWebhookBody(Body):
     events: EventNames | None = None
     description: Description | None = None
     include_result: Flag | None = None
+    when: When | None = None
     retries: Profile | None = None
     rate_per_second: Rate | None = Field(default=None, description="Attempts a second at most; null removes the limit.")
     state: Literal["active", "disabled"] | None = None
@@ -118,6 +122,7 @@ class ChangeWebhookBody(Body):
             events=self.events,
             description=self.description,
             include_result=self.include_result,
+            when=self.when,
             retries=self.retries,
             rate_per_second=self._rate(),
             state=WebhookState(self.state) if self.state else None,
@@ -197,6 +202,7 @@ class WebhookView(View):
     match_correlation: bool
     retries: Profile
     include_result: bool
+    when: When
     ordered: bool
     rate_per_second: float | None
     description: str | None
@@ -227,6 +233,7 @@ class WebhookView(View):
             match_correlation=webhook.match_correlation,
             retries=webhook.retries,
             include_result=webhook.include_result,
+            when=webhook.when,
             ordered=webhook.ordered,
             rate_per_second=webhook.rate_per_second,
             description=webhook.description,

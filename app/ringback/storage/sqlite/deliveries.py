@@ -67,6 +67,9 @@ class SqliteDeliveries:
     async def supersede(self, call_id: CallId) -> None:
         self._sql.change("supersede", call_id=call_id, now=from_instant(self._now))
 
+    async def spare(self, call_id: CallId) -> None:
+        self._sql.change("spare", call_id=call_id, now=from_instant(self._now))
+
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
 

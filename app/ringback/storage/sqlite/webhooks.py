@@ -13,7 +13,7 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Sealer
 from ringback.domain.principal import Principal
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, without_secrets
+from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When, without_secrets
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
@@ -88,6 +88,7 @@ class SqliteWebhooks:
             "secrets": self._sealed(webhook),
             "retries": webhook.retries,
             "include_result": webhook.include_result,
+            "when": webhook.when,
             "ordered": webhook.ordered,
             "rate_per_second": webhook.rate_per_second,
             "description": webhook.description,
@@ -158,6 +159,7 @@ class WebhookReader:
             ),
             retries=Profile(row["retries"]),
             include_result=bool(row["include_result"]),
+            when=When(row["when"]),
             ordered=bool(row["ordered"]),
             rate_per_second=row["rate_per_second"],
             description=row["description"],

@@ -156,6 +156,7 @@ CREATE TABLE webhooks (
     secrets           BLOB NOT NULL,
     retries           TEXT NOT NULL,
     include_result    INTEGER NOT NULL,
+    "when"            TEXT NOT NULL,
     ordered           INTEGER NOT NULL,
     rate_per_second   REAL,
     description       TEXT,

@@ -55,6 +55,11 @@ SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id
 UPDATE deliveries SET state = 'cancelled', finished_at = :now
 WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
 
+-- name: spare
+UPDATE deliveries SET state = 'cancelled', finished_at = :now
+WHERE call_id = :call_id AND generation = 1 AND attempts = 0 AND state IN ('held', 'pending')
+    AND EXISTS (SELECT 1 FROM webhooks WHERE id = deliveries.webhook_id AND "when" = 'detached');
+
 -- name: remove
 DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE finished_at < :older_than ORDER BY finished_at LIMIT :limit

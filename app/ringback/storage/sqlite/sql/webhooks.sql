@@ -1,11 +1,11 @@
 -- name: insert
 INSERT INTO webhooks (
     id, principal, url, events, upstream, resource_uri, tool, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
-    include_result, ordered, rate_per_second, description, state, origin, created_at, updated_at, expires_at, last_delivery_at,
+    include_result, "when", ordered, rate_per_second, description, state, origin, created_at, updated_at, expires_at, last_delivery_at,
     last_error, failing_since, failures, openings, paused_until, missed_from
 ) VALUES (
     :id, :principal, :url, :events, :upstream, :resource_uri, :tool, :call_id, :client_session_id, :correlation_id, :match_correlation, :secrets,
-    :retries, :include_result, :ordered, :rate_per_second, :description, :state, :origin, :created_at, :updated_at, :expires_at,
+    :retries, :include_result, :when, :ordered, :rate_per_second, :description, :state, :origin, :created_at, :updated_at, :expires_at,
     :last_delivery_at, :last_error, :failing_since, :failures, :openings, :paused_until, :missed_from
 );
 
@@ -35,7 +35,7 @@ WHERE principal = :principal AND call_id IS NULL AND client_session_id = :client
 UPDATE webhooks SET
     url = :url, events = :events, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    secrets = coalesce(:secrets, secrets), retries = :retries, include_result = :include_result, ordered = :ordered,
+    secrets = coalesce(:secrets, secrets), retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
     rate_per_second = :rate_per_second, description = :description, state = :state, updated_at = :updated_at,
     expires_at = :expires_at, last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since,
     failures = :failures, openings = :openings, paused_until = :paused_until, missed_from = :missed_from

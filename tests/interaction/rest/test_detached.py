@@ -1,0 +1,21 @@
+"""`when` over REST: said at registration, shown, changed; `hears` says what it means."""
+
+import httpx
+import pytest
+
+WEBHOOK = {"url": "https://agent.example/callback"}
+
+
+@pytest.mark.requirement("R22")
+async def test_a_webhook_rings_always_unless_it_says_otherwise_and_can_change_its_mind(
+    alice: httpx.AsyncClient,
+) -> None:
+    plain = (await alice.post("/v1/webhooks", json=WEBHOOK)).json()
+    detached = (await alice.post("/v1/webhooks", json=WEBHOOK | {"when": "detached"})).json()
+    path = f"/v1/webhooks/{detached['id']}"
+
+    assert (plain["when"], detached["when"]) == ("always", "detached")
+    assert "not for an end" in detached["hears"]
+    assert (await alice.patch(path, json={"description": "mine"})).json()["when"] == "detached"
+    assert (await alice.patch(path, json={"when": "always"})).json()["when"] == "always"
+    assert (await alice.get(path)).json()["when"] == "always"
