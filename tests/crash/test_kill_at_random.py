@@ -26,7 +26,8 @@ async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         for number in range(100 if deep else 3):
             async with service(**spec) as doomed:
-                await acknowledged(doomed.url, "/v1/webhooks", {"url": receiver.url(f"/{number}")})
+                if number % 20 == 0:  # each hears every call from then on, so five of them are enough
+                    await acknowledged(doomed.url, "/v1/webhooks", {"url": receiver.url(f"/{number}")})
                 starting = asyncio.create_task(start_one_after_the_other(doomed.url, f"{number}", acknowledged_calls))
                 await first_of(asyncio.shield(starting), timeout_seconds=chance.uniform(0.05, 0.8))
                 await doomed.kill()

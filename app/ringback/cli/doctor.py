@@ -12,7 +12,7 @@ from ringback.cli import checks
 from ringback.cli.checks import CallbackCheck, Finding
 from ringback.cli.connect import ApiKey, client_of
 from ringback.cli.output import UNFINISHED, AsJson, show, show_json
-from ringback.cli.serve import configured_upstreams
+from ringback.cli.serve import ConfigFile, MoreUpstreams, configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.runner.config import ConfigError
@@ -21,14 +21,8 @@ from ringback.settings import Settings, SettingsError, load_settings
 
 def doctor(
     *,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
-    ] = None,
-    upstream: Annotated[
-        list[str] | None,
-        typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
-    ] = None,
+    config: ConfigFile = None,
+    upstream: MoreUpstreams = None,
     database: Annotated[
         str | None,
         typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),

@@ -16,6 +16,15 @@ from ringback.cli.output import reported, tell
 from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
 from ringback.settings import Settings, load_settings
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
+]
+MoreUpstreams = Annotated[
+    list[str] | None,
+    typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
+]
+
 LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
@@ -30,14 +39,8 @@ def serve(
             "is named. Everything else is as in production.",
         ),
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
-    ] = None,
-    upstream: Annotated[
-        list[str] | None,
-        typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
-    ] = None,
+    config: ConfigFile = None,
+    upstream: MoreUpstreams = None,
     database: Annotated[
         str | None,
         typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="Where everything is kept."),
