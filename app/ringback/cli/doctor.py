@@ -3,7 +3,6 @@
 import asyncio
 import ssl
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer

@@ -26,14 +26,11 @@ def is_call_tool_result(result: Mapping[str, Any]) -> bool:
 
 def without_reserved_meta(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same without what is between two neighbours in its `_meta`; one that is no object (`null`, say) is left out."""
-    if "_meta" not in result:
+    meta = result.get("_meta", {})
+    known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+    kept = {key: value for key, value in known.items() if not key.startswith(RESERVED_META)}
+    if kept == meta:
         return result
-    meta = result["_meta"]
-    kept = {
-        key: value
-        for key, value in (cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}).items()
-        if not key.startswith(RESERVED_META)
-    }
     rest = {key: value for key, value in result.items() if key != "_meta"}
     return {**rest, "_meta": kept} if kept else rest
 
