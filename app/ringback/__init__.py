@@ -1,6 +1,7 @@
 """Ringback: the callback service for MCP. Call a tool, hang up, get rung back.
 
     client ──POST /v1/calls──▶ services ──tx: call row──▶ 202 {call, resume_token, webhooks}      (the client may vanish)
+           ──tools/call /mcp─▶                       └──▶ result | question | task | pending result
                                             │ wake
     runner ──lease──▶ tx: dispatched_at ──▶ driver ──tools/call──▶ MCP server
                                             │ progress, result
@@ -16,8 +17,9 @@ Three rules carry everything:
 
 Imports point down only; names on one line joined by | are strangers to each other (pyproject.toml holds the contract):
 
-    __main__  >  main  >  cli  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
-      >  api | mcp_server | identity | storage | runner | janitor | supervisor  >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
+    __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
+      >  api | mcp_server | identity | storage | runner | janitor | resealing | supervisor
+      >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
 """
 
 __version__ = "0.1.0"

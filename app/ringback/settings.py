@@ -163,7 +163,9 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
 
-    @field_validator("allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before")
+    @field_validator(
+        "allowed_hosts", "allowed_origins", "callback_allowlist", "oidc_audience", "oidc_scopes", mode="before"
+    )
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return _parts(value) if isinstance(value, str) else value

@@ -217,7 +217,10 @@ class Calls:
             if call.final:
                 raise CallEnded(f"The call has ended as {call.status}.", call_id=call.id)
             tx.ring(cancelling(call.id))
-            return await self._recorder.finish(tx, replace(call, cancel_requested=True), CANCELLED, lease_token=None) or call
+            return (
+                await self._recorder.finish(tx, replace(call, cancel_requested=True), CANCELLED, lease_token=None)
+                or call
+            )
 
         return await self._store.write(cancel)
 

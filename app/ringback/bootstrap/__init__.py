@@ -1,0 +1,21 @@
+"""The composition root: makes every part and hands each what it needs. Nothing else knows how the parts are made.
+
+settings ──▶ key ring ──▶ store ──▶ recorder ──▶ services ──▶ api
+                            │          │
+                        upstreams ──▶ runner ─┐
+                         sender ──▶ dispatcher ├──▶ supervisor
+                                     janitor ─┘
+
+world        what is taken from outside: clock, chance, egress, a wrap around the store
+policies     settings, as the values that the parts take
+parts        what everybody shares
+services     the use cases
+workers      what runs behind them
+doors        who comes in, and where
+application  all of it, opened and closed
+"""
+
+from ringback.bootstrap.application import Application, application, open_beside, open_keys
+from ringback.bootstrap.world import ReadConfigs, World
+
+__all__ = ["Application", "ReadConfigs", "World", "application", "open_beside", "open_keys"]

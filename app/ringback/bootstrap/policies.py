@@ -1,0 +1,64 @@
+"""Settings, as the values that the parts take."""
+
+from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.protected_resource import ProtectedResource
+from ringback.identity.access_tokens import TokenRules
+from ringback.janitor import Retention
+from ringback.mcp_server.gateway import GatewayConfig
+from ringback.notifier.target_guard import TargetPolicy
+from ringback.services.quotas import Quotas
+from ringback.settings import Settings, SettingsError
+
+
+def retention_of(settings: Settings) -> Retention:
+    try:
+        return Retention(
+            result_seconds=settings.result_retention_seconds,
+            event_seconds=settings.event_retention_seconds,
+            tombstone_seconds=settings.tombstone_retention_seconds,
+        )
+    except ValueError as problem:
+        raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None
+
+
+def quotas_of(settings: Settings) -> Quotas:
+    return Quotas(
+        open_calls=settings.quota_open_calls,
+        result_bytes=settings.quota_result_bytes,
+        webhooks=settings.quota_webhooks,
+        streams=settings.quota_streams,
+        starts_per_minute=settings.quota_starts_per_minute,
+    )
+
+
+def target_policy(settings: Settings) -> TargetPolicy:
+    return TargetPolicy(private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http)
+
+
+def token_rules(settings: Settings) -> TokenRules:
+    return TokenRules(
+        public_url=settings.base_url,
+        audiences=frozenset(settings.oidc_audience),
+        principal_claim=settings.oidc_principal_claim,
+        granted=frozenset(settings.oidc_scopes),
+    )
+
+
+def protected_resource(settings: Settings) -> ProtectedResource | None:
+    if settings.auth == "off" or settings.oidc_issuer is None:
+        return None
+    # An issuer that cannot give out our scopes refuses a client that asks for them.
+    scopes = () if settings.oidc_scopes else sorted(DEFAULT_SCOPES)
+    return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
+
+
+def gateway_config(settings: Settings) -> GatewayConfig:
+    return GatewayConfig(
+        public_url=settings.base_url,
+        inline_wait_seconds=settings.inline_wait_seconds,
+        task_grace_seconds=settings.task_grace_seconds,
+        keep_on_disconnect=settings.disconnect == "keep",
+        request_bytes_max=settings.request_bytes_max,
+        callers_identified=settings.auth != "off",
+        result_retention_seconds=settings.result_retention_seconds,
+    )

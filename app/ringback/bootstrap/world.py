@@ -1,0 +1,33 @@
+"""What a whole service takes from outside."""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+
+from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.ports import Store
+from ringback.runner.upstreams import UpstreamConfig
+
+ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
+"""Reads the configuration of the upstreams; raises `ConfigError`."""
+
+
+def _same(store: Store) -> Store:
+    return store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a whole service takes from outside, so that a test, a simulation or an embedder can bring its own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    chance: Callable[[], float] = random.SystemRandom().random
+    """Uniform in [0, 1), for jitter."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+    egress: httpx.AsyncBaseTransport | None = None
+    """Callbacks go out through it instead of our own guarded sender."""
+    store: Callable[[Store], Store] = _same
+    """Put around the store, to watch it or to fail at a chosen moment."""
