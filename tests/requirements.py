@@ -33,7 +33,7 @@ class Requirement:
 DONE: Final = Done()
 
 _LIBRARY: Final = Deferred("the durable caller library")
-_MCP: Final = Deferred("the MCP server")
+_EVENTS: Final = Deferred("the events extension of the MCP server")
 
 REQUIREMENTS: Final = (
     # A client that does not block, and can come back
@@ -134,7 +134,7 @@ REQUIREMENTS: Final = (
     Requirement("R29", "A task that exists upstream can be adopted, and a completion reported from outside.", DONE),
     Requirement("R30", "MCP clients are served tasks, of both protocol eras.", DONE),
     Requirement(
-        "R31", "MCP clients are served events: list, subscribe, unsubscribe, poll and stream over one log.", _MCP
+        "R31", "MCP clients are served events: list, subscribe, unsubscribe, poll and stream over one log.", _EVENTS
     ),
     Requirement(
         "R32",

@@ -11,6 +11,7 @@ ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
 PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
 """Progress goes to webhooks and screens: a sentence, not a report."""
+_LEFT_OUT: Final = frozenset({"_meta", "isError"})
 
 
 def is_call_tool_result(result: Mapping[str, Any]) -> bool:
@@ -22,6 +23,14 @@ def is_call_tool_result(result: Mapping[str, Any]) -> bool:
         and isinstance(result.get("isError", False), bool)
         and isinstance(result.get("_meta", {}), dict)
     )
+
+
+def without_nulls(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with `_meta` and `isError` left out where they are null: some servers write so what they leave out.
+
+    The SDK's client takes that; the specification's schema does not, so it is not kept.
+    """
+    return {key: value for key, value in result.items() if value is not None or key not in _LEFT_OUT}
 
 
 def without_reserved_meta(result: Mapping[str, Any]) -> Mapping[str, Any]:

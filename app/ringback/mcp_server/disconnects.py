@@ -103,4 +103,5 @@ async def leave(gateway: Gateway, exchange: Exchange, call_id: CallId) -> None:
 
 
 def _key(exchange: Exchange, request_id: object) -> tuple[str, str]:
+    """7 and "7" are one id, as they are to the SDK, which cuts the handler of either off."""
     return exchange.session_id, str(request_id)

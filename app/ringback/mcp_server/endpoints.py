@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from ringback import __version__
@@ -26,11 +25,10 @@ from ringback.mcp_server.exchange import LEFT, Endpoint
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.greeting import Greeting
 from ringback.mcp_server.relay import LogLevels
+from ringback.mcp_server.sessions import Sessions
 
 _ASKING: Final[ContextVar[Caller]] = ContextVar("asking")
 """Who sends the request that this task handles: the one thing that the SDK's look-up of a schema is not told."""
-SESSIONS_MAX: Final = 10_000
-"""Of one endpoint; as many idle streams as one process is built for."""
 
 
 def all_features(gateway: Gateway) -> Sequence[Feature]:
@@ -68,7 +66,7 @@ class McpServer:
         self._gateway = gateway
         self._authenticator = authenticator
         self._features = all_features(gateway)
-        self._managers: dict[Endpoint, asyncio.Future[StreamableHTTPSessionManager]] = {}
+        self._managers: dict[Endpoint, asyncio.Future[Sessions]] = {}
         self._keepers: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -110,7 +108,7 @@ class McpServer:
         """A session's own stream (GET) is one of its principal's streams; raises `QuotaExceeded`."""
         return self._gateway.quotas.stream(caller.principal) if scope["method"] == "GET" else nullcontext()
 
-    async def _manager(self, endpoint: Endpoint) -> StreamableHTTPSessionManager:
+    async def _manager(self, endpoint: Endpoint) -> Sessions:
         ready = self._managers.get(endpoint)
         if ready is None:
             self._managers[endpoint] = ready = asyncio.get_running_loop().create_future()
@@ -119,11 +117,10 @@ class McpServer:
             keeper.add_done_callback(self._keepers.discard)
         return await asyncio.shield(ready)
 
-    async def _keep(self, endpoint: Endpoint, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        manager = StreamableHTTPSessionManager(
-            self._server(endpoint),
-            max_request_body_size=self._gateway.config.request_bytes_max,
-            max_sessions=SESSIONS_MAX,
+    async def _keep(self, endpoint: Endpoint, ready: asyncio.Future[Sessions]) -> None:
+        gateway = self._gateway
+        manager = Sessions(
+            self._server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
         )
         async with manager.run():
             ready.set_result(manager)

@@ -9,10 +9,12 @@ from typing import Any, Final, cast
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
+from ringback.domain.errors import RingbackError
 from ringback.domain.upstreams import Profile
 from ringback.mcp_server.auth import caller_of
 from ringback.mcp_server.exchange import TASKS, Endpoint, Exchange
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway
+from ringback.mcp_server.refusals import refusal
 from ringback.mcp_server.routes import Routes
 
 RESUME: Final = "ringback/resume"
@@ -41,7 +43,10 @@ class Greeting:
             return result
         exchange = Exchange(caller=caller_of(ctx), endpoint=self._endpoint, context=ctx)
         upstreams = self._routes.upstreams(exchange)
-        profiles = await asyncio.gather(*(self._gateway.passage.profile(upstream) for upstream in upstreams))
+        try:
+            profiles = await asyncio.gather(*(self._gateway.passage.profile(upstream) for upstream in upstreams))
+        except RingbackError as error:  # removed after the door had let the request in
+            raise refusal(error) from None
         known = [profile for profile in profiles if profile is not None]
         told: dict[str, Any] = {
             **result,

@@ -1,7 +1,8 @@
 """What clients are told unasked: by `subscriptions/listen` on 2026-07-28, in the session before.
 
     subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged}
-                              acknowledged with what is accepted, then a stream until somebody ends it
+                              acknowledged with what is accepted, then a stream until somebody ends it; after a
+                              while that is us, with a result, and who comes back has its key looked at again
     resources/subscribe       and unsubscribe: updates go to the session's own stream
     after `initialized`       changed lists go there too
 
@@ -29,6 +30,8 @@ from ringback.mcp_server.news import LIST_CHANGED, Accepted, News
 from ringback.mcp_server.task_shapes import TaskShapes
 from ringback.mcp_server.tasks import detailed, require_tasks
 from ringback.mcp_server.telling import TOLD_IN_SESSION_MAX, tell_request, tell_session, told_in_session
+from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.waits import first_of
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 LISTENED_MAX: Final = 128
@@ -100,7 +103,10 @@ class _Stream:
         self.meta = {SUBSCRIPTION_ID_META_KEY: exchange.context.request_id}
 
     async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
-        """Until the service stops; a client that leaves cancels this. Raises what fails first."""
+        """Until the service stops or `FOLLOW_SECONDS_MAX` are over; a client that leaves cancels this.
+
+        Raises what fails first.
+        """
         tasks = await self._own_tasks(task_ids[:LISTENED_MAX])
         try:
             async with asyncio.TaskGroup() as group:
@@ -121,7 +127,7 @@ class _Stream:
             wanted = [_LISTS[key] for key in lists]
             work.append(group.create_task(self._news.lists(self._exchange, wanted, self._tell)))
         await self._acknowledge(tasks, await _accepted(accepted), lists)
-        await self._gateway.lifecycle.stopping.wait()
+        await first_of(self._gateway.lifecycle.stopping.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
         for each in work:
             each.cancel()
 

@@ -62,7 +62,7 @@ class UpstreamCatalog:
         """Calls may still be running on `superseded` connections, which nothing else is asked of."""
         self._connections = connections
         self._superseded = superseded
-        self._checkers: dict[tuple[str, str], tuple[ToolInfo, ArgumentChecker]] = {}
+        self._checkers: dict[str, _Checkers] = {}
 
     def upstreams(self) -> Sequence[UpstreamInfo]:
         ending = Counter[str]()
@@ -95,7 +95,7 @@ class UpstreamCatalog:
         """What speaks against the call, if these are the tools."""
         if tool not in tools:
             return UnknownTool(_no_tool(upstream, tool, tools), tool=tool)
-        if errors := self._checker(upstream, tools[tool]).errors(arguments):
+        if errors := self._checkers_of(upstream, tools).of(tool).errors(arguments):
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
             return InvalidArguments(
                 f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
@@ -145,12 +145,27 @@ class UpstreamCatalog:
             tools = await connection.tools(age_seconds_max=AGE_SECONDS_MAX)
         return tools
 
-    def _checker(self, upstream: str, tool: ToolInfo) -> ArgumentChecker:
-        kept = self._checkers.get((upstream, tool.name))
-        if kept is None or kept[0] is not tool:
-            kept = tool, ArgumentChecker(tool.input_schema, upstream=upstream, tool=tool.name)
-            self._checkers[upstream, tool.name] = kept
-        return kept[1]
+    def _checkers_of(self, upstream: str, tools: Mapping[str, ToolInfo]) -> "_Checkers":
+        kept = self._checkers.get(upstream)
+        if kept is None or kept.tools is not tools:
+            self._checkers = {name: of for name, of in self._checkers.items() if name in self._connections}
+            self._checkers[upstream] = kept = _Checkers(upstream, tools)
+        return kept
+
+
+class _Checkers:
+    """Those of one list, made when they are first needed, and gone with it."""
+
+    def __init__(self, upstream: str, tools: Mapping[str, ToolInfo]) -> None:
+        self.tools = tools
+        self._upstream = upstream
+        self._made: dict[str, ArgumentChecker] = {}
+
+    def of(self, tool: str) -> ArgumentChecker:
+        if tool not in self._made:
+            schema = self.tools[tool].input_schema
+            self._made[tool] = ArgumentChecker(schema, upstream=self._upstream, tool=tool)
+        return self._made[tool]
 
 
 def _no_tool(upstream: str, tool: str, tools: Iterable[str]) -> str:

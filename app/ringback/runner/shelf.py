@@ -3,13 +3,14 @@
     connection ──▶ Shelf.introduce, Shelf.put ──▶ memory ──▶ store, if it differs
                ──▶ Shelf.tell                  ──▶ a list is out of date; whoever listens hears it (changes)
     start      ──▶ Shelves.load                ──▶ memory: known, and older than anything that is asked for
+    removed    ──▶ Shelves.drop, keep_only     ──▶ neither memory nor the store has it any more
 
 A list that differs from what was known before counts as a change that was told: the upstream may have changed while it could
 not be heard.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Final
@@ -154,6 +155,20 @@ class Shelves:
                 self.of(part.upstream).restore(part)
             except (TypeError, ValueError):  # another version kept it: it will be told again
                 log.warning("upstream.catalog_not_read", extra={"upstream": part.upstream})
+
+    def drop(self, upstreams: Iterable[str]) -> None:
+        """Take these off: whatever gets one of their names next begins with an empty shelf."""
+        for upstream in upstreams:
+            del self._shelves[upstream]
+
+    async def keep_only(self, upstreams: Collection[str]) -> None:
+        """Forget what the store has of the others. What cannot be forgotten now is when this is next done, or at the start."""
+        if self._store is None:
+            return
+        try:
+            await self._store.write(lambda tx: tx.catalog.keep_only(upstreams))
+        except StoreUnavailable:
+            log.warning("upstream.catalog_not_forgotten")
 
     async def _save(self, upstream: str, part: str, body: Any) -> bool:
         if self._store is None:

@@ -59,6 +59,8 @@ class Upstreams:
         self._superseded: dict[Connection, asyncio.Task[None]] = {}
         """Those on which calls may still be running, and who closes each once there are none."""
         self._actors: dict[Connection, asyncio.Task[None]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
+        """What is kept of upstreams that were removed; what this does not come to is done at the next start."""
         self.catalog: Catalog = UpstreamCatalog(self._connections, self._superseded)
         self.tasks = UpstreamTasks(self._connections)
         self.passage: Passage = UpstreamPassage(
@@ -76,7 +78,7 @@ class Upstreams:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        tasks = [*self._superseded.values(), *self._actors.values()]
+        tasks = [*self._superseded.values(), *self._actors.values(), *self._forgetting]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,12 +119,20 @@ class Upstreams:
             self._supersede(before[name])
         for connection in fresh.values():
             self._start(connection)
+        if removed := before.keys() - configured.keys():
+            self._forget(removed)
         return Reloaded(
             added=sorted(fresh.keys() - before.keys()),
             changed=sorted(fresh.keys() & before.keys()),
-            removed=sorted(before.keys() - configured.keys()),
+            removed=sorted(removed),
             unchanged=sorted(same),
         )
+
+    def _forget(self, removed: Iterable[str]) -> None:
+        self._shelves.drop(removed)
+        task = asyncio.create_task(self._shelves.keep_only(frozenset(self._connections)))
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
 
     def _connection(self, config: UpstreamConfig) -> Connection:
         return Connection(

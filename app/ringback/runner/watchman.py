@@ -6,7 +6,7 @@
 The same thing rings at most once a second; what comes in between rings when that second is over, so the last change always
 does. A change is due until it is written down: neither a store that cannot be written nor a bug here loses one. What nobody
 could hear, while this process did not run or an upstream was away, rings once as soon as it can be heard again. While the
-store cannot be written, changes of so many different things wait, and no more.
+store cannot be written, changes of so many different resources of an upstream wait, and no more.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.upstreams import Change, Passage, UpstreamRefused
 from ringback.domain.watches import WATCHES, Watch, word_of
 from ringback.notifier.record import Recorder
-from ringback.runner.changes import WAITING_MAX, ChangeStream
+from ringback.runner.changes import Backlog, ChangeStream
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ STEP_SECONDS: Final = 1.0
 attempts to write one down."""
 LOOK_SECONDS: Final = 60.0
 """How long an expired webhook, or a missed ring, can go unnoticed."""
-DUE_MAX: Final = WAITING_MAX
-"""Different things of which a change is due, as many as wait to be taken; of more, the oldest is given up."""
 AGAIN_SECONDS: Final = 60.0
 """Between two attempts to watch a resource that the upstream refuses to tell of."""
 
@@ -49,7 +47,7 @@ class Watchman:
         self._recorder = recorder
         self._passage = passage
         self._changes = changes
-        self._due: dict[Change, float] = {}
+        self._due = Backlog[float]()
         self._rung_at: dict[Change, float] = {}
         self._added = asyncio.Event()
 
@@ -95,8 +93,6 @@ class Watchman:
 
     def _add(self, change: Change) -> None:
         now = self._clock.monotonic()
-        if len(self._due) >= DUE_MAX and change not in self._due:
-            del self._due[next(iter(self._due))]
         self._due.setdefault(change, max(now, self._rung_at.get(change, now - STEP_SECONDS) + STEP_SECONDS))
         self._added.set()
 

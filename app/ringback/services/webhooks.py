@@ -181,6 +181,8 @@ class Webhooks:
             after = replace(_changed(before, change), updated_at=tx.now())
             if change.events is not None:
                 self._check_watch(caller, after)
+            if _watches(after) and after.state is not WebhookState.DISABLED:
+                await _require_room_for_watch(tx, after)  # while disabled it took up none
             if _watches(before) or _watches(after):
                 tx.ring(WATCHES)
             after = await self._verification.update(tx, before, after)

@@ -15,7 +15,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Change, Listing, Passage, UpstreamRefused
 from ringback.domain.watches import WATCHES
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.runner import watchman as watchman_module
+from ringback.runner import changes as changes_module
 from ringback.runner.changes import Changes
 from ringback.runner.watchman import AGAIN_SECONDS, STEP_SECONDS, Watchman
 from tests.support.builders import a_webhook
@@ -206,14 +206,14 @@ async def test_a_change_that_cannot_be_written_down_is_due_until_it_can(post: Po
     assert [event.data["change"] for event in await post.engine.events()] == ["tools"]
 
 
-async def test_only_so_many_changes_wait_for_a_store_that_cannot_be_written(
+async def test_a_flood_of_resources_pushes_out_no_list_while_the_store_cannot_be_written(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchman_module, "DUE_MAX", 2)
+    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
     await post.register(a_watch())
     cast("UnsteadyStore", post.engine.store).refusals = 1
     async with post.manned():
-        for change in (TOOLS, PROMPTS, replace(TOOLS, listing=Listing.RESOURCES)):
+        for change in (TOOLS, *(replace(BOOK, uri=f"book://{number}") for number in range(4)), PROMPTS):
             post.changes.publish(change)
 
         async def rung_in_time() -> bool:
@@ -221,7 +221,7 @@ async def test_only_so_many_changes_wait_for_a_store_that_cannot_be_written(
             return len(await post.engine.events()) > 0
 
         await until(rung_in_time)
-    assert [event.data["change"] for event in await post.engine.events()] == ["prompts", "resources"]
+    assert [event.data["change"] for event in await post.engine.events()] == ["tools", "prompts"]
 
 
 async def test_just_what_live_webhooks_name_is_watched(post: Post) -> None:

@@ -93,3 +93,23 @@ async def test_only_so_many_resources_of_an_upstream_are_watched(
         assert answer.status_code == status, answer.text
     assert answer.json()["quota"] == "watched_resources"
     assert (await alice.post("/v1/webhooks", json=WATCH)).status_code == 201
+
+
+async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.services.webhooks.URIS_MAX", 1)
+    first = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": BOOK})).json()
+
+    async def change(**asked: str) -> httpx.Response:
+        return await alice.patch(f"/v1/webhooks/{first['id']}", json=asked)
+
+    assert (await change(state="disabled")).status_code == 200
+    other = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": "file:///other"})).json()
+
+    refused = await change(state="active")
+    assert (refused.status_code, refused.json()["quota"]) == (429, "watched_resources")
+    assert (await change(description="still off")).json()["state"] == "disabled"
+    await alice.delete(f"/v1/webhooks/{other['id']}")
+    assert (await change(state="active")).json()["state"] == "active"
+    assert (await change(description="on")).status_code == 200, "it is one of those that count"

@@ -114,3 +114,28 @@ async def test_what_was_kept_of_an_upstream_goes_with_its_configuration(tmp_path
         assert await upstreams.passage.profile(NAME) is None
         with pytest.raises(Unavailable):
             await upstreams.passage.listed(NAME, Listing.TOOLS)
+
+
+async def test_what_is_known_of_an_upstream_goes_when_it_is_removed_while_the_service_runs(tmp_path: Path) -> None:
+    port = free_port()
+    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
+    another = http_config("http://127.0.0.1:1/mcp", name=NAME)
+    async with serving(Library().app("modern"), port=port), living(tmp_path, config) as upstreams:
+        await eventually_listed(upstreams)
+        assert _parts_kept(tmp_path) > 0
+        upstreams.reconfigure([])
+
+        async def forgotten() -> bool:
+            return _parts_kept(tmp_path) == 0
+
+        await until(forgotten)
+        upstreams.reconfigure([another])
+        assert await upstreams.passage.profile(NAME) is None
+        with pytest.raises(Unavailable):
+            await upstreams.passage.listed(NAME, Listing.TOOLS)
+
+
+def _parts_kept(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "ringback.db")) as beside:
+        (count,) = beside.execute("SELECT count(*) FROM catalog").fetchone()
+    return count

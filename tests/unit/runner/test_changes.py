@@ -43,3 +43,29 @@ async def test_of_too_many_different_changes_the_oldest_goes(monkeypatch: pytest
             changes.publish(Change(upstream="git", uri=f"book://{number}"))
 
         assert [change.uri for change in stream.take_all()] == ["book://1", "book://2"]
+
+
+async def test_an_upstream_that_floods_pushes_out_its_own_resources_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    changes = Changes()
+    note = Change(upstream="time", uri="note://1")
+    with changes.listen() as stream:
+        for change in (TOOLS, ELSEWHERE, note, *(Change(upstream="git", uri=f"book://{n}") for n in range(4)), PROMPTS):
+            changes.publish(change)
+
+        left = [Change(upstream="git", uri="book://2"), Change(upstream="git", uri="book://3")]
+        assert stream.take_all() == [TOOLS, ELSEWHERE, note, *left, PROMPTS]
+
+
+async def test_what_was_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    changes = Changes()
+    books = [Change(upstream="git", uri=f"book://{number}") for number in range(3)]
+    with changes.listen() as stream:
+        changes.publish(books[0])
+        changes.publish(books[1])
+        assert await anext(stream) == books[0]
+        changes.publish(books[2])
+        assert stream.take_all() == books[1:]

@@ -35,6 +35,13 @@ async def test_a_result_is_kept_as_it_came() -> None:
     assert ending.result == jsontext.dumps(result)
 
 
+async def test_null_for_what_a_server_leaves_out_is_no_failure_and_is_not_kept() -> None:
+    ending, _ = await run(Answering({"content": [TEXT], "_meta": None, "isError": None}))
+
+    assert ending.outcome is Outcome.RESULT
+    assert ending.result == jsontext.dumps({"content": [TEXT]})
+
+
 async def test_an_error_of_the_tool_is_told_apart() -> None:
     ending, _ = await run(Answering({"content": [TEXT], "isError": True}))
 

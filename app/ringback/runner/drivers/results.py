@@ -15,6 +15,7 @@ from ringback.domain.results import (
     PROGRESS_MESSAGE_LENGTH_MAX,
     can_be_kept,
     is_call_tool_result,
+    without_nulls,
     without_reserved_meta,
 )
 from ringback.runner.drivers.base import Desk
@@ -49,6 +50,7 @@ def ending_of_result(result: dict[str, Any]) -> Ending:
             else "is of a kind that was not asked for"
         )
         return failed(Outcome.UPSTREAM_ERROR, f"The upstream's answer {told}.")
+    result = without_nulls(result)
     if not is_call_tool_result(result):
         return failed(Outcome.UPSTREAM_ERROR, "The upstream answered with something that is no CallToolResult.")
     try:

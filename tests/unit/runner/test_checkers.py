@@ -1,0 +1,58 @@
+"""What is compiled of a list of tools goes with that list."""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from ringback.domain.errors import InvalidArguments
+from ringback.domain.upstreams import ToolInfo
+from ringback.runner import catalog as catalog_module
+from ringback.runner.arguments import ArgumentChecker
+from ringback.runner.catalog import UpstreamCatalog
+from tests.support.service import ListedConnection
+
+SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
+
+
+class Renaming(ListedConnection):
+    """Lists one tool, of whatever name."""
+
+    def __init__(self) -> None:
+        super().__init__("git")
+        self.rename("first")
+
+    def rename(self, tool: str) -> None:
+        self._tools = {tool: ToolInfo(name=tool, description=None, input_schema=SCHEMA, raw={})}
+
+    async def settled(self, patience_seconds: float) -> None:
+        """It is known at once."""
+
+    def known_tools(self) -> Mapping[str, ToolInfo]:
+        return self._tools
+
+
+async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alive = WeakSet[ArgumentChecker]()
+
+    class Counted(ArgumentChecker):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            alive.add(self)
+
+    monkeypatch.setattr(catalog_module, "ArgumentChecker", Counted)
+    renaming = Renaming()
+    connections = {"git": renaming, "gone": Renaming()}
+    catalog = UpstreamCatalog(connections)
+    await catalog.check("gone", "first", {"n": 1}, visible=None)
+    del connections["gone"]
+    for number in range(5):
+        renaming.rename(f"tool-{number}")
+        await catalog.check("git", f"tool-{number}", {"n": 1}, visible=None)
+        with pytest.raises(InvalidArguments):
+            await catalog.check("git", f"tool-{number}", {}, visible=None)
+
+    assert len(alive) == 1
