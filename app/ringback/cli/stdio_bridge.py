@@ -43,6 +43,7 @@ from mcp_types import (
 from ringback import __version__
 from ringback.cli.output import printable
 from ringback.domain import jsontext
+from ringback.waits import first_of
 
 ANSWER_BYTES_MAX: Final = 17 * 1024 * 1024
 """One event of the service's: the largest result that it keeps (16 MiB), and the JSON-RPC around it."""
@@ -50,6 +51,9 @@ CONNECT_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 60.0
 COURTESY_SECONDS: Final = 5.0
 """For ending the session: a service that does not answer holds up nobody's exit."""
+LAST_ANSWERS_SECONDS: Final = 1.0
+"""For answers under way when standard input ends, so that a line in a pipe gets its answer too. Clients that close it give us
+two seconds to exit."""
 DETAIL_LENGTH_MAX: Final = 500
 
 SESSION_HEADER: Final = "mcp-session-id"
@@ -59,7 +63,7 @@ _NAME_OF: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_T
 
 
 async def bridge(endpoint: str, *, api_key: str | None) -> None:
-    """Carry messages until standard input ends."""
+    """Carry messages until standard input ends, and what is answered right after."""
     headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
@@ -74,24 +78,47 @@ async def bridge(endpoint: str, *, api_key: str | None) -> None:
         from_service, to_service = await stack.enter_async_context(
             streamable_http_client(endpoint, http_client=http, max_sse_event_size=ANSWER_BYTES_MAX)
         )
-        carried = Headers()
+        carried, unanswered = Headers(), Unanswered()
 
         async def answer() -> None:
             async for message in from_service:
                 if isinstance(message, SessionMessage):
                     carried.incoming(message.message)
                     await to_client.send(message)
+                    unanswered.told(message.message)
 
         answering = asyncio.create_task(answer())
         try:
             async for message in from_client:
                 if isinstance(message, SessionMessage):
+                    unanswered.asked(message.message)
                     await to_service.send(carried.outgoing(message.message))
                 else:
                     await to_client.send(SessionMessage(_error(PARSE_ERROR, "This line is no JSON-RPC message.")))
+            await first_of(unanswered.none.wait(), timeout_seconds=LAST_ANSWERS_SECONDS)
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
+
+
+class Unanswered:
+    """Requests that the client still waits for."""
+
+    def __init__(self) -> None:
+        self._ids: set[RequestId | None] = set()
+        self.none = asyncio.Event()
+        self.none.set()
+
+    def asked(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest):
+            self._ids.add(message.id)
+            self.none.clear()
+
+    def told(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._ids.discard(message.id)
+        if not self._ids:
+            self.none.set()
 
 
 class Headers:

@@ -96,6 +96,23 @@ async def test_clients_of_both_eras_call_through_standard_input_and_output(runni
     assert 2 in modern[1]
 
 
+async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(running: Running, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", running.url),
+        stdin=PIPE,
+        stdout=PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "RINGBACK_API_KEY": running.key},
+    )
+    greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, _ = await process.communicate(f"{line}\n".encode())
+
+    assert json.loads(out)["result"]["serverInfo"]["name"] == "ringback"
+    assert process.returncode == 0
+
+
 async def test_without_a_service_each_request_is_answered_with_what_to_do(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
