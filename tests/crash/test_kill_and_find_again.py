@@ -26,11 +26,12 @@ def call_of(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"upstream": "stage", "tool": tool, "arguments": arguments}
 
 
-async def until_progress(running: ServiceProcess, call_id: str, message: str) -> None:
+async def until_progress(running: ServiceProcess, call_id: str) -> None:
+    """Any: what a tool tells within a second of the last may be passed over."""
     async with httpx.AsyncClient(base_url=running.url, timeout=WAIT_SECONDS) as client, asyncio.timeout(WAIT_SECONDS):
         while True:
             call = (await client.get(f"/v1/calls/{call_id}", params={"wait_seconds": 1})).json()
-            if (progress := call["progress"]) is not None and progress["message"] == message:
+            if call["progress"] is not None:
                 return
 
 
@@ -72,7 +73,7 @@ async def test_a_kill_in_the_middle_of_the_tool_loses_nothing(tool: str, tmp_pat
             await stage.until(lambda: stage.effects)
             for task in stage.tasks.values():
                 task.message = "begun"
-            await until_progress(doomed, started["call"]["id"], "begun")
+            await until_progress(doomed, started["call"]["id"])
             await doomed.kill()
         let_go(stage)
         async with service(**spec) as revived:
@@ -111,7 +112,7 @@ async def test_a_task_of_the_reference_server_survives_a_kill(tmp_path: Path) ->
         async with service(**spec) as doomed:
             started = await acknowledged(doomed.url, "/v1/calls", call_of(RESEARCH, topic="sleep"))
             assert started is not None
-            await until_progress(doomed, started["call"]["id"], "Analyzing content...")
+            await until_progress(doomed, started["call"]["id"])
             await doomed.kill()
         async with service(**spec) as revived:
             call = await until_final(revived, started["call"]["id"])
