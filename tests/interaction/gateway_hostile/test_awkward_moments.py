@@ -38,7 +38,7 @@ async def cut(gate: Gate, headers: dict[str, Any], body: bytes, *, path: str, tu
 
 
 async def ended(gate: Gate, principal: str) -> list[Json]:
-    """All calls of a principal's, which end by themselves. A request that was cut off may still begin one: so one look decides."""
+    """All calls of a principal's, which end by themselves. One look decides: a request that was cut off may still begin one."""
     calls: list[Json] = []
 
     async def over() -> bool:
