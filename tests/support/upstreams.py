@@ -50,13 +50,14 @@ class Stage:
     """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
 
     `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `halfway` does so before and after it
-    waits for `release`, `fail` answers with isError, `refuse` with a JSON-RPC error, `learn` makes a new tool.
+    waits for `release`, `flood` a thousand times, `fail` answers with isError, `refuse` with a JSON-RPC error, and `learn` makes
+    a new tool.
     """
 
     def __init__(self) -> None:
         self.tools = [
             types.Tool(name=name, input_schema={"type": "object"})
-            for name in ("echo", "hold", "steps", "halfway", "fail", "refuse", "learn", "spoiled")
+            for name in ("echo", "hold", "steps", "halfway", "flood", "fail", "refuse", "learn", "spoiled")
         ]
         self.calls: list[types.CallToolRequestParams] = []
         self.inside = 0
@@ -97,6 +98,9 @@ class Stage:
                 await context.session.report_progress(1, 2, "half")
                 await self._hold()
                 await context.session.report_progress(2, 2, None)
+            case "flood":
+                for number in range(1, 1001):
+                    await context.session.report_progress(number, 1000, None)
             case "refuse":
                 raise MCPError(-32042, "not today", {"retry": False})
             case "learn":
