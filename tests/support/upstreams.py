@@ -50,7 +50,7 @@ class Stage:
     """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
 
     `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `halfway` does so before and after it
-    waits for `release`, `flood` a thousand times, `fail` answers with isError, `refuse` with a JSON-RPC error, and `learn` makes
+    waits for `release`, `flood` a thousand times, `fail` answers with isError, `refuse` with a JSON-RPC error, `learn` makes
     a new tool.
     """
 
