@@ -175,6 +175,34 @@ async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqli
     assert await writer.write(reserve) == 1
 
 
+async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
+    writer: GroupCommit, rung: list[str], commits: list[str]
+) -> None:
+    told: list[bool] = []
+    runs = 0
+
+    async def reserve_and_tell(tx: Transaction) -> int:
+        nonlocal runs
+        runs += 1
+        tx.at_end(told.append)
+        return await reserve(tx)
+
+    async def failing(tx: Transaction) -> None:
+        await reserve(tx)
+        raise LookupError
+
+    outcomes = await asyncio.gather(
+        writer.write(reserve_and_tell), writer.write(failing), writer.write(reserve_and_tell), return_exceptions=True
+    )
+
+    assert [outcomes[0], type(outcomes[1]), outcomes[2]] == [1, LookupError, 2]
+    assert runs == 3
+    assert told == [False, True, True]
+    assert rung == ["grown", "grown"]
+    assert len(commits) == 1
+    assert await head(writer) == 2
+
+
 async def test_a_lock_of_another_process_is_waited_for(writer: GroupCommit, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -63,6 +63,7 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     connection.execute(SESSION["check_references"])
     connection.execute(SESSION["checkpoint_rarely"])
     connection.execute(SESSION["cache_more"])
+    connection.execute(SESSION["note_in_memory"])
     return connection
 
 

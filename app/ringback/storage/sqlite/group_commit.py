@@ -1,4 +1,13 @@
-"""One writer, and one commit for all who came during the last one."""
+"""One writer, and one commit for all who came during the last one.
+
+    group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller is told
+                    │ one raises
+                    ╰──▶ ROLLBACK, and the group again, each unit in a savepoint ──▶ COMMIT ──▶ …
+
+Savepoints cost: under one, SQLite copies every page before its first change, 35 of the 510 µs that the whole of a delivery
+takes (measured). Hardly ever does a unit raise, so they are set only for a group in which one did, and for a unit that is
+alone. That a unit may be run again is part of what `domain.ports` says of it.
+"""
 
 import asyncio
 import logging
@@ -36,6 +45,12 @@ class _Unit:
     error: Exception | None = None
     rung: list[str] = field(default_factory=list[str])
     endings: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
+
+    def undone(self) -> None:
+        """It was rolled back, and will be run again."""
+        for ending in self.endings:
+            ending(False)  # noqa: FBT003 - what `at_end` tells
+        self.rung, self.endings = [], []
 
     def settle(self) -> None:
         """Do what was left for the end, and tell the caller unless it has gone."""
@@ -88,9 +103,7 @@ class GroupCommit:
         while self._waiting:
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), UNITS_IN_GROUP_MAX))]
             try:
-                await self._begin()
-                for unit in group:
-                    self._perform(unit)
+                await self._perform_all(group)
                 await asyncio.get_running_loop().run_in_executor(self._commits, self._execute, "commit")
             except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
                 self._undo(group, error)
@@ -108,6 +121,39 @@ class GroupCommit:
                     raise
             await self._clock.sleep(LOCK_PAUSE_SECONDS)
 
+    async def _perform_all(self, group: list[_Unit]) -> None:
+        await self._begin()
+        if len(group) > 1:
+            if self._perform_together(group):
+                return
+            await self._begin()
+        self._perform_apart(group)
+
+    def _perform_together(self, group: list[_Unit]) -> bool:
+        """Run the units one after the other; False if one raised: then all of them are undone."""
+        try:
+            for unit in group:
+                self._perform(unit)
+        except Exception:  # noqa: BLE001 - boundary: whose error it is, and whether it stays, shows when it is run apart
+            self._connection.rollback()
+            for unit in group:
+                unit.undone()
+            return False
+        return True
+
+    def _perform_apart(self, group: list[_Unit]) -> None:
+        """Run the units so that one that raises is undone alone."""
+        for unit in group:
+            self._execute("start_unit")
+            try:
+                self._perform(unit)
+            except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
+                if not self._connection.in_transaction:
+                    raise  # a full disk or an I/O error: SQLite itself has undone the whole group
+                unit.error = error
+                self._execute("undo_unit")
+            self._execute("end_unit")
+
     def _perform(self, unit: _Unit) -> None:
         if unit.done.cancelled():
             return
@@ -115,15 +161,7 @@ class GroupCommit:
             self._connection, sealer=self._sealer, reader=self._reader, now=self._clock.now()
         )
         unit.rung, unit.endings = transaction.rung, transaction.endings
-        self._execute("start_unit")
-        try:
-            unit.value = drive(unit.work(transaction))
-        except Exception as error:  # boundary: an error inside a unit is its caller's and no business of its neighbours
-            if not self._connection.in_transaction:
-                raise  # a full disk or an I/O error: SQLite itself has undone the whole group
-            unit.error = error
-            self._execute("undo_unit")
-        self._execute("end_unit")
+        unit.value = drive(unit.work(transaction))
 
     def _settle(self, group: list[_Unit]) -> None:
         for unit in group:

@@ -13,6 +13,11 @@ PRAGMA wal_autocheckpoint = 16000;
 -- name: cache_more
 PRAGMA cache_size = -65536;
 
+-- What a unit of work or a statement would have to undo is noted in memory. By default it goes to a temporary file after 64 KB,
+-- which is sixteen pages, and so with nearly every unit.
+-- name: note_in_memory
+PRAGMA temp_store = MEMORY;
+
 -- name: check_references
 PRAGMA foreign_keys = ON;
 
