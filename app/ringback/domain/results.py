@@ -5,8 +5,6 @@ from typing import Any, Final, cast
 
 from ringback.domain import jsontext
 
-RESERVED_META: Final = "io.modelcontextprotocol/"
-"""Keys of the wire between two neighbours (spec 2026-07-28, `_meta`); they mean nothing to whoever reads the result later."""
 ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
 PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
@@ -31,17 +29,6 @@ def without_nulls(result: Mapping[str, Any]) -> dict[str, Any]:
     The SDK's client takes that; the specification's schema does not, so it is not kept.
     """
     return {key: value for key, value in result.items() if value is not None or key not in _LEFT_OUT}
-
-
-def without_reserved_meta(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same without what is between two neighbours in its `_meta`; one that is no object (`null`, say) is left out."""
-    meta = result.get("_meta", {})
-    known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-    kept = {key: value for key, value in known.items() if not key.startswith(RESERVED_META)}
-    if kept == meta:
-        return result
-    rest = {key: value for key, value in result.items() if key != "_meta"}
-    return {**rest, "_meta": kept} if kept else rest
 
 
 def can_be_kept(error: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, Outcome, Status
 from ringback.domain.clock import iso
 from ringback.domain.event import progress_data
+from ringback.mcp_server.task_shapes import asked
 
 QUESTION_LENGTH_MAX: Final = 500
 """Characters of a question in the text; whole it stands in the structured part."""
@@ -56,9 +57,7 @@ def call_details(call: Call, result: bytes | None, *, stop: bool = False) -> dic
     return {
         **call_summary(call),
         "progress": None if call.progress is None else progress_data(call.progress),
-        "input_requests": {
-            key: {"method": request.method, "params": request.params} for key, request in call.input_requests.items()
-        },
+        "input_requests": asked(call),
         "cancel_requested": call.cancel_requested,
         **({} if call.error is None else {"error": call.error}),
         **({} if result is None else {"result": jsontext.loads(result)}),

@@ -1,7 +1,7 @@
 """`_meta["ringback/callback"]`: whom to ring for one call. The form of REST's `callback`, and its checks behind it."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Strict, ValidationError
 
@@ -9,19 +9,11 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
 from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, When
+from ringback.domain.text import printable
+from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX, When
 from ringback.mcp_server.meta import CALLBACK
 from ringback.notifier.target_guard import URL_LENGTH_MAX
-from ringback.services.webhooks import Registration
-
-SECRET_LENGTH_MAX: Final = 256
-DESCRIPTION_LENGTH_MAX: Final = 500
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("use printable characters only")
-    return text
+from ringback.services.registrations import Registration
 
 
 class Callback(BaseModel):
@@ -31,12 +23,12 @@ class Callback(BaseModel):
     secret: Annotated[SecretStr, Field(max_length=SECRET_LENGTH_MAX)] | None = None
     events: Annotated[frozenset[EventName], Field(min_length=1)] = DEFAULT_EVENTS
     correlation_id: (
-        Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(_printable)] | None
+        Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(printable)] | None
     ) = None
     retries: Profile = Profile.DAYS
     include_result: Annotated[bool, Strict()] = False
     when: When = When.ALWAYS
-    description: Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)] | None = None
+    description: Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(printable)] | None = None
 
     def registration(self) -> Registration:
         return Registration(

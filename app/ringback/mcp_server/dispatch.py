@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, methods
+from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain import jsontext
@@ -20,7 +20,7 @@ from ringback.domain.upstreams import UpstreamRefused
 from ringback.mcp_server.auth import caller_of
 from ringback.mcp_server.exchange import Endpoint, Exchange
 from ringback.mcp_server.gateway import Era, Feature, Method, Result
-from ringback.mcp_server.refusals import refusal, upstream_refusal
+from ringback.mcp_server.refusals import refusal, unknown_method, upstream_refusal
 
 _ENVELOPE: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
@@ -48,7 +48,7 @@ class Dispatch:
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         method = self._methods.get((ctx.method, "modern" if modern else "legacy"))
         if method is None:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+            raise unknown_method(ctx.method)
         _validate(ctx)
         params = method.params.model_validate(dict(ctx.params or {}), by_name=False)
         exchange = Exchange(caller=caller_of(ctx), endpoint=self._endpoint, context=ctx)
@@ -78,7 +78,7 @@ def _validate(context: ServerRequestContext[Any, Any]) -> None:
         try:
             methods.validate_client_request(context.method, context.protocol_version, context.params)
         except KeyError:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method) from None
+            raise unknown_method(context.method) from None
     try:
         jsontext.dumps(context.params)
         json.dumps(context.params, allow_nan=False)  # the line above would make `null` of NaN, without a word

@@ -1,7 +1,7 @@
 """One question of a tool put to the client of a session (before 2026-07-28), on the stream of a request that waits."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import mcp_types as types
@@ -11,15 +11,21 @@ from pydantic import ValidationError
 
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import RingbackError
-from ringback.domain.results import without_reserved_meta
+from ringback.domain.meta import without_reserved_meta
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.meta import extended
 
 log = logging.getLogger(__name__)
 
 
 class RawRequest(types.Request[dict[str, Any], str]):
     """Params go out as the upstream wrote them."""
+
+
+def can_be_asked(exchange: Exchange, requests: Iterable[InputRequest]) -> bool:
+    """Whether this client, in this request, can be asked all these."""
+    return exchange.elicits({str(request.params.get("mode", "form")) for request in requests})
 
 
 async def put_question(
@@ -39,8 +45,7 @@ async def put_question(
 
 
 async def _elicit(exchange: Exchange, request: InputRequest, about: Mapping[str, Any]) -> dict[str, Any]:
-    asked_with = without_reserved_meta(request.params)
-    params = {**asked_with, "_meta": {**asked_with.get("_meta", {}), **about}}
+    params = extended(without_reserved_meta(request.params), about)
     place = ServerMessageMetadata(related_request_id=exchange.context.request_id)
     asked = cast("Any", RawRequest(method=request.method, params=params))
     result = await exchange.context.session.send_request(asked, types.ElicitResult, metadata=place)

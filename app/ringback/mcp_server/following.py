@@ -11,8 +11,8 @@ from typing import Any, Final
 from ringback.domain.call import Call
 from ringback.domain.errors import Forbidden, Gone, NotFound, Unavailable
 from ringback.domain.ids import CallId
-from ringback.domain.ports import Bell, changed
 from ringback.domain.principal import Caller
+from ringback.domain.signals import Bell, changed
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.task_shapes import observable
 

@@ -16,9 +16,11 @@ from typing import Any, Final, Literal, Protocol
 
 from pydantic import BaseModel
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, Status
 from ringback.domain.clock import Clock
-from ringback.domain.ports import Sealer, Signals
+from ringback.domain.principal import Caller
+from ringback.domain.sealed import Sealer
+from ringback.domain.signals import Signals
 from ringback.domain.upstreams import Catalog, Live, Passage
 from ringback.mcp_server.exchange import Exchange
 from ringback.services.answers import Answers
@@ -68,6 +70,10 @@ class Gateway:
     sealer: Sealer
     clock: Clock
     background: "Background"
+
+    async def stored_result(self, caller: Caller, call: Call) -> bytes | None:
+        """The CallToolResult of a completed call, as JSON; None of any other, which has none."""
+        return (await self.calls.result(caller, call.id))[1] if call.status is Status.COMPLETED else None
 
 
 class Background(Protocol):

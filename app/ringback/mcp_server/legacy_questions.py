@@ -15,11 +15,11 @@ from mcp_types import INTERNAL_ERROR
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server import meta
-from ringback.mcp_server.elicitation import put_question
+from ringback.mcp_server.elicitation import can_be_asked, put_question
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.following import Following
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.task_shapes import RELATED_TASK
+from ringback.mcp_server.task_shapes import related_task
 from ringback.waits import first_of
 
 WAITING_MAX: Final = 8
@@ -77,11 +77,11 @@ class Asking:
     async def _follow(self) -> None:
         while (call := await self._calls.next()) and not call.final:
             for key, request in call.input_requests.items():
-                if key not in self._asked and self._exchange.elicits({str(request.params.get("mode", "form"))}):
+                if key not in self._asked and can_be_asked(self._exchange, [request]):
                     self._asked[key] = asyncio.create_task(self._put(call, key, request))
             for key in self._asked.keys() - call.input_requests.keys():
                 self._asked[key].cancel()
 
     async def _put(self, call: Call, key: str, request: InputRequest) -> None:
-        about = {RELATED_TASK: {"taskId": call.id}, **meta.labels(call)}
+        about = {**related_task(call), **meta.labels(call)}
         await put_question(self._gateway, self._exchange, call, key, request, about=about)

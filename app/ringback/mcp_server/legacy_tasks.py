@@ -27,10 +27,10 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
-from ringback.domain.call import Call, Status
+from ringback.domain.call import Call
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import List, decode_id, encode
 from ringback.domain.errors import CallEnded, ShuttingDown
-from ringback.domain.ports import CallFilter
 from ringback.domain.principal import ANONYMOUS
 from ringback.mcp_server import meta
 from ringback.mcp_server.answers import plain
@@ -38,7 +38,8 @@ from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.following import following
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
 from ringback.mcp_server.legacy_questions import Asking, Waiters
-from ringback.mcp_server.task_shapes import RELATED_TASK, TaskShapes, progress_params
+from ringback.mcp_server.refusals import unknown_method
+from ringback.mcp_server.task_shapes import TaskShapes, progress_params, related_task
 from ringback.mcp_server.tasks import task_of
 from ringback.mcp_server.telling import tell_session, told_in_session
 
@@ -84,7 +85,7 @@ class LegacyTasks:
         self._tell_in_session(exchange, call)
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result comes when it ends."
         created = self._shapes.legacy_created(call, now=self._gateway.clock.now())
-        return meta.labelled({**created, "_meta": {**_related(call), IMMEDIATE_RESPONSE: hint}}, call)
+        return meta.labelled({**created, "_meta": {**related_task(call), IMMEDIATE_RESPONSE: hint}}, call)
 
     # -- tasks/… --
 
@@ -99,10 +100,8 @@ class LegacyTasks:
             call = await self._own(exchange, params.task_id)
         if not call.final:
             raise ShuttingDown("The service is shutting down. The task goes on; ask again in a few seconds.")
-        stored = None
-        if call.status is Status.COMPLETED:
-            _, stored = await self._gateway.calls.result(exchange.caller, call.id)
-        return _with_related(plain(call, stored), call)
+        stored = await self._gateway.stored_result(exchange.caller, call)
+        return meta.extended(plain(call, stored), related_task(call))
 
     async def list(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
         _require_tasks(exchange)
@@ -154,7 +153,7 @@ class LegacyTasks:
             while call := await calls.next():
                 if token is not None and call.progress is not None and call.progress != progress:
                     progress = call.progress
-                    params = {"progressToken": token, **progress_params(progress), "_meta": _related(call)}
+                    params = {"progressToken": token, **progress_params(progress), "_meta": related_task(call)}
                     await tell_session(exchange.context, "notifications/progress", params)
                 await tell_session(exchange.context, "notifications/tasks/status", self._task(call))
 
@@ -171,12 +170,4 @@ def _speaks_tasks(exchange: Exchange) -> bool:
 
 def _require_tasks(exchange: Exchange) -> None:
     if not _speaks_tasks(exchange):
-        raise MCPError(METHOD_NOT_FOUND, "Method not found", exchange.context.method)
-
-
-def _related(call: Call) -> dict[str, Any]:
-    return {RELATED_TASK: {"taskId": call.id}}
-
-
-def _with_related(result: Result, call: Call) -> Result:
-    return {**result, "_meta": {**result.get("_meta", {}), **_related(call)}}
+        raise unknown_method(exchange.context.method)

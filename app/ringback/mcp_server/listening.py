@@ -14,6 +14,7 @@ reads slowly: it is told the latest state when it takes it.
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 import mcp_types as types
@@ -26,6 +27,7 @@ from ringback.domain.ids import CallId
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.following import following
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
+from ringback.mcp_server.meta import extended
 from ringback.mcp_server.news import LIST_CHANGED, Accepted, News
 from ringback.mcp_server.task_shapes import TaskShapes
 from ringback.mcp_server.tasks import detailed, require_tasks
@@ -156,8 +158,7 @@ class _Stream:
 
     async def _tell(self, method: str, params: Mapping[str, Any]) -> None:
         await self._acknowledged.wait()
-        stamped = {**params, "_meta": {**params.get("_meta", {}), **self.meta}}
-        await tell_request(self._exchange.context, method, stamped)
+        await tell_request(self._exchange.context, method, extended(params, self.meta))
 
 
 async def _accepted(resources: Mapping[str, Accepted]) -> Sequence[str]:
@@ -181,10 +182,7 @@ class Subscribing:
                 retry_after_seconds=RETRY_SECONDS,
             )
         accepted: Accepted = asyncio.get_running_loop().create_future()
-
-        async def tell(method: str, params: Mapping[str, Any]) -> None:
-            await tell_session(exchange.context, method, params)
-
+        tell = partial(tell_session, exchange.context)
         told.start(_name(uri), lambda: self._news.resource(exchange, uri, tell, accepted))
         await asyncio.shield(accepted)  # the request may be cancelled, and the subscription is there all the same
         return {}
@@ -195,10 +193,7 @@ class Subscribing:
 
     async def initialized(self, exchange: Exchange) -> None:
         """From now on the session is told when a list changes."""
-
-        async def tell(method: str, params: Mapping[str, Any]) -> None:
-            await tell_session(exchange.context, method, params)
-
+        tell = partial(tell_session, exchange.context)
         told = told_in_session(exchange.context, self._gateway.background)
         told.start(_LIST_NEWS, lambda: self._news.lists(exchange, set(LIST_CHANGED.values()), tell))
 

@@ -9,8 +9,9 @@ In, each key once, ours first:
 
 Out, on results, tasks, pending resources and questions: `ringback/callId`, and the two names where the call has them.
 
-Upstream go the client's other keys, without what belongs to the wire between two neighbours (`io.modelcontextprotocol/…`, the
-progress token) and without ours: a callback's secret is neither stored nor forwarded.
+Upstream go the client's other keys as far as it is configured to be told them (`runner.link`), without what belongs to the wire
+between two neighbours (`io.modelcontextprotocol/…`, the progress token) and without ours: a callback's secret is neither stored
+nor forwarded.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,8 @@ from typing import Any, Final
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.results import RESERVED_META
+from ringback.domain.meta import OURS, is_reserved
 
-OURS: Final = "ringback/"
 CALL_ID: Final = "ringback/callId"
 CLIENT_SESSION_ID: Final = "ringback/clientSessionId"
 CORRELATION_ID: Final = "ringback/correlationId"
@@ -29,7 +29,7 @@ CALLBACK: Final = "ringback/callback"
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID, "client_session_id", "openai/session")
 _CORRELATION_KEYS: Final = (CORRELATION_ID, "traceparent")
-_PROGRESS_TOKENS: Final = frozenset({"progressToken", "progress_token"})
+_PROGRESS_TOKEN: Final = "progress_token"  # noqa: S105 - a key's name, as the SDK spells it
 
 
 def client_session_id(meta: Mapping[str, Any]) -> str | None:
@@ -50,11 +50,11 @@ def speaks_of_us(meta: Mapping[str, Any]) -> bool:
 
 
 def for_upstream(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request's `_meta` goes upstream."""
+    """What of a request's `_meta` may go upstream; each upstream's `pass_meta` decides what of it does."""
     return {
         key: value
         for key, value in meta.items()
-        if not key.startswith((RESERVED_META, OURS)) and key not in _PROGRESS_TOKENS
+        if not is_reserved(key) and not key.startswith(OURS) and key != _PROGRESS_TOKEN
     }
 
 
@@ -66,7 +66,12 @@ def labels(call: Call) -> dict[str, Any]:
 
 def labelled(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
     """The result with the call's labels in its `_meta`."""
-    return {**result, "_meta": {**result.get("_meta", {}), **labels(call)}}
+    return extended(result, labels(call))
+
+
+def extended(message: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """A result or params with this in their `_meta`, too."""
+    return {**message, "_meta": {**message.get("_meta", {}), **added}}
 
 
 def _label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:

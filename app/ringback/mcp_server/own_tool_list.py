@@ -15,6 +15,7 @@ from pydantic_core import core_schema
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Status
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
+from ringback.domain.text import printable
 from ringback.services.answers import RESPONSES_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
@@ -40,18 +41,12 @@ class ToolName(StrEnum):
 # -- what they take --------------------------------------------------------------------------------------------------------
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("Use printable characters only.")
-    return text
-
-
 CallIdText = Annotated[
     str,
     Field(min_length=1, max_length=CALL_ID_LENGTH_MAX, description="The call's id, as you were told it: `call_…`."),
-    AfterValidator(_printable),
+    AfterValidator(printable),
 ]
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(_printable)]
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(printable)]
 StatusName = Annotated[Status, WithJsonSchema({"type": "string", "enum": [str(status) for status in Status]})]
 """Spelled out: not every model's host follows a `$ref`."""
 WaitSeconds = Annotated[float, Strict(), Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Status
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import iso
 from ringback.domain.cursor import List, decode_id, encode, encode_seq
 from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
-from ringback.domain.ports import CallFilter
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_words import call_details, call_summary, told
@@ -34,6 +34,7 @@ from ringback.mcp_server.own_tool_list import (
     WaitForCall,
 )
 from ringback.mcp_server.polling import Looks
+from ringback.mcp_server.refusals import refused_result
 from ringback.services.answers import Answers
 from ringback.services.calls import Calls
 from ringback.services.resume import Resume
@@ -67,9 +68,9 @@ class OwnTools:
         try:
             return await self._do(caller, ARGUMENTS[name].model_validate(arguments))
         except ValidationError as problem:
-            return _refused(f"Nothing was done. {_mistakes(problem)}")
+            return refused_result(f"Nothing was done. {_mistakes(problem)}")
         except RingbackError as problem:
-            return _refused(problem.detail)
+            return refused_result(problem.detail)
 
     async def _do(self, caller: Caller, asked: Arguments) -> dict[str, Any]:
         match asked:
@@ -102,12 +103,16 @@ class OwnTools:
         return await self._shown(caller, call)
 
     async def _shown(self, caller: Caller, call: Call) -> dict[str, Any]:
-        self._looks.count(caller.principal, call)
-        stop = self._looks.tired(caller.principal, call)
         result = None
         if call.result_bytes is not None:
             call, result = await self._calls.result(caller, call.id)
-        return meta.labelled(_given(told(call, stop=stop), call_details(call, result, stop=stop), result), call)
+        return self._looked_at(caller, call, result)
+
+    def _looked_at(self, caller: Caller, call: Call, result: bytes | None, **more: Any) -> dict[str, Any]:
+        self._looks.count(caller.principal, call)
+        stop = self._looks.tired(caller.principal, call)
+        details = {**call_details(call, result, stop=stop), **more}
+        return meta.labelled(_given(told(call, stop=stop), details, result), call)
 
     async def _answer(self, caller: Caller, asked: AnswerCall) -> dict[str, Any]:
         answered = await self._answers.answer(caller, asked.call_id, asked.responses)
@@ -120,14 +125,13 @@ class OwnTools:
 
     async def _take_up(self, caller: Caller, asked: ResumeCall) -> dict[str, Any]:
         resumed = await self._resume.resume(caller, asked.resume_token, wait_seconds=asked.wait_seconds)
-        self._looks.count(caller.principal, resumed.call)
-        stop = self._looks.tired(caller.principal, resumed.call)
-        details = {
-            **call_details(resumed.call, resumed.result, stop=stop),
-            "events": [_event(event) for event in resumed.events],
-            "resume_token": resumed.resume_token,
-        }
-        return meta.labelled(_given(told(resumed.call, stop=stop), details, resumed.result), resumed.call)
+        return self._looked_at(
+            caller,
+            resumed.call,
+            resumed.result,
+            events=[_event(event) for event in resumed.events],
+            resume_token=resumed.resume_token,
+        )
 
     async def _list(self, caller: Caller, asked: ListCalls) -> dict[str, Any]:
         where = CallFilter(
@@ -162,10 +166,6 @@ def _given(text: str, structured: Mapping[str, Any], result: bytes | None = None
         "structuredContent": dict(structured),
         "isError": False,
     }
-
-
-def _refused(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
 def _mistakes(problem: ValidationError) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 import mcp_types as types
 
 from ringback.domain.errors import NotFound
+from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Scope
-from ringback.domain.results import without_reserved_meta
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta, pending
 from ringback.mcp_server.exchange import Exchange

@@ -52,9 +52,7 @@ async def read(gateway: Gateway, exchange: Exchange, uri: str) -> Result:
         raise NotFound(expired.detail, uri=uri) from None
     except NotFound:
         raise NotFound("No call of yours has this URI. List yours with ringback_list_calls.", uri=uri) from None
-    stored = None
-    if call.status is Status.COMPLETED:
-        _, stored = await gateway.calls.result(exchange.caller, call.id)
+    stored = await gateway.stored_result(exchange.caller, call)
     text = jsontext.dumps(call_details(call, stored)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.labels(call)}
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.labels(call)}

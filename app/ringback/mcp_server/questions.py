@@ -15,7 +15,7 @@ from typing import Any, Final
 from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded
 from ringback.mcp_server import meta
-from ringback.mcp_server.elicitation import put_question
+from ringback.mcp_server.elicitation import can_be_asked, put_question
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_state import opened, sealed, unknown_state
@@ -31,8 +31,7 @@ class Questions:
 
     def can_be_put(self, exchange: Exchange, call: Call) -> bool:
         """Whether this client, in this request, can be asked what the call asks now."""
-        modes = {str(request.params.get("mode", "form")) for request in call.input_requests.values()}
-        return exchange.elicits(modes)
+        return can_be_asked(exchange, call.input_requests.values())
 
     # -- 2026-07-28 --
 

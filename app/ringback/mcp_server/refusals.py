@@ -1,6 +1,9 @@
-"""Errors of ours as JSON-RPC errors: the code by kind, the detail as it stands, the problem's slug and extras in `data`."""
+"""Errors of ours as JSON-RPC errors: the code by kind, the detail as it stands, the problem's slug and extras in `data`.
 
-from typing import Final
+Or as a result, where a model is to read it.
+"""
+
+from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -33,6 +36,16 @@ def refusal(error: errors.RingbackError) -> MCPError:
     if isinstance(error, errors.QuotaExceeded):
         data["retry_after_seconds"] = error.retry_after_seconds
     return MCPError(code, error.detail, data)
+
+
+def refused_result(text: str) -> dict[str, Any]:
+    """A refusal as a CallToolResult: a model reads those and mends its arguments; JSON-RPC errors often never reach it."""
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def unknown_method(method: str) -> MCPError:
+    """In the SDK's own words."""
+    return MCPError(METHOD_NOT_FOUND, "Method not found", method)
 
 
 def unknown_resource(error: errors.NotFound, *, modern: bool) -> MCPError:

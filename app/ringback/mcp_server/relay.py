@@ -12,9 +12,9 @@ from typing import Any, Final, cast, get_args
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 
 from ringback.domain.call import Call
-from ringback.domain.event import progress_data
 from ringback.domain.upstreams import Told
 from ringback.mcp_server.exchange import Exchange
+from ringback.mcp_server.task_shapes import progress_params
 from ringback.mcp_server.telling import tell_request
 
 SESSIONS_MAX: Final = 10_000
@@ -58,9 +58,7 @@ class Relay:
 
     async def stored(self, call: Call) -> None:
         if call.progress is not None:
-            await self._progress(
-                {key: value for key, value in progress_data(call.progress).items() if value is not None}
-            )
+            await self._progress(progress_params(call.progress))
 
     async def _progress(self, params: Mapping[str, Any]) -> None:
         progress = params["progress"]

@@ -72,6 +72,16 @@ def legacy_status(call: Call) -> Status:
     return Status.FAILED if call.outcome is Outcome.TOOL_ERROR else call.status
 
 
+def related_task(call: Call) -> dict[str, Any]:
+    """What goes into the `_meta` of everything about a task of 2025-11-25 that does not name it."""
+    return {RELATED_TASK: {"taskId": call.id}}
+
+
+def asked(call: Call) -> dict[str, Any]:
+    """What the call asks now, by the keys that answers go by."""
+    return {key: {"method": each.method, "params": each.params} for key, each in call.input_requests.items()}
+
+
 def observable(call: Call) -> tuple[Any, ...]:
     """What of a call a task shows: a call of which this is the same as before has no news for a client."""
     return call.status, call.progress, tuple(call.input_requests)
@@ -86,8 +96,7 @@ def _told(call: Call) -> dict[str, Any]:
 def _payload(call: Call, result: bytes | None) -> dict[str, Any]:
     match call.status:
         case Status.INPUT_REQUIRED:
-            asked = {key: {"method": each.method, "params": each.params} for key, each in call.input_requests.items()}
-            return {"inputRequests": asked}
+            return {"inputRequests": asked(call)}
         case Status.COMPLETED if result is not None:
             return {"result": jsontext.loads(result)}
         case Status.FAILED:

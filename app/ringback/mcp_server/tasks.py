@@ -27,7 +27,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
 from pydantic import Field
 from starlette.requests import Request
 
-from ringback.domain.call import Call, Status
+from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -100,9 +100,7 @@ class Tasks:
 
 async def detailed(gateway: Gateway, shapes: TaskShapes, caller: Caller, call: Call) -> dict[str, Any]:
     """The DetailedTask that tasks/get and notifications/tasks have in common."""
-    result = None
-    if call.status is Status.COMPLETED:
-        _, result = await gateway.calls.result(caller, call.id)
+    result = await gateway.stored_result(caller, call)
     return meta.labelled(shapes.detailed(call, result, now=gateway.clock.now()), call)
 
 

@@ -23,7 +23,7 @@ from ringback.mcp_server.disconnects import Waiting, WaitingRequests, cancel, en
 from ringback.mcp_server.exchange import Exchange
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, OwnTool, Result, TaskAnswers
 from ringback.mcp_server.questions import Questions
-from ringback.mcp_server.refusals import task_required
+from ringback.mcp_server.refusals import refused_result, task_required
 from ringback.mcp_server.relay import LogLevels
 from ringback.mcp_server.routes import Entry, Routes
 from ringback.mcp_server.tool_shape import exported
@@ -88,8 +88,7 @@ class Tools:
             except InvalidArguments as problem:
                 if tasks is not None and tasks.at_once:
                     raise  # who takes nothing but a task could not read a result
-                # A model reads results and mends its arguments; JSON-RPC errors often never reach it (SEP-1303).
-                return {"content": [{"type": "text", "text": problem.detail}], "isError": True}
+                return refused_result(problem.detail)  # SEP-1303
             try:
                 return await self._answering.answer(exchange, call, tasks, window_seconds)
             except anyio.get_cancelled_exc_class():

@@ -84,8 +84,7 @@ class Conversation:
         if self.messages is None or method != "tools/call":
             return await self._link.request(method, params, **options)
         async with self.messages.heard(self._link, own=self._own) as meta:
-            asking = {**params, "_meta": {**params.get("_meta", {}), **meta}} if meta else params
-            return await self._link.request(method, asking, **options)
+            return await self._link.request(method, params, meta=meta, **options)
 
     @property
     def stateful(self) -> StatefulSession:

@@ -2,7 +2,8 @@
 
 Requests go through the SDK's dispatcher and not through `ClientSession.send_request`, which drops nulls from arguments and keys
 it does not know from results, and refuses results that a host could still use. So what a modern request carries around its
-parameters (spec 2026-07-28: `_meta` and headers) is put on here.
+parameters (spec 2026-07-28: `_meta` and headers) is put on here. Here, too, those keys of a client's `_meta` are left out that
+the upstream is not to be told: every request comes by, whoever makes it and in whichever round.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
+from ringback.domain.meta import is_reserved
 from ringback.domain.upstreams import Profile, ToolInfo
 from ringback.runner.dispatcher import LinkDispatcher, OnMessage, ToldStream
 from ringback.runner.drivers.base import Negotiated, OnPlace, Told
@@ -61,11 +63,13 @@ class Link:
         *,
         profile: Profile,
         transport: SessionTransport | None,
+        passes_meta: Callable[[str], bool],
         own: bool,
         mark: str,
     ) -> None:
-        """`transport` is that of HTTP; a child has none. The rest is as in `Opening`."""
+        """`transport` is that of HTTP; a child has none. `passes_meta` says it of a key. The rest is as in `Opening`."""
         self.profile = profile
+        self._passes_meta = passes_meta
         self._session = session
         self._is_pipe = transport is None
         self._keeps_abandoned = transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
@@ -113,12 +117,16 @@ class Link:
         method: str,
         params: Mapping[str, Any],
         *,
+        meta: Mapping[str, Any] | None = None,
         declare: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
         on_place: OnPlace | None = None,
     ) -> dict[str, Any]:
-        """The result as it came; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told."""
-        stamped, options = self._stamp(method, params, declare or {})
+        """The result as it came; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
+
+        What stands in the `_meta` of `params` is a client's; `meta` is added to it, and ours.
+        """
+        stamped, options = self._stamp(method, params, declare or {}, meta or {})
         if on_progress is not None:
             options["on_progress"] = on_progress
         if on_place is not None and (name := self.stateful.name) is not None:
@@ -156,7 +164,7 @@ class Link:
         """A `subscriptions/listen` stream with this filter, whatever of it the upstream honours (2026-07-28)."""
         request_id = f"ringback-listen-{next(self._listens)}"
         stream = self._dispatcher.streams[request_id] = ToldStream()
-        stamped, options = self._stamp(_LISTEN, {"notifications": dict(notifications)}, declare)
+        stamped, options = self._stamp(_LISTEN, {"notifications": dict(notifications)}, declare, {})
         options["request_id"] = request_id
         listening = asyncio.create_task(self._send(_LISTEN, stamped, options))
         listening.add_done_callback(stream.end)
@@ -225,12 +233,14 @@ class Link:
         return {name for name in ("tools", "resources", "prompts") if offered.get(name, {}).get("listChanged") is True}
 
     def _stamp(
-        self, method: str, params: Mapping[str, Any], declare: Mapping[str, Any]
+        self, method: str, params: Mapping[str, Any], declare: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> tuple[dict[str, Any], CallOptions]:
         version = self.protocol_version or ""
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+        rest = {key: value for key, value in params.items() if key != "_meta"}
+        meta = {**self._passing(params.get("_meta", {})), **ours}
         if version not in MODERN_PROTOCOL_VERSIONS:
-            return dict(params), {"headers": headers}
+            return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
         envelope = {
             mcp_types.PROTOCOL_VERSION_META_KEY: version,
             mcp_types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
@@ -241,7 +251,10 @@ class Link:
             headers |= self._tool_headers(params["name"], params["arguments"])
         elif (name := _NAMED_BY.get(method)) is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(params[name])
-        return {**params, "_meta": {**params.get("_meta", {}), **envelope}}, {"headers": headers}
+        return {**rest, "_meta": {**meta, **envelope}}, {"headers": headers}
+
+    def _passing(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in meta.items() if self._passes_meta(key) and not is_reserved(key)}
 
     def _tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_NAME_HEADER: encode_header_value(name)}

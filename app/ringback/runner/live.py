@@ -10,8 +10,8 @@ from mcp_types import LoggingLevel
 from ringback.domain import jsontext
 from ringback.domain.call import Progress
 from ringback.domain.ids import CallId
+from ringback.domain.meta import without_reserved_meta
 from ringback.domain.upstreams import Told
-from ringback.runner.reserved import without_reserved_meta
 
 WAITING_MAX: Final = 256
 """Notifications that wait for one listener: a client that reads hears all, and one that does not costs no more than this."""

@@ -74,7 +74,15 @@ async def open_link(
             with anyio.fail_after(NEGOTIATION_SECONDS):
                 await _negotiate(session, probe=opening.probe)
         profile = _profile_of(session, dispatcher.greeting)
-        link = Link(session, dispatcher, profile=profile, transport=transport, own=opening.own, mark=opening.mark)
+        link = Link(
+            session,
+            dispatcher,
+            profile=profile,
+            transport=transport,
+            passes_meta=config.passes_meta,
+            own=opening.own,
+            mark=opening.mark,
+        )
         try:
             yield link
         finally:

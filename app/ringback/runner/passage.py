@@ -14,7 +14,6 @@ from ringback.runner.changes import Changes, ChangeStream
 from ringback.runner.connection import Connection
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.failures import NotSent, Refused, RequestFailed
-from ringback.runner.reserved import without_reserved_meta
 from ringback.runner.watching import Watching
 
 PASSED_ON: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
@@ -56,7 +55,7 @@ class UpstreamPassage:
         _check(method, params)
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await _ask(connection, method, without_reserved_meta(params), declare)
+                return await _ask(connection, method, params, declare)
         except Refused as refusal:
             raise UpstreamRefused(refusal.error) from None
         except (TimeoutError, UpstreamUnreachable, RequestFailed):

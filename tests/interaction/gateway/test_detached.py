@@ -9,13 +9,14 @@ import httpx
 import pytest
 
 from ringback.bootstrap import World
-from ringback.domain.ports import Signals, Store, Transaction
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import Signals
 from ringback.domain.webhook import INLINE_GRACE_SECONDS
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate, opened_gate
 from tests.support.application import SECRET
+from tests.support.clock import ShiftedClock
 from tests.support.engine import until
 from tests.support.mcp_wire import Json, Modern, Session
-from tests.support.service import ShiftedClock
 from tests.support.upstreams import WAIT_SECONDS
 
 pytestmark = pytest.mark.requirement("R22")

@@ -1,8 +1,12 @@
-"""Connections that can be cut at any byte, and a look at whether the service has let go of them."""
+"""Connections that can be cut at any byte, or that others hold, and a look at whether the service has let go of them."""
 
 import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -10,7 +14,10 @@ from ringback.domain.principal import Caller, Principal, Scope
 from tests.interaction.gateway.conftest import Gate
 from tests.support.engine import until
 from tests.support.mcp_wire import ACCEPT
+from tests.support.upstreams import WAIT_SECONDS
 
+IDLE_CLIENTS: Final = Path(__file__).parents[2] / "support" / "idle_clients.py"
+HEAD_END: Final = "\r\n\r\n"
 OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
 
 
@@ -21,14 +28,51 @@ async def raw(
     """A request on a connection of its own, with as little memory as can be: the head of its answer, and what follows."""
     url = urlsplit(gate.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    lines = {"host": url.netloc, **ACCEPT, "content-type": "application/json", "content-length": len(body), **headers}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     try:
-        writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
-        yield (await reader.readuntil(b"\r\n\r\n")).decode().lower(), reader
+        writer.write(_request(gate, method, headers, body, path))
+        yield (await reader.readuntil(HEAD_END.encode())).decode().lower(), reader
     finally:
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+def _request(gate: Gate, method: str, headers: Mapping[str, str], body: bytes, path: str) -> bytes:
+    host = urlsplit(gate.url).netloc
+    lines = {"host": host, **ACCEPT, "content-type": "application/json", "content-length": len(body), **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+class IdleClients:
+    """Clients in a process of their own (`tests.support.idle_clients`)."""
+
+    def __init__(self, gate: Gate, process: Process) -> None:
+        self._gate = gate
+        self._process = process
+
+    async def open(self, method: str, headers: Mapping[str, str], body: bytes = b"", *, until: str = HEAD_END) -> None:
+        """One more stream; it is there when that has come."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"request": _request(self._gate, method, headers, body, "/mcp/paint").decode(), "until": until}
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        head: str = json.loads(await asyncio.wait_for(self._process.stdout.readline(), WAIT_SECONDS))
+        assert head.startswith("http/1.1 200"), head
+        assert until in head, head
+
+
+@asynccontextmanager
+async def idle_clients(gate: Gate) -> AsyncGenerator[IdleClients]:
+    """They vanish at the end, all at once."""
+    url = urlsplit(gate.url)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(IDLE_CLIENTS), str(url.hostname), str(url.port), stdin=PIPE, stdout=PIPE
+    )
+    try:
+        yield IdleClients(gate, process)
+    finally:
+        process.kill()
+        await process.communicate()
 
 
 async def open_streams(gate: Gate) -> int:

@@ -11,7 +11,7 @@ from ringback.domain.upstreams import ToolInfo
 from ringback.runner import catalog as catalog_module
 from ringback.runner.arguments import ArgumentChecker
 from ringback.runner.catalog import UpstreamCatalog
-from tests.support.service import ListedConnection
+from tests.support.fixed_upstreams import ListedConnection
 
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
 

@@ -94,6 +94,23 @@ def test_tools_that_are_called_as_tasks_only_are_read() -> None:
     assert config.task_only_tools == {"slow"}
 
 
+@pytest.mark.parametrize(
+    ("ours", "passed"),
+    [
+        ({}, {"traceparent", "acme/tenant", "acmeish"}),
+        ({"pass_meta": ["*"]}, {"traceparent", "acme/tenant", "acmeish"}),
+        ({"pass_meta": ["acme*"]}, {"acme/tenant", "acmeish"}),
+        ({"pass_meta": ["traceparent", "acme/*"]}, {"traceparent", "acme/tenant"}),
+        ({"pass_meta": ["trace", "acme/tenant/id"]}, set[str]()),
+        ({"pass_meta": []}, set[str]()),
+    ],
+)
+def test_the_keys_that_an_upstream_is_told_of_a_client_are_read(ours: dict[str, Any], passed: set[str]) -> None:
+    config = parse_one({"command": "uvx", "ringback": ours})
+
+    assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.passes_meta(key)} == passed
+
+
 def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> None:
     config = parse_one({"url": "https://user:pw@mcp.example/mcp?k=1#x", "ringback": {"oauth": CLIENT}})
 
@@ -197,6 +214,12 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ({"command": "x", "ringback": {"tools": {"t": {"wait": 1}}}}, "'ringback.tools.t' has no setting 'wait'"),
         ({"command": "x", "ringback": {"tools": {"t": {"inline_wait_seconds": -1}}}}, "tools.t.inline_wait_seconds'"),
         ({"command": "x", "ringback": {"tools": {"t": {"task_only": 1}}}}, "tools.t.task_only' must be true or false"),
+        ({"command": "x", "ringback": {"pass_meta": "*"}}, "'ringback.pass_meta' must be a list of texts"),
+        ({"command": "x", "ringback": {"pass_meta": [""]}}, "'ringback.pass_meta' holds ''"),
+        ({"command": "x", "ringback": {"pass_meta": ["*/tenant"]}}, "holds '*/tenant'; write keys, or how they begin"),
+        ({"command": "x", "ringback": {"pass_meta": ["progressToken"]}}, "'progressToken', which never goes upstream"),
+        ({"command": "x", "ringback": {"pass_meta": ["ringback/*"]}}, "'ringback/*', which never goes upstream"),
+        ({"command": "x", "ringback": {"pass_meta": ["io.modelcontextprotocol/*"]}}, "which never goes upstream"),
         ({"command": "x", "ringback": {"oauth": CLIENT}}, "for upstreams with a 'url'"),
         (with_oauth(client_id=""), "'ringback.oauth.client_id' must be a text"),
         (with_oauth(client_secret="${ABSENT}"), "'ringback.oauth.client_secret' needs the environment variable ABSENT"),

@@ -9,8 +9,8 @@ from ringback.domain.call import Ending, Outcome
 from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drivers import Negotiated
 from ringback.runner.drivers.base import SessionName
+from ringback.runner.drivers.followed import REFUSALS_MAX
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, legacy_handle, runs_as_task
-from ringback.runner.drivers.task import REFUSALS_MAX
 from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused
 from tests.support.clock import FakeClock
 from tests.support.desks import PaperDesk

@@ -8,9 +8,10 @@ import pytest
 from ringback.domain.call import Call, Ending, Handle, Outcome
 from ringback.runner.drivers import Negotiated, driver_for
 from ringback.runner.drivers.choice import Stranded
+from ringback.runner.drivers.followed import REFUSALS_MAX, TASK_ID_LENGTH_MAX
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
-from ringback.runner.drivers.task import REFUSALS_MAX, TASK_ID_LENGTH_MAX, TaskDriver
+from ringback.runner.drivers.task import TaskDriver
 from ringback.runner.failures import Lost, NoAnswer, Refused
 from tests.support.clock import FakeClock
 from tests.support.desks import PaperDesk

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from ringback.domain import meta
 from ringback.domain.loopback import is_loopback
 from ringback.domain.upstreams import UPSTREAM_NAME
 from ringback.runner.config.upstream import (
+    ANY_END,
     INLINE_WAIT_SECONDS_MAX,
     MAX_CONCURRENT_HTTP,
     MAX_CONCURRENT_MAX,
@@ -20,7 +22,15 @@ from ringback.runner.config.upstream import (
 )
 from ringback.runner.config.values import NAME_LENGTH_MAX, Values
 
-_OURS: Final = ("max_concurrent", "trust_annotations", "isolation", "inline_wait_seconds", "tools", "oauth")
+_OURS: Final = (
+    "max_concurrent",
+    "trust_annotations",
+    "isolation",
+    "inline_wait_seconds",
+    "tools",
+    "pass_meta",
+    "oauth",
+)
 _OURS_OF_A_TOOL: Final = ("inline_wait_seconds", "task_only")
 _OAUTH: Final = ("token_url", "client_id", "client_secret", "scope", "resource", "auth_method")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2, a token
@@ -50,6 +60,7 @@ def parse_entry(name: str, values: Values) -> UpstreamConfig:
         inline_wait_seconds=ours.seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX),
         tool_inline_wait_seconds=_tool_windows(ours),
         task_only_tools=_task_only_tools(ours),
+        pass_meta=_pass_meta(ours) if "pass_meta" in ours else (ANY_END,),
         **specific,
     )
 
@@ -130,6 +141,19 @@ def _tool_windows(ours: Values) -> dict[str, float]:
 def _task_only_tools(ours: Values) -> frozenset[str]:
     tools = ours.within("tools").each()
     return frozenset(tool for tool, settings in tools.items() if settings.flag("task_only", default=False))
+
+
+def _pass_meta(ours: Values) -> tuple[str, ...]:
+    keys, place = ours.texts("pass_meta"), ours.place("pass_meta")
+    for key in keys:
+        shown = key[:NAME_LENGTH_MAX]
+        if not key or ANY_END in key[:-1]:
+            raise ours.error(
+                f"{place} holds '{shown}'; write keys, or how they begin and then '*', for example 'acme/*'"
+            )
+        if meta.is_reserved(key) or key.startswith(meta.OURS):
+            raise ours.error(f"{place} names '{shown}', which never goes upstream; leave it out")
+    return keys
 
 
 # -- OAuth -----------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ MAX_CONCURRENT_MAX: Final = 10_000
 """As many waiting calls as one process is built for."""
 INLINE_WAIT_SECONDS_MAX: Final = 50.0
 """Hosts give a tool call up after 60 s, many of them; the answer needs a moment to get there."""
+ANY_END: Final = "*"
+"""Stands at the end of a key's beginning, in `UpstreamConfig.pass_meta`."""
 
 
 class Transport(StrEnum):
@@ -80,6 +82,16 @@ class UpstreamConfig:
     """The same for single tools, by name."""
     task_only_tools: frozenset[str] = frozenset()
     """Tools that MCP clients may call as tasks only: who takes no tasks is refused, and not told where the result will be."""
+    pass_meta: tuple[str, ...] = (ANY_END,)
+    """Keys of a client's `_meta` that it is told: names, and beginnings such as `acme/*`. All, because a client that changed no
+    more than a URL told it all."""
 
     def inline_wait_of(self, tool: str) -> float | None:
         return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
+
+    def passes_meta(self, key: str) -> bool:
+        """Whether it is told this key of a client's `_meta`, if anybody is (`domain.meta`)."""
+        return any(
+            key.startswith(name.removesuffix(ANY_END)) if name.endswith(ANY_END) else key == name
+            for name in self.pass_meta
+        )
