@@ -1,10 +1,39 @@
 """Waiting for whichever comes first, without leaving anything behind."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class Flag:
+    """A fact, and whom to tell once it is set: for thousands to whom it matters, none of whom waits for it alone."""
+
+    __slots__ = ("_is_set", "_watchers")
+
+    def __init__(self, *, is_set: bool = False) -> None:
+        self._is_set = is_set
+        self._watchers: set[Callable[[], None]] = set()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            for tell in tuple(self._watchers):
+                tell()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def watch(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever this is set from now on; it must not raise."""
+        self._watchers.add(tell)
+
+    def unwatch(self, tell: Callable[[], None]) -> None:
+        self._watchers.discard(tell)
 
 
 async def first_of(*awaitables: Awaitable[Any], timeout_seconds: float | None = None) -> None:

@@ -7,16 +7,17 @@ just after it was committed. That is every place "between two steps": nothing el
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from ringback.bootstrap import World
-from ringback.domain.ports import Signals, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
-from tests.support.service import ShiftedClock
+from tests.support.clock import ShiftedClock
+from tests.support.stores import StoreAround
 
 T = TypeVar("T")
 
@@ -29,25 +30,18 @@ class Step:
     after: bool
 
 
-class DyingStore:
+class DyingStore(StoreAround):
     """A store whose process dies at a step: that of the first unit of this name, or that which first had something to do."""
 
     def __init__(self, store: Store, step: Step) -> None:
-        self._store = store
+        super().__init__(store)
         self._step = step
-
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         here = getattr(work, "__qualname__", "").startswith(self._step.unit)
         if here and not self._step.after:
             os.kill(os.getpid(), signal.SIGKILL)
-        value = await self._store.write(work)
+        value = await super().write(work)
         if here and value != [] and getattr(value, "leased", True) != []:  # an empty lease is no step
             os.kill(os.getpid(), signal.SIGKILL)
         return value
@@ -69,4 +63,7 @@ def main(spec: dict[str, str | bool | float]) -> None:
     if unit := spec.get("unit"):
         step = Step(unit=str(unit), after=bool(spec["after"]))
         world = World(clock=clock, store=lambda store: DyingStore(store, step))
-    serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world)
+    stage = parse_upstream_option(f"stage={spec['upstream']}")
+    if at_once := spec.get("max_concurrent"):
+        stage = replace(stage, max_concurrent=int(at_once))
+    serve(settings, [stage], world=world)

@@ -41,20 +41,25 @@ def let_go(stage: LegacyStage) -> None:
         task.end()
 
 
-@pytest.mark.requirement("R09")
-@pytest.mark.requirement("R35")
-@pytest.mark.parametrize("tool", TOOLS)
-async def test_a_kill_right_after_the_handle_was_kept_loses_nothing(tool: str, tmp_path: Path) -> None:
-    stage = LegacyStage()
+async def killed_at_keeping(stage: LegacyStage, tool: str, folder: Path, *, after: bool) -> dict[str, Any]:
+    """The service is killed right before or after the commit that keeps the handle; the call, as the next one ended it."""
     async with serving(stage.app()) as upstream:
-        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        async with service(**spec, unit=KEEP, after=True) as doomed:
+        spec: dict[str, Any] = {"folder": str(folder), "upstream": upstream.url}
+        async with service(**spec, unit=KEEP, after=after) as doomed:
             started = await acknowledged(doomed.url, "/v1/calls", call_of(tool))
             assert await doomed.died() == -9
         assert started is not None
         let_go(stage)
         async with service(**spec) as revived:
-            call = await until_final(revived, started["call"]["id"])
+            return await until_final(revived, started["call"]["id"])
+
+
+@pytest.mark.requirement("R09")
+@pytest.mark.requirement("R35")
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_kill_right_after_the_handle_was_kept_loses_nothing(tool: str, tmp_path: Path) -> None:
+    stage = LegacyStage()
+    call = await killed_at_keeping(stage, tool, tmp_path, after=True)
 
     assert (call["status"], call["outcome"], call["runs"]) == ("completed", "result", 1)
     assert stage.effects == [tool]
@@ -90,15 +95,7 @@ async def test_a_kill_between_sending_and_keeping_the_handle_is_unknown_and_star
     tool: str, tmp_path: Path
 ) -> None:
     stage = LegacyStage()
-    async with serving(stage.app()) as upstream:
-        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        async with service(**spec, unit=KEEP, after=False) as doomed:
-            started = await acknowledged(doomed.url, "/v1/calls", call_of(tool))
-            assert await doomed.died() == -9
-        assert started is not None
-        let_go(stage)
-        async with service(**spec) as revived:
-            call = await until_final(revived, started["call"]["id"])
+    call = await killed_at_keeping(stage, tool, tmp_path, after=False)
 
     assert (call["status"], call["outcome"], call["runs"]) == ("failed", "unknown", 1)
     assert stage.effects == [tool]

@@ -15,7 +15,7 @@ from tests.support.processes import acknowledged, service
 async def test_a_webhook_that_waits_for_its_proof_is_proven_by_the_next_process(tmp_path: Path) -> None:
     async with listening() as phone:
         spec = {"folder": str(tmp_path), "upstream": "http://127.0.0.1:9/mcp", "verify": "always"}
-        async with service(**spec, unit="Webhooks.register.<locals>", after=True) as doomed:
+        async with service(**spec, unit="Registrations.register.<locals>", after=True) as doomed:
             assert await acknowledged(doomed.url, "/v1/webhooks", {"url": phone.url, "secret": SECRET}) is None
             assert await doomed.died() == -9
 

@@ -1,21 +1,22 @@
 """`kill -9` of the service between any two steps of the loop, each with real processes and sockets.
 
-register │ start │ lease │ dispatch │ …the tool runs… │ finish, born leased │ …POST… │ settle
-                                                      │ finish, ordered: claim ┘
+register │ start, born leased │ dispatch │ …the tool runs… │ finish, born leased │ …POST… │ settle
+         │ start, no room: lease ┘                         │ finish, ordered: claim ┘
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.crash import finished_events, until_final
-from tests.support.processes import acknowledged, service
+from tests.support.processes import WAIT_SECONDS, acknowledged, service
 from tests.support.receivers import NO_CONTENT, answering, serve
 from tests.support.upstreams import Stage, serving
 
 START = "Calls.start.<locals>"
-REGISTER = "Webhooks.register.<locals>"
+REGISTER = "Registrations.register.<locals>"
 LEASE = "Runner._lease"
 DISPATCH = "LeasedCall._dispatch"
 FINISH = "LeasedCall.finish.<locals>"
@@ -27,7 +28,6 @@ STEPS = [
     (REGISTER, True),
     (START, False),
     (START, True),
-    (LEASE, True),
     (DISPATCH, False),
     (DISPATCH, True),
     (FINISH, False),
@@ -74,3 +74,25 @@ async def test_a_kill_between_two_steps_loses_nothing_acknowledged_and_runs_noth
     assert len(stage.calls) <= 1
     assert len(events) == 1
     assert {event["data"]["correlation_id"] for event in events.values()} == {"c1"}
+
+
+@pytest.mark.requirement("R35")
+async def test_a_kill_right_after_a_call_that_found_no_room_was_leased_runs_it_once(tmp_path: Path) -> None:
+    stage = Stage()
+    async with serving(stage.app()) as upstream:
+        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
+        async with service(**spec, unit=LEASE, after=True, max_concurrent=1) as doomed:
+            holding = await acknowledged(doomed.url, "/v1/calls", CALL | {"tool": "hold"})
+            await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+            waiting = await acknowledged(doomed.url, "/v1/calls", CALL)
+            stage.release.set()
+            assert await doomed.died() == -9
+
+        assert holding is not None
+        assert waiting is not None
+        assert len(stage.calls) == 1
+        async with service(**spec) as revived:
+            ended = [await until_final(revived, each["call"]["id"]) for each in (holding, waiting)]
+
+    assert [call["outcome"] for call in ended] == ["result", "result"]
+    assert len(stage.calls) == 2

@@ -26,7 +26,9 @@ async def authenticate(request: Request) -> Caller:
     return await config_of(request).authenticator.authenticate(bearer, resource=REST)
 
 
-def _caller_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]) -> Caller:
+async def _caller_of(  # async, as `services_of`
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+) -> Caller:
     caller: Caller = request.state.caller
     return caller
 

@@ -16,6 +16,7 @@ from ringback.services.events import Events
 from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.registrations import Registrations
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
@@ -29,6 +30,7 @@ class Services:
     answers: Answers
     adoption: Adoption
     reports: Reports
+    registrations: Registrations
     webhooks: Webhooks
     events: Events
     deliveries: Deliveries
@@ -57,7 +59,7 @@ class ApiConfig:
     """Names of the background workers that are down; readiness asks."""
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:  # async, or FastAPI would run it in a thread for each request
     services: Services = request.app.state.services
     return services
 

@@ -8,12 +8,13 @@ from typing import Final
 from ringback.bootstrap.policies import quotas_of, target_policy
 from ringback.bootstrap.world import ReadConfigs, World
 from ringback.domain.ids import Ids
-from ringback.domain.ports import Sealer, Store
+from ringback.domain.ports import Store
+from ringback.domain.sealed import Sealer
 from ringback.domain.upstreams import Configured
 from ringback.janitor import Retention
 from ringback.keyring import load_key_ring, token_keys
-from ringback.notifier.aiohttp_sender import AiohttpSender
 from ringback.notifier.body import Bodies
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
@@ -21,6 +22,7 @@ from ringback.notifier.target_guard import TargetGuard
 from ringback.runner.changes import ChangeStream
 from ringback.runner.reloading import Reloading
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.services.births import Births
 from ringback.services.quotas import QuotaKeeper
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokens
@@ -44,8 +46,9 @@ class Parts:
     ids: Ids
     tokens: CallTokens
     recorder: Recorder
+    births: Births
     guard: TargetGuard
-    sender: AiohttpSender | HttpxSender
+    sender: Http1Sender | HttpxSender
     quotas: QuotaKeeper
     sealer: Sealer
     keys: int
@@ -68,7 +71,7 @@ async def open_parts(
     )
     bodies = Bodies(tokens=tokens, public_url=settings.base_url)
     guard = TargetGuard(target_policy(settings))
-    sender = HttpxSender(world.egress, clock=world.clock) if world.egress else AiohttpSender(guard, clock=world.clock)
+    sender = HttpxSender(world.egress, clock=world.clock) if world.egress else Http1Sender(guard, clock=world.clock)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
@@ -91,6 +94,7 @@ async def open_parts(
             ids=ids,
             tokens=tokens,
             recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
+            births=Births(),
             guard=guard,
             sender=sender,
             quotas=QuotaKeeper(quotas_of(settings), clock=world.clock),

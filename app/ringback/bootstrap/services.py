@@ -13,6 +13,7 @@ from ringback.services.events import Events
 from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.registrations import Registrations
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
@@ -35,21 +36,38 @@ def _verification(parts: Parts, settings: Settings, lifecycle: Lifecycle) -> Ver
         raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
 
 
-def all_services(parts: Parts, settings: Settings) -> Services:
-    store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
-    quotas, on_demand = parts.quotas, OnDemand(ids=parts.ids)
-    webhooks = Webhooks(
-        store=store,
-        clock=clock,
+def _registrations(parts: Parts, lifecycle: Lifecycle, verification: Verification) -> Registrations:
+    return Registrations(
+        store=parts.store,
+        clock=parts.world.clock,
         ids=parts.ids,
         recorder=parts.recorder,
-        on_demand=on_demand,
         guard=parts.guard,
-        quotas=quotas,
+        quotas=parts.quotas,
         lifecycle=lifecycle,
-        verification=_verification(parts, settings, lifecycle),
+        verification=verification,
         catalog=parts.upstreams.catalog,
     )
+
+
+def _webhooks(parts: Parts, lifecycle: Lifecycle, verification: Verification) -> Webhooks:
+    return Webhooks(
+        store=parts.store,
+        ids=parts.ids,
+        on_demand=OnDemand(ids=parts.ids),
+        guard=parts.guard,
+        quotas=parts.quotas,
+        lifecycle=lifecycle,
+        verification=verification,
+        catalog=parts.upstreams.catalog,
+    )
+
+
+def all_services(parts: Parts, settings: Settings) -> Services:
+    store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
+    quotas = parts.quotas
+    verification = _verification(parts, settings, lifecycle)
+    registrations = _registrations(parts, lifecycle, verification)
     calls = Calls(
         store=store,
         clock=clock,
@@ -57,9 +75,10 @@ def all_services(parts: Parts, settings: Settings) -> Services:
         catalog=parts.upstreams.catalog,
         recorder=parts.recorder,
         tokens=parts.tokens,
-        webhooks=webhooks,
+        registrations=registrations,
         quotas=quotas,
         lifecycle=lifecycle,
+        births=parts.births,
     )
     return Services(
         calls=calls,
@@ -69,7 +88,7 @@ def all_services(parts: Parts, settings: Settings) -> Services:
             ids=parts.ids,
             tasks=parts.upstreams.tasks,
             tokens=parts.tokens,
-            webhooks=webhooks,
+            registrations=registrations,
             quotas=quotas,
             lifecycle=lifecycle,
         ),
@@ -78,14 +97,15 @@ def all_services(parts: Parts, settings: Settings) -> Services:
             ids=parts.ids,
             recorder=parts.recorder,
             tokens=parts.tokens,
-            webhooks=webhooks,
+            registrations=registrations,
             quotas=quotas,
             lifecycle=lifecycle,
         ),
-        webhooks=webhooks,
+        registrations=registrations,
+        webhooks=_webhooks(parts, lifecycle, verification),
         events=Events(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=Replays(store=store, on_demand=on_demand, quotas=quotas, lifecycle=lifecycle),
+        replays=Replays(store=store, on_demand=OnDemand(ids=parts.ids), quotas=quotas, lifecycle=lifecycle),
         resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=parts.ids),
         insights=Insights(store=store, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle),

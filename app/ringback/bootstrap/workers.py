@@ -18,6 +18,7 @@ def runner(parts: Parts, settings: Settings) -> Runner:
         recorder=parts.recorder,
         sessions=parts.upstreams,
         live=parts.upstreams.live,
+        births=parts.births,
         config=RunnerConfig(owner=parts.ids.lease(), drain_seconds=settings.drain_seconds),
     )
 

@@ -25,6 +25,7 @@
     watchman    what upstreams tell unasked ──▶ `upstream.changed` events
     drivers     carry one call over a session to its end
     runner      leases queued calls ──▶ drive: one leased call to its end, or to where it is parked or handed back
+      leasing      what is queued, also in the unit that starts a call ──▶ begun once that is committed
       desk         the call under its lease: every change of it, fenced ──▶ progress, coalesced
     failures    the kinds of failure, by the only question that matters: may the tool have run?
 
@@ -51,6 +52,6 @@ How a failure becomes an outcome, and where it is told apart:
     a JSON-RPC error                              the upstream's own               `upstream_error`, kept as it came
 
 The SDK's contexts belong to the task that enters them, so each link is one task; other tasks only send requests through it.
-Nothing that a caller sent to Ringback as a header reaches an upstream, and a child sees only the few environment variables that
-the SDK deems safe and those of its own configuration.
+Nothing that a caller sent to Ringback as a header reaches an upstream, and of `_meta` only what it is configured to be told. A
+child sees only the few environment variables that the SDK deems safe and those of its own configuration.
 """

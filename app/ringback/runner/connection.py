@@ -51,8 +51,6 @@ STEADY_SECONDS: Final = 10.0
 """A link that lasted this long was a good one: the next attempt follows at once."""
 LIST_SECONDS: Final = 5.0
 """For all pages of a list. Whoever waits for a list waits before a call is accepted, so it is short."""
-
-
 FOLLOW_SECONDS: Final = 1.0
 """Between two lists that are asked for because they are said to have changed; whoever wants one does not wait for this."""
 

@@ -7,8 +7,8 @@ is not: what was seen is the truth, and as long as the row still carries our tok
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,13 +16,14 @@ from ringback.domain import inputs
 from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, Status, enter
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import QUEUED, Store, Transaction, answered, changed
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.recovery import recover
+from ringback.domain.signals import QUEUED, answered, changed
 from ringback.notifier.record import Recorder
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.runner.live import LiveHub
 from ringback.runner.progress import ProgressKeeper
-from ringback.waits import first_of
+from ringback.waits import Flag
 
 log = logging.getLogger(__name__)
 
@@ -37,25 +38,28 @@ class LeasedCall:
 
     def __init__(self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, live: LiveHub) -> None:
         self.call = call
-        self.lost = asyncio.Event()
+        self.lost = Flag()
         """Set once the lease is somebody else's, or may be."""
-        self.kept = asyncio.Event()
+        self.kept = Flag(is_set=call.handle is not None)
         """Set while the call can be found again."""
-        if call.handle is not None:
-            self.kept.set()
         self._lease_token = call.lease_token or ""
         self._store = store
         self._clock = clock
         self._recorder = recorder
         self._live = live
-        self._nudged = asyncio.Event()
-        self.progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
+        self._nudged = Flag()
+        self._progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
+        self._may_write_progress = False
+        self._writing_progress: asyncio.Task[None] | None = None
+        """From the first progress on, which most calls never tell."""
 
     # -- what drivers do --
 
     async def progress(self, progress: Progress) -> None:
         self._live.progress(self.call.id, progress)
-        await self.progress_keeper.take(progress)
+        await self._progress_keeper.take(progress)
+        if self._may_write_progress and self._writing_progress is None:
+            self._writing_progress = asyncio.create_task(self._progress_keeper.run())
 
     async def keep(self, handle: Handle | None) -> None:
         await self._change(lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
@@ -65,6 +69,8 @@ class LeasedCall:
             self.kept.clear()
 
     async def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        if not requests and not self.call.input_requests:
+            return  # others take questions away, and add none
         call = await self.look()
         if inputs.ask(call, requests, now=call.updated_at) is call:
             return
@@ -79,10 +85,15 @@ class LeasedCall:
 
     async def answers(self, timeout_seconds: float) -> Mapping[str, Any]:
         with self._store.signals.listen(answered(self.call.id)) as bell:
-            if not (await self.look()).input_responses and timeout_seconds > 0:
-                await first_of(bell.wait(timeout_seconds), self._nudged.wait())
-                self._nudged.clear()
-                await self.look()
+            self._nudged.watch(bell.ring)
+            try:
+                if not (await self.look()).input_responses and timeout_seconds > 0:
+                    rung = self._nudged.is_set() or await bell.wait(timeout_seconds)
+                    self._nudged.clear()
+                    if rung:  # a ring that was lost is made up for by the next asking, which begins with a look
+                        await self.look()
+            finally:
+                self._nudged.unwatch(bell.ring)
         return self.call.input_responses
 
     async def passed_on(self, keys: Collection[str]) -> None:
@@ -90,6 +101,19 @@ class LeasedCall:
             await self._change(lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
 
     # -- what the drive does --
+
+    @asynccontextmanager
+    async def writing_progress(self) -> AsyncGenerator[None]:
+        """Write down progress in here, and what comes too late not at all: the end carries the last."""
+        self._may_write_progress = True
+        try:
+            yield
+        finally:
+            self._may_write_progress = False
+            if (writing := self._writing_progress) is not None:
+                self._writing_progress = None
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     def nudge(self) -> None:
         """Have the driver look at its upstream now."""
@@ -157,7 +181,7 @@ class LeasedCall:
 
     async def _finish(self, tx: Transaction, ending: Ending) -> Call | None:
         call = await self._held(tx)
-        latest = replace(call, progress=self.progress_keeper.latest or call.progress)
+        latest = replace(call, progress=self._progress_keeper.latest or call.progress)
         return await self._recorder.finish(tx, latest, ending, lease_token=self._lease_token)
 
     async def _park(self, tx: Transaction, parked: Parked) -> Call | None:
@@ -165,7 +189,7 @@ class LeasedCall:
         call = await self._held(tx)
         if call.cancel_requested:
             return await self._finish(tx, CANCELLED)
-        latest = self.progress_keeper.latest or call.progress
+        latest = self._progress_keeper.latest or call.progress
         told = replace(call, handle=parked.handle, progress=latest, input_responses={})
         asked = enter(inputs.ask(told, parked.requests, now=tx.now()), Phase.PARKED, now=tx.now())
         await self._recorder.ask(tx, call, asked, lease_token=self._lease_token)
@@ -207,7 +231,7 @@ class LeasedCall:
                 self.lost.set()
             except StoreUnavailable:
                 log.warning("call.not_written", extra={"call_id": self.call.id})
-                await first_of(self._clock.sleep(STORE_PAUSE_SECONDS), self.lost.wait())
+                await self._clock.sleep(STORE_PAUSE_SECONDS)
         raise LeaseLost
 
     async def _persist(self, work: "Work[Call | None]") -> Call | None:

@@ -20,8 +20,8 @@ from mcp_types import RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION
+from ringback.domain.meta import without_reserved_meta
 from ringback.runner.drivers.base import OnQuestion
-from ringback.runner.reserved import without_reserved_meta
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """For the acknowledgement of a stream, which is its first message; without one, looking now and then does as well."""

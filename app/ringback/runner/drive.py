@@ -15,22 +15,23 @@ What cuts a drive short, and what it does to the upstream:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed, overdue
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Store, cancelling
+from ringback.domain.ports import Store
+from ringback.domain.signals import Bell, cancelling
 from ringback.notifier.record import Recorder
 from ringback.runner.desk import LeasedCall
 from ringback.runner.drivers import CallSession, LeaseLost, Parked
 from ringback.runner.failures import NotSent, RequestFailed
 from ringback.runner.live import LiveHub
-from ringback.waits import first_of
+from ringback.waits import Flag
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +78,12 @@ class _Cut(Enum):
     CANCELLED = auto()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Halt:
     """The two steps of stopping, shared by all drives: first nothing new is dispatched, then what runs is cut off."""
 
-    stopping: asyncio.Event
-    cut: asyncio.Event
+    stopping: Flag = field(default_factory=Flag)
+    cut: Flag = field(default_factory=Flag)
 
 
 class Drive:
@@ -136,19 +137,27 @@ class Drive:
             return await self._end_overdue()
         attempt = asyncio.create_task(self._attempt())
         try:
-            with self._store.signals.listen(cancelling(self.call.id)) as bell:
+            with self._store.signals.listen(cancelling(self.call.id)) as bell, self._ringing(bell, attempt):
                 while not attempt.done():
-                    await first_of(
-                        asyncio.shield(attempt),
-                        bell.wait(self._patience()),
-                        self._desk.lost.wait(),
-                        *self._news_of_stopping(),
-                    )
+                    await bell.wait(self._patience())
                     if not attempt.done() and (cut := await self._must_stop()):
                         return await self._abandon(attempt, cut)
             return self._outcome_of(attempt)
         finally:
             attempt.cancel()
+
+    @contextmanager
+    def _ringing(self, bell: Bell, attempt: Attempt) -> Generator[None]:
+        """The bell also rings for what happens here: the end of the attempt, and what may make it time to stop."""
+        attempt.add_done_callback(lambda _: bell.ring())
+        flags = (self._desk.lost, self._desk.kept, self._halt.stopping, self._halt.cut)
+        for flag in flags:
+            flag.watch(bell.ring)
+        try:
+            yield
+        finally:
+            for flag in flags:
+                flag.unwatch(bell.ring)
 
     async def _end_overdue(self) -> Ending:
         """Its time was up before this drive began: an upstream that holds something of it is told, if it is there."""
@@ -171,30 +180,22 @@ class Drive:
 
     async def _drive(self, session: CallSession) -> Ending | Parked | None:
         self._session = session
-        writing = asyncio.create_task(self._desk.progress_keeper.run())
         try:
             if self.call.cancel_requested and (ending := await self._tell_to_stop()):
                 return ending
             await self._desk.dispatch()
-            return await session.drive(self._desk)
+            async with self._desk.writing_progress():
+                return await session.drive(self._desk)
         except LeaseLost:
             await self._pass_on_cancellation()
             raise
         finally:
             self._session = None
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
 
     @property
     def _needs_us(self) -> bool:
         """Whether what runs upstream is lost when this process lets go of it."""
         return self.call.dispatched_at is not None and not self._desk.kept.is_set()
-
-    def _news_of_stopping(self) -> Iterable[Awaitable[Any]]:
-        """What may make it time to stop; while stopping, also that the call can be found again from now on."""
-        if not self._halt.stopping.is_set():
-            return [self._halt.stopping.wait()]
-        return [self._halt.cut.wait(), self._desk.kept.wait()]
 
     def _patience(self) -> float:
         left = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
@@ -246,13 +247,18 @@ class Drive:
         return ending
 
     async def _abandon(self, attempt: "Attempt", cut: _Cut) -> Ending | Parked | None:
-        """Stop the request. An upstream that ended in this very moment has ended the call, truthfully."""
+        """Stop the request. An upstream that ended in this very moment has ended the call, truthfully.
+
+        Unless what it answered is an error, and it was told to stop: that is how some upstreams say that they did.
+        """
         if cut is _Cut.OVERDUE and not self._told_to_stop:
             await self._tell_to_stop()
         attempt.cancel()
         await asyncio.wait({attempt}, timeout=ABANDON_SECONDS)
         if attempt.done() and not attempt.cancelled():
-            return self._outcome_of(attempt)
+            ended = self._outcome_of(attempt)
+            if not (cut is _Cut.CANCELLED and isinstance(ended, Ending) and ended.outcome is Outcome.UPSTREAM_ERROR):
+                return ended
         match cut:
             case _Cut.CANCELLED:
                 return CANCELLED

@@ -2,17 +2,22 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, Ids
-from ringback.domain.ports import QUEUED, Store, Transaction
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import QUEUED
 from ringback.notifier.record import Recorder
 from ringback.runner.drive import Drive, Halt, Sessions
+from ringback.runner.leasing import Leasing
 from ringback.runner.live import LiveHub
+from ringback.services.births import Births
 from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
@@ -55,46 +60,83 @@ class Runner:
         recorder: Recorder,
         sessions: Sessions,
         live: LiveHub,
+        births: Births,
         config: RunnerConfig,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._ids = ids
         self._recorder = recorder
         self._sessions = sessions
         self._live = live
+        self._births = births
         self._config = config
         self._drives: dict[CallId, Drive] = {}
-        self._room = asyncio.Event()
+        self._start: Callable[[Call, float], None] | None = None
+        """Begins a drive; None before and after a run."""
+        self._ended = asyncio.Event()
+        """Set whenever a drive has ended."""
+        self._leasing = Leasing(
+            ids=ids,
+            clock=clock,
+            owner=config.owner,
+            lease_seconds=config.lease_seconds,
+            trust_seconds=config.trust_seconds,
+            capacity=sessions.capacity,
+            begin=self._begin,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run calls until told to stop; then let those in flight end, and cut off what has not by then."""
-        halt = Halt(stopping=stop, cut=asyncio.Event())
+        halt = Halt()
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(self._heartbeats()), group.create_task(self._distrust())]
             async with asyncio.TaskGroup() as drives:
-                await self._lease_until(stop, drives, halt)
-                await self._drain(halt)
+                with self._starting(drives, halt):
+                    await self._lease_until(stop)
+                    halt.stopping.set()
+                    await self._drain(halt)
             for task in keeping:
                 task.cancel()
 
-    async def _lease_until(self, stop: asyncio.Event, drives: asyncio.TaskGroup, halt: Halt) -> None:
-        with self._store.signals.listen(QUEUED) as bell:
+    @contextmanager
+    def _starting(self, drives: asyncio.TaskGroup, halt: Halt) -> Generator[None]:
+        context = (
+            copy_context()
+        )  # a drive begins where its lease was committed, and must inherit nothing of whoever did that
+
+        def start(call: Call, trusted_until: float) -> None:
+            drive = drives.create_task(self._drive(call, trusted_until, halt), context=context.copy())
+            drive.add_done_callback(lambda _: self._leasing.leave(call.upstream))  # also if it is cancelled unbegun
+
+        self._start = start
+        try:
+            yield
+        finally:
+            self._start = None
+
+    async def _lease_until(self, stop: asyncio.Event) -> None:
+        """What is queued in units of others is leased right there; all the rest, and what found no room, here."""
+        with self._store.signals.listen(QUEUED) as bell, self._births.open(self._leasing.prepare):
             while not stop.is_set():
-                self._room.clear()
-                trusted_until = self._trusted_until()
-                leased = await self._lease_or_nothing()
-                for call in leased:
-                    drives.create_task(self._drive(call, trusted_until, halt))
-                if not leased:
-                    await first_of(bell.wait(self._config.poll_seconds), self._room.wait(), stop.wait())
+                self._leasing.room.clear()
+                if upstreams := self._leasing.with_room():
+                    await self._lease_or_nothing(upstreams)
+                await first_of(bell.wait(self._config.poll_seconds), self._leasing.room.wait(), stop.wait())
 
     async def _drain(self, halt: Halt) -> None:
         ends_at = self._clock.monotonic() + self._config.drain_seconds
         while self._drives and (left := ends_at - self._clock.monotonic()) > 0:
-            self._room.clear()
-            await first_of(self._room.wait(), self._clock.sleep(left))
+            self._ended.clear()
+            await first_of(self._ended.wait(), self._clock.sleep(left))
         halt.cut.set()
+
+    def _begin(self, call: Call, trusted_until: float) -> None:
+        if (
+            self._start is None
+        ):  # committed while the runner stopped: the lease runs out, or is voided at the next start
+            self._leasing.leave(call.upstream)
+        else:
+            self._start(call, trusted_until)
 
     async def _drive(self, call: Call, trusted_until: float, halt: Halt) -> None:
         drive = Drive(
@@ -116,30 +158,20 @@ class Runner:
             log.exception("call.abandoned", extra={"call_id": call.id})
         finally:
             del self._drives[call.id]
-            self._room.set()
+            self._ended.set()
 
     # -- leases --
 
-    async def _lease_or_nothing(self) -> list[Call]:
+    async def _lease_or_nothing(self, upstreams: Sequence[str]) -> None:
+        lease = self._leasing.prepare()
+
+        async def lease_all(tx: Transaction) -> list[Call]:
+            return [call for upstream in upstreams for call in await lease(tx, upstream)]
+
         try:
-            return await self._store.write(self._lease)
+            await self._store.write(lease_all)
         except StoreUnavailable:
             log.warning("calls.lease_failed")
-            return []
-
-    async def _lease(self, tx: Transaction) -> list[Call]:
-        running = Counter(drive.call.upstream for drive in self._drives.values())
-        leased: list[Call] = []
-        for upstream, capacity in self._sessions.capacity().items():
-            if (free := capacity - running[upstream]) > 0:
-                leased += await tx.call_queue.lease(
-                    upstream,
-                    owner=self._config.owner,
-                    token=self._ids.lease(),
-                    until=tx.now() + seconds(self._config.lease_seconds),
-                    limit=free,
-                )
-        return leased
 
     async def _heartbeats(self) -> None:
         while True:

@@ -7,20 +7,25 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ringback.domain.call import CANCELLED, Call, RerunPolicy, left_nothing, request_hash
+from ringback.domain.call_rows import CallFilter, Tombstone
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, Ids, looks_like
-from ringback.domain.ports import QUEUED, CallFilter, Store, Tombstone, Transaction, cancelling, changed
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import QUEUED, cancelling, changed
 from ringback.domain.upstreams import Catalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
+from ringback.services.births import Births, LeaseQueued
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
+from ringback.services.registrations import Registration, Registrations
 from ringback.services.started import Started, started
 from ringback.services.waiting import look_until
-from ringback.services.webhooks import Registration, Webhooks
 
 TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
@@ -69,9 +74,10 @@ class Calls:
         catalog: Catalog,
         recorder: Recorder,
         tokens: CallTokens,
-        webhooks: Webhooks,
+        registrations: Registrations,
         quotas: QuotaKeeper,
         lifecycle: Lifecycle,
+        births: Births,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -79,9 +85,10 @@ class Calls:
         self._catalog = catalog
         self._recorder = recorder
         self._tokens = tokens
-        self._webhooks = webhooks
+        self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
+        self._births = births
 
     async def start(self, caller: Caller, request: StartCall) -> Started:
         """Store the call and answer; it runs from then on whatever becomes of the client.
@@ -93,12 +100,15 @@ class Calls:
         if request.callback is not None:
             caller.require(Scope.WEBHOOKS)
         self._lifecycle.require_open()
-        if repeated := await self._store.read(lambda tx: self._repeated(tx, caller.principal, request)):
-            return repeated
+        if request.idempotency_key is not None:
+            repeated = await self._store.read(lambda tx: self._repeated(tx, caller.principal, request))
+            if repeated is not None:
+                return repeated
         self._quotas.count_start(caller.principal)
         await self._check(caller, request)
-        secret, callback = await self._callback(caller, request)
-        return await self._store.write(lambda tx: self._insert(tx, caller.principal, request, callback, secret))
+        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
+        lease = self._births.prepare()
+        return await self._store.write(lambda tx: self._insert(tx, caller.principal, request, callback, secret, lease))
 
     async def get(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
         """The call; with `wait_seconds`, as soon as its status changes or that time is over."""
@@ -126,7 +136,7 @@ class Calls:
 
     async def told(self, call: Call) -> None:
         """The call's end was written to the client that stayed for it: `detached` webhooks are spared what it knows."""
-        if call.answered_inline:
+        if call.answered_inline and await self._store.read(lambda tx: _any_unsent(tx, call)):
             await self._store.write(lambda tx: tx.deliveries.spare(call.id))
 
     async def wait(
@@ -227,14 +237,8 @@ class Calls:
     # -- starting --
 
     async def _check(self, caller: Caller, request: StartCall) -> None:
-        if not 0 < request.timeout_seconds <= TIMEOUT_SECONDS_MAX:
-            raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+        check_timeout(request.timeout_seconds)
         await self._catalog.check(request.upstream, request.tool, request.arguments, visible=caller.upstreams)
-
-    async def _callback(self, caller: Caller, request: StartCall) -> tuple[str | None, Webhook | None]:
-        if request.callback is None:
-            return None, None
-        return await self._webhooks.prepare_callback(caller, request.callback)
 
     async def _insert(
         self,
@@ -243,15 +247,16 @@ class Calls:
         request: StartCall,
         callback: Webhook | None,
         secret: str | None,
+        lease: LeaseQueued,
     ) -> Started:
         if repeated := await self._repeated(tx, principal, request):
             return repeated
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, now=tx.now())
         await tx.calls.insert(call)
-        if callback is not None:
-            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
-        tx.ring(QUEUED)
+        await self._registrations.insert_callback(tx, callback, call)
+        if call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
+            tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 
     def _new_call(self, principal: Principal, request: StartCall, *, now: datetime) -> Call:
@@ -319,6 +324,12 @@ class Calls:
         )
 
 
+def check_timeout(timeout_seconds: float) -> None:
+    """Raises `InvalidRequest` for a time in which no call is to end."""
+    if not 0 < timeout_seconds <= TIMEOUT_SECONDS_MAX:
+        raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+
+
 async def own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
     """The principal's call of this id; `NotFound` when unknown or foreign, `CallExpired` when it has gone."""
     if looks_like("call", call_id):
@@ -333,6 +344,12 @@ async def own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
 def _raise_if_expired(tombstone: Tombstone | None) -> None:
     if tombstone is not None:
         raise CallExpired("The call has ended and its result has expired.", call_id=tombstone.call_id)
+
+
+async def _any_unsent(tx: Transaction, call: Call) -> bool:
+    """Whether a delivery of the call waits; most calls that are answered at once have none, and then nothing is written."""
+    waiting = [DeliveryFilter(state=state, call_id=call.id) for state in (DeliveryState.HELD, DeliveryState.PENDING)]
+    return any([await tx.deliveries.page(call.principal, where, before=None, limit=1) for where in waiting])
 
 
 async def _ask_to_cancel(tx: Transaction, call: Call) -> Call:

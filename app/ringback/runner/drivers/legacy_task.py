@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, Progress, failed
+from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, failed
 from ringback.domain.clock import Clock
-from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.base import Desk, Session, SessionName, StatefulSession, Told
+from ringback.runner.drivers.followed import TASK_ID_LENGTH_MAX, FollowedTask
 from ringback.runner.drivers.plain import tool_params
 from ringback.runner.drivers.questions import while_answering
 from ringback.runner.drivers.results import (
@@ -24,13 +24,6 @@ from ringback.runner.drivers.results import (
     ending_of_failure,
     ending_of_result,
     progress_into,
-)
-from ringback.runner.drivers.task import (
-    GONE,
-    POLL_SECONDS_DEFAULT,
-    REFUSALS_MAX,
-    TASK_ID_LENGTH_MAX,
-    poll_seconds,
 )
 from ringback.runner.failures import Forgotten, NoAnswer, NotSent, Refused, RequestFailed
 from ringback.waits import first_of
@@ -116,34 +109,28 @@ class _Following:
         self._desk = desk
         self._told = told
         self._clock = clock
-        self._began = clock.monotonic()
-        self._poll_seconds = POLL_SECONDS_DEFAULT
-        self._message: str | None = None
-        self._steps = desk.call.progress.progress if desk.call.progress else 0.0
-        self._refusals = 0
+        self._followed = FollowedTask(desk, clock=clock)
 
     async def run(self) -> Ending:
         while True:
             try:
                 if (ending := await self._look()) is not None:
                     return ending
-                self._refusals = 0
+                self._followed.answered()
             except NotSent:
                 raise
             except RequestFailed as failure:
-                if (ending := self._why_lost(failure)) is not None:
+                if (ending := self._followed.why_lost(failure)) is not None:
                     return ending
-            await first_of(self._clock.sleep(self._poll_seconds), self._hint())
+            await first_of(self._clock.sleep(self._followed.poll_seconds), self._hint())
 
     async def _look(self) -> Ending | None:
         """The end, if there is one. What kind, tasks/result says: a result that is an error has the status `failed` too."""
         task = await self._held.request("tasks/get", self._params)
-        self._poll_seconds = poll_seconds(
-            task.get("pollInterval"), followed_seconds=self._clock.monotonic() - self._began
-        )
+        self._followed.pace(task.get("pollInterval"))
         match task.get("status"):
             case "working":
-                await self._tell(task.get("statusMessage"))
+                await self._followed.tell(task.get("statusMessage"))
                 return None
             case "cancelled":
                 return CANCELLED
@@ -159,28 +146,10 @@ class _Following:
         except Refused as refused:
             return None if status == "input_required" else ending_of_error(refused.error)
 
-    async def _tell(self, message: Any) -> None:
-        """A task's only progress is its statusMessage, so each new one is a step."""
-        if isinstance(message, str) and message != self._message:
-            self._message = message
-            self._steps += 1
-            await self._desk.progress(Progress(progress=self._steps, message=message[:PROGRESS_MESSAGE_LENGTH_MAX]))
-
     async def _hint(self) -> None:
         if self._told is None or await self._told.next() is None:
             self._told = None
             await asyncio.Event().wait()
-
-    def _why_lost(self, failure: RequestFailed) -> Ending | None:
-        """None while it is worth asking again: the upstream is away, or something between us and it is."""
-        if not isinstance(failure, Refused | NoAnswer):
-            return None
-        self._refusals += 1
-        if self._refusals <= REFUSALS_MAX and not (isinstance(failure, Refused) and failure.error.get("code") in GONE):
-            return None
-        return failed(
-            Outcome.UNKNOWN, "The upstream no longer tells of the task that it made. The tool may have done its work."
-        )
 
 
 @asynccontextmanager

@@ -11,12 +11,12 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from ringback.domain import jsontext
 from ringback.domain.call import Ending, Outcome, Progress, answered, failed, refused
+from ringback.domain.meta import without_reserved_meta
 from ringback.domain.results import (
     PROGRESS_MESSAGE_LENGTH_MAX,
     can_be_kept,
     is_call_tool_result,
     without_nulls,
-    without_reserved_meta,
 )
 from ringback.runner.drivers.base import Desk
 from ringback.runner.failures import Lost, NotSent, Refused, RequestFailed

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
-
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, Progress, failed
+from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, failed
 from ringback.domain.clock import Clock
-from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.base import Desk, Parked, Session, Told
+from ringback.runner.drivers.followed import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, FollowedTask
 from ringback.runner.drivers.results import ending_of_error, ending_of_result
 from ringback.runner.drivers.rounds import call_tool, cannot_answer, elicitation_of
 from ringback.runner.failures import NoAnswer, Refused, RequestFailed
@@ -27,20 +25,8 @@ TASK: Final = "task"
 """Names the handles made here."""
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier."""
-TASK_ID_LENGTH_MAX: Final = 1024
-POLL_SECONDS_MIN: Final = 0.1
-POLL_SECONDS_MAX: Final = 60.0
-"""Between these an upstream's pollIntervalMs is followed: below, ten thousand tasks would be a flood; above, nobody waits."""
-POLL_SECONDS_DEFAULT: Final = 2.0
-POLL_SHARE: Final = 0.05
-"""Of the time that a task was followed: an upstream that names no interval is asked ever more seldom, and an end is noticed
-late by no more than this share. Ten thousand tasks every two seconds would be a flood (2 ms of CPU each, measured)."""
 LISTENING_SECONDS: Final = 30.0
 """Between two looks while the upstream tells by itself: a stream may lose what it told (no replay), so looking goes on."""
-REFUSALS_MAX: Final = 10
-"""Answers in a row that are none, before an upstream counts as unable to tell. A proxy whose upstream restarts answers so."""
-GONE: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY})
-"""What tasks/get answers when the task is unknown or expired (-32602, a MUST), or when there are no tasks any more."""
 
 
 class TaskDriver:
@@ -90,14 +76,10 @@ class _Following:
         self._desk = desk
         self._task_id = task_id
         self._clock = clock
-        self._began = clock.monotonic()
-        self._poll_seconds = POLL_SECONDS_DEFAULT
+        self._followed = FollowedTask(desk, clock=clock)
         self._told: Told | None = None
-        self._message: str | None = None
-        self._steps = desk.call.progress.progress if desk.call.progress else 0.0
         self._passed_on: set[str] = set()
         """The upstream may list a question for a moment after its answer arrived."""
-        self._refusals = 0
 
     async def run(self) -> Ending:
         wanted = {"taskIds": [self._task_id]}
@@ -109,16 +91,16 @@ class _Following:
                     if (ending := await self._look(news)) is not None:
                         return ending
                 except RequestFailed as failure:
-                    if (ending := self._why_lost(failure)) is not None:
+                    if (ending := self._followed.why_lost(failure)) is not None:
                         return ending
-                    await self._clock.sleep(self._poll_seconds)
+                    await self._clock.sleep(self._followed.poll_seconds)
                     news = None
                 else:
                     news = await self._wait()
 
     async def _look(self, news: Mapping[str, Any] | None) -> Ending | None:
         ending = await self._take(news or await self._request("tasks/get", {}))
-        self._refusals = 0
+        self._followed.answered()
         if ending is None and (answers := await self._desk.answers(0)):
             await self._pass_on(answers)
         return ending
@@ -130,9 +112,7 @@ class _Following:
 
     async def _take(self, task: Mapping[str, Any]) -> Ending | None:
         """What a DetailedTask says: the end, or what is asked, or how far it is."""
-        self._poll_seconds = poll_seconds(
-            task.get("pollIntervalMs"), followed_seconds=self._clock.monotonic() - self._began
-        )
+        self._followed.pace(task.get("pollIntervalMs"))
         match task.get("status"):
             case "completed":
                 return ending_of_result(_object(task, "result"))
@@ -144,7 +124,7 @@ class _Following:
                 return await self._ask(_object(task, "inputRequests"))
             case "working":
                 await self._desk.ask({})
-                await self._tell(task.get("statusMessage"))
+                await self._followed.tell(task.get("statusMessage"))
                 return None
             case _:
                 raise NoAnswer("The upstream answered with something that is no task.")
@@ -167,22 +147,15 @@ class _Following:
         except Refused:
             pass  # not taken: what is still listed is asked again, under a new key of ours
         await self._desk.passed_on(answers)
-        self._poll_seconds = POLL_SECONDS_MIN  # it goes on now, and says itself how often to ask
-
-    async def _tell(self, message: Any) -> None:
-        """A task's only progress is its statusMessage, so each new one is a step."""
-        if isinstance(message, str) and message != self._message:
-            self._message = message
-            self._steps += 1
-            await self._desk.progress(Progress(progress=self._steps, message=message[:PROGRESS_MESSAGE_LENGTH_MAX]))
+        self._followed.poll_seconds = POLL_SECONDS_MIN  # it goes on now, and says itself how often to ask
 
     async def _wait(self) -> Mapping[str, Any] | None:
         """Until it is time to look again; what the upstream told meanwhile, if it did."""
         if self._told is None:
-            await self._desk.answers(self._poll_seconds)
+            await self._desk.answers(self._followed.poll_seconds)
             return None
         hearing = asyncio.ensure_future(self._told.next())
-        answering = asyncio.ensure_future(self._desk.answers(max(self._poll_seconds, LISTENING_SECONDS)))
+        answering = asyncio.ensure_future(self._desk.answers(max(self._followed.poll_seconds, LISTENING_SECONDS)))
         try:
             await asyncio.wait({hearing, answering}, return_when=asyncio.FIRST_COMPLETED)
             if not hearing.done():
@@ -196,27 +169,9 @@ class _Following:
             answering.cancel()
             await asyncio.gather(hearing, answering, return_exceptions=True)
 
-    def _why_lost(self, failure: RequestFailed) -> Ending | None:
-        """None while it is worth asking again: the upstream is away, or something between us and it is."""
-        if not isinstance(failure, Refused | NoAnswer):
-            return None
-        self._refusals += 1
-        if self._refusals <= REFUSALS_MAX and not (isinstance(failure, Refused) and failure.error.get("code") in GONE):
-            return None
-        return failed(
-            Outcome.UNKNOWN, "The upstream no longer tells of the task that it made. The tool may have done its work."
-        )
-
 
 def _object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = task.get(key)
     if not isinstance(value, dict):
         raise NoAnswer(f"The upstream told of a task without its {key}.")
     return cast("dict[str, Any]", value)
-
-
-def poll_seconds(milliseconds: Any, *, followed_seconds: float) -> float:
-    """How long to wait until a task is asked for again: as its upstream wants it, else by how long it was followed."""
-    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
-        return min(max(POLL_SHARE * followed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
-    return min(max(milliseconds / 1000, POLL_SECONDS_MIN), POLL_SECONDS_MAX)

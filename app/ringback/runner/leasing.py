@@ -1,0 +1,92 @@
+"""Leasing what is queued, in whatever unit of work it is asked for: the runner's own, or one that starts a call.
+
+lease ──committed──▶ begun: its place is taken until it is left
+  └─────undone─────▶ its place is free again
+
+Whoever finds no room for all that is queued leaves a note, so that a place which becomes free is offered to the queue only
+where somebody may be waiting: a call that ends on an idle upstream costs no look at the store.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from ringback.domain.call import Call
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.ids import Ids
+from ringback.domain.ports import Transaction
+from ringback.services.births import LeaseQueued
+
+Begin = Callable[[Call, float], None]
+"""Take a leased call, and until when (by `Clock.monotonic`) its lease is trusted. Must not fail."""
+
+
+class Leasing:
+    def __init__(
+        self,
+        *,
+        ids: Ids,
+        clock: Clock,
+        owner: str,
+        lease_seconds: float,
+        trust_seconds: float,
+        capacity: Callable[[], Mapping[str, int]],
+        begin: Begin,
+    ) -> None:
+        self.room = asyncio.Event()
+        """Set when a place has become free for which somebody may be waiting."""
+        self._ids = ids
+        self._clock = clock
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._trust_seconds = trust_seconds
+        self._capacity = capacity
+        self._begin = begin
+        self._taken: Counter[str] = Counter()
+        """Places of calls that run here, or will once their lease is committed."""
+        self._short: set[str] = set()
+        """Upstreams for which more may be queued than there was room for."""
+
+    def with_room(self) -> Sequence[str]:
+        return [upstream for upstream in self._capacity() if self._free(upstream) > 0]
+
+    def prepare(self) -> LeaseQueued:
+        """For one unit of work that begins after this: the store counts from its beginning, the holder from now."""
+        return partial(self._lease, trusted_until=self._clock.monotonic() + self._trust_seconds)
+
+    def leave(self, upstream: str) -> None:
+        """A call that was begun runs no more."""
+        self._taken[upstream] -= 1
+        if upstream in self._short:
+            self.room.set()
+
+    async def _lease(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
+        if (free := self._free(upstream)) <= 0:
+            self._short.add(upstream)
+            return []
+        leased = await tx.call_queue.lease(
+            upstream,
+            owner=self._owner,
+            token=self._ids.lease(),
+            until=tx.now() + seconds(self._lease_seconds),
+            limit=free,
+        )
+        self._taken[upstream] += len(leased)
+        tx.at_end(partial(self._ended, upstream, leased, trusted_until))
+        if len(leased) < free:
+            self._short.discard(upstream)
+        else:
+            self._short.add(upstream)
+        return leased
+
+    def _ended(self, upstream: str, leased: Sequence[Call], trusted_until: float, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        if not committed:
+            self._taken[upstream] -= len(leased)
+            self._short.add(upstream)
+            return
+        for call in leased:
+            self._begin(call, trusted_until)
+
+    def _free(self, upstream: str) -> int:
+        return self._capacity().get(upstream, 0) - self._taken[upstream]

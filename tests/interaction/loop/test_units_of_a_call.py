@@ -1,0 +1,34 @@
+"""How often the store is written for one call: each write is a commit, and a fast tool is slower by every one of them."""
+
+from pathlib import Path
+
+import pytest
+
+from ringback.bootstrap import World
+from ringback.domain.ports import Store
+from tests.support.application import running_application
+from tests.support.counting import CountingStore
+from tests.support.upstreams import Stage, http_config, serving
+
+
+@pytest.mark.requirement("R13")
+async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_once_more(tmp_path: Path) -> None:
+    counting: list[CountingStore] = []
+
+    def count(store: Store) -> Store:
+        counting.append(CountingStore(store))
+        return counting[0]
+
+    async with (
+        serving(Stage().app()) as server,
+        running_application(tmp_path, http_config(server.url), world=World(store=count)) as ringback,
+    ):
+        alice = await ringback.agent("alice")
+        await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=30)
+        counting[0].written.clear()
+
+        started = await alice.start_call("stage", "echo", {"text": "hello"}, wait_seconds=30)
+        assert started.call.outcome == "result"
+
+    of_the_call = [name for name in counting[0].written if name.startswith(("Calls.", "LeasedCall."))]
+    assert of_the_call == ["Calls.start", "LeasedCall._dispatch", "LeasedCall.finish"]

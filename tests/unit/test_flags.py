@@ -1,0 +1,43 @@
+"""A flag tells whoever watches it, once each time that it is set."""
+
+from ringback.waits import Flag
+
+
+def test_whoever_watches_is_told_when_it_is_set_and_not_again_while_it_is() -> None:
+    flag, told = Flag(), list[str]()
+    flag.watch(lambda: told.append("first"))
+    flag.watch(lambda: told.append("second"))
+
+    flag.set()
+    flag.set()
+
+    assert flag.is_set()
+    assert sorted(told) == ["first", "second"]
+
+
+def test_what_was_cleared_is_told_when_it_is_set_again() -> None:
+    flag, told = Flag(is_set=True), list[int]()
+    flag.watch(lambda: told.append(1))
+
+    flag.set()
+    assert told == []
+    flag.clear()
+    assert not flag.is_set()
+    flag.set()
+
+    assert told == [1]
+
+
+def test_whoever_stopped_watching_is_told_nothing() -> None:
+    flag, told = Flag(), list[int]()
+
+    def tell() -> None:
+        flag.unwatch(tell)
+        told.append(1)
+
+    flag.watch(tell)
+    flag.set()
+    flag.clear()
+    flag.set()
+
+    assert told == [1]
