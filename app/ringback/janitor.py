@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
+from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
-from ringback.domain.ports import DUE, QUEUED, Store, Tombstone, Transaction, changed
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.recovery import recover
 from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
+from ringback.domain.signals import DUE, QUEUED, changed
 from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
 from ringback.notifier.record import Recorder
 from ringback.notifier.settlement import write_off

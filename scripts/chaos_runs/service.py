@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ringback.bootstrap import World
-from ringback.domain.ports import Signals, Store, Transaction
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import Signals
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings

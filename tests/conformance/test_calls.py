@@ -18,8 +18,9 @@ from ringback.domain.call import (
     failed,
     finish,
 )
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.ids import CallId
-from ringback.domain.ports import CallFilter, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB

@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.delivery import Category, Delivery, DeliveryState, Kind
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
-from ringback.domain.ports import DeliveryFilter, Store
+from ringback.domain.ports import Store
 from tests.support.builders import a_delivery, an_attempt
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB

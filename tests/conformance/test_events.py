@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ringback.domain.event import Event, EventName
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
-from ringback.domain.ports import EventFilter, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from tests.support.builders import an_event
 from tests.support.clock import START

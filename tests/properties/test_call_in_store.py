@@ -28,6 +28,7 @@ from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.runner.desk import LeasedCall
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.services.answers import Answers
+from ringback.services.births import Births
 from ringback.services.calls import Calls
 from ringback.services.lifecycle import Lifecycle
 from tests.support.builders import a_call
@@ -130,9 +131,10 @@ class CallInStore(RuleBasedStateMachine):
             catalog=UNUSED,
             recorder=recorder,
             tokens=UNUSED,
-            webhooks=UNUSED,
+            registrations=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
+            births=Births(),
         )
 
     def teardown(self) -> None:

@@ -26,8 +26,8 @@ from ringback.janitor import Retention
 from ringback.notifier.lanes import RECHECK_SECONDS
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine, UnsteadyStore
-from tests.support.stores import sqlite_store
+from tests.support.engine import Engine
+from tests.support.stores import UnsteadyStore, sqlite_store
 from tests.support.switchboard import NO_ANSWER
 
 MINUTES: Final = (2, 30, 120, 600)

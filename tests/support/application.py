@@ -18,12 +18,12 @@ from typing import Any, Final
 import httpx
 
 from ringback.bootstrap import Application, ReadConfigs, World, application
-from ringback.client import RingbackClient
+from ringback.client import Call, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings
-from tests.support.upstreams import WAIT_SECONDS, serving
+from tests.support.upstreams import WAIT_SECONDS, Stage, http_config, serving
 
 PUBLIC_URL: Final = "https://ringback.example"
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -105,3 +105,28 @@ async def listening(*secrets: str) -> AsyncGenerator[Phone]:
     receiver = ReceiverApp(secrets or (SECRET,), on_callback=take)
     async with serving(receiver) as server:
         yield Phone(f"http://127.0.0.1:{server.port}/callbacks", receiver, callbacks)
+
+
+@asynccontextmanager
+async def on_stage(folder: Path, stage: Stage, **options: Any) -> AsyncGenerator[tuple[RunningApplication, Phone]]:
+    """A service whose upstream is this stage, and somewhere to be rung."""
+    async with (
+        serving(stage.app()) as server,
+        listening() as phone,
+        running_application(folder, http_config(server.url), **options) as ringback,
+    ):
+        yield ringback, phone
+
+
+async def call_stage(agent: RingbackClient, tool: str, phone: Phone, **options: Any) -> Call:
+    """Start a call that rings `phone`; its own name is the tool's."""
+    named: dict[str, Any] = {"correlation_id": tool} | options
+    started = await agent.start_call(
+        "stage", tool, {"text": "hello"}, callback={"url": phone.url, "secret": SECRET}, **named
+    )
+    return started.call
+
+
+async def ended(agent: RingbackClient, call: Call) -> Call:
+    """The call at its end."""
+    return await asyncio.wait_for(agent.wait(call.id), WAIT_SECONDS)

@@ -5,11 +5,11 @@ from itertools import count
 from typing import Any
 
 from ringback.domain.call import Call
+from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.delivery import Attempt, Category, Delivery
 from ringback.domain.event import Event
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, KeyId, WebhookId, ulid
-from ringback.domain.ports import Tombstone
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey
 from ringback.domain.webhook import Webhook
 from tests.support.clock import START

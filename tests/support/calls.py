@@ -1,17 +1,21 @@
 """A call's life as its client and its runner see it, over an engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from ringback.domain.call import Call, Status
 from ringback.domain.clock import seconds
 from ringback.domain.inputs import Answered
-from ringback.domain.ports import Transaction, cancelling
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.domain.signals import cancelling
+from ringback.runner.config import UpstreamConfig
 from ringback.services.answers import Answers
 from tests.support.builders import a_call
 from tests.support.engine import Engine, until
+from tests.support.upstreams import App, HttpServer, http_config, opened, serving
 
 
 def a_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any) -> Call:
@@ -20,6 +24,24 @@ def a_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in
     return a_call(
         **({"upstream": upstream, "tool": tool, "arguments": {}, "accepts_input": True} | over), deadline_at=deadline
     )
+
+
+def calls_of(engine: Engine, count: int, **over: Any) -> list[Call]:
+    return [a_call(deadline_at=engine.clock.now().replace(year=2100), **over) for _ in range(count)]
+
+
+@asynccontextmanager
+async def one_life(engine: Engine, upstream: UpstreamConfig, **runner: Any) -> AsyncGenerator[None]:
+    """One life of a process: it connects to this upstream and runs calls, until it leaves both in order."""
+    async with opened(upstream) as upstreams, engine.running(upstreams, **runner):
+        yield
+
+
+@asynccontextmanager
+async def running_against(engine: Engine, app: App, **runner: Any) -> AsyncGenerator[HttpServer]:
+    """A server of this app's, and a process that runs calls on it."""
+    async with serving(app) as server, one_life(engine, http_config(server.url), **runner):
+        yield server
 
 
 async def until_call(engine: Engine, call: Call, reached: Callable[[Call], bool]) -> Call:
@@ -32,6 +54,11 @@ async def until_call(engine: Engine, call: Call, reached: Callable[[Call], bool]
 
     await until(looked)
     return await engine.call(call)
+
+
+async def until_kept(engine: Engine, call: Call) -> Call:
+    """What finds the call again upstream is stored."""
+    return await until_call(engine, call, lambda found: found.handle is not None)
 
 
 async def until_asked(engine: Engine, call: Call) -> Call:

@@ -1,9 +1,9 @@
-"""A clock that moves only when a test says so, or when somebody sleeps on it."""
+"""Clocks that a test moves: one that stands still until then, and one that goes with the machine's meanwhile."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from ringback.domain.clock import seconds
+from ringback.domain.clock import SystemClock, seconds
 
 START = datetime(2026, 11, 20, 17, tzinfo=UTC)
 
@@ -33,3 +33,16 @@ class FakeClock:
         """Let time pass; the instant it is then."""
         self._now += seconds(max(0.0, by_seconds))
         return self._now
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    def advance(self, by_seconds: float) -> None:
+        self._ahead += seconds(by_seconds)

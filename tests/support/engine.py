@@ -12,18 +12,20 @@ Tools do as they are told, and callbacks are answered as a test says:
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx
 
 from ringback.domain.call import CANCELLED, Call, Ending, Progress, answered
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, Delivery
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import Ids, WebhookId
-from ringback.domain.ports import DUE, DeliveryFilter, EventFilter, Signals, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
@@ -35,11 +37,10 @@ from ringback.runner.drive import Drive, Halt, Sessions
 from ringback.runner.drivers import CallSession, Desk
 from ringback.runner.live import LiveHub
 from ringback.runner.runner import Runner, RunnerConfig
+from ringback.services.births import Births
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.examples import ALICE
 from tests.support.targets import PUBLIC
-
-T = TypeVar("T")
 
 WAIT_SECONDS: Final = 30.0
 """Longer than anything here takes on a busy machine; only a broken test waits that long."""
@@ -142,28 +143,7 @@ class ScriptedUpstreams:
         return CANCELLED
 
 
-# -- the store --------------------------------------------------------------------------------------------------------------
-
-
-class UnsteadyStore:
-    """The store, which refuses as many writes as a test says before it works again."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.refusals = 0
-
-    @property
-    def signals(self) -> Signals:
-        return self._store.signals
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._store.read(work)
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if self.refusals > 0:
-            self.refusals -= 1
-            raise StoreUnavailable("The disk is full.")
-        return await self._store.write(work)
+# -- the parts --------------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -179,15 +159,13 @@ async def dispatching(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
         await asyncio.wait_for(work, WAIT_SECONDS)
 
 
-# -- the parts --------------------------------------------------------------------------------------------------------------
-
-
 class Engine:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
         self.ids = Ids(clock)
         self.live = LiveHub()
+        self.births = Births()
         self.tokens = CallTokens(
             ResumeTokens([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
@@ -204,7 +182,7 @@ class Engine:
             clock=self.clock,
             recorder=self.recorder,
             sessions=sessions,
-            halt=halt or Halt(stopping=asyncio.Event(), cut=asyncio.Event()),
+            halt=halt or Halt(),
             live=self.live,
         )
 
@@ -216,6 +194,7 @@ class Engine:
             recorder=recorder or self.recorder,
             sessions=sessions,
             live=self.live,
+            births=self.births,
             config=RunnerConfig(owner=OWNER, **config),
         )
 

@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import orjson
 
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
+from ringback.notifier.consent import PUBLISHED_PATH
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.sender import Asker
 from ringback.notifier.verifier import Verifier
@@ -32,6 +34,28 @@ def answers_challenges(request: httpx.Request) -> httpx.Response:
     if envelope.get("type") == "verification":
         return httpx.Response(200, json={"challenge": envelope["challenge"]})
     return httpx.Response(204)
+
+
+def says(status: int, **answer: object) -> Callable[[httpx.Request], httpx.Response]:
+    return lambda _: httpx.Response(status, **answer)  # pyright: ignore[reportArgumentType] - httpx's own options
+
+
+def fails(error: type[Exception]) -> Callable[[httpx.Request], httpx.Response]:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise error("no")
+
+    return answer
+
+
+def publishes(*receivers: object) -> Callable[[httpx.Request], httpx.Response]:
+    """A receiver that knows no challenges, at an origin that publishes a list."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == PUBLISHED_PATH:
+            return httpx.Response(200, json={"receivers": receivers})
+        return httpx.Response(404)
+
+    return answer
 
 
 class Proving:
@@ -89,3 +113,21 @@ class Proving:
 
     async def again(self, webhook: Webhook) -> None:
         await self.engine.store.write(lambda tx: self.verification.again(tx, webhook))
+
+
+async def states(engine: Engine) -> set[DeliveryState]:
+    return {delivery.state for delivery in await engine.deliveries()}
+
+
+async def dispatched(engine: Engine) -> list[httpx.Request]:
+    """What goes out to receivers that take everything, until nothing more does."""
+    sent: list[httpx.Request] = []
+
+    def take(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(204)
+
+    dispatcher = engine.dispatcher(take)
+    while await dispatcher.run_once():
+        pass
+    return sent

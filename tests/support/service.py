@@ -10,10 +10,9 @@ Nothing is called upstream: a test ends a call by itself, as the runner would, i
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -23,14 +22,13 @@ from fastapi import FastAPI
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
 from ringback.domain.call import MRTR, Call, Ending, Handle, Phase, Progress, answered, enter
-from ringback.domain.clock import SystemClock, seconds
+from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Settled
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, Ids, WebhookId
 from ringback.domain.inputs import ELICITATION
-from ringback.domain.ports import DeliveryFilter, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
-from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
 from ringback.domain.webhook import WebhookState
 from ringback.identity.bearers import Bearers, Everybody
 from ringback.janitor import Janitor, JanitorConfig, Retention
@@ -40,9 +38,10 @@ from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.runner.catalog import UpstreamCatalog
-from ringback.runner.connection import Connection, ConnectionState
+from ringback.runner.connection import Connection
 from ringback.services.adoption import Adoption
 from ringback.services.answers import Answers
+from ringback.services.births import Births
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
@@ -50,6 +49,7 @@ from ringback.services.insights import Insights
 from ringback.services.keys import Keys
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper, Quotas
+from ringback.services.registrations import Registrations
 from ringback.services.replays import Replays
 from ringback.services.reports import Reports
 from ringback.services.resume import Resume
@@ -57,7 +57,9 @@ from ringback.services.upkeep import Upkeep
 from ringback.services.verification import Verification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokens
-from tests.support.stores import sqlite_store
+from tests.support.clock import ShiftedClock
+from tests.support.fixed_upstreams import TOOLS, FixedUpstreams, ListedConnection, NoTasks
+from tests.support.stores import UnsteadyStore, sqlite_store
 from tests.support.targets import FakeResolver
 
 PUBLIC_URL: Final = "https://ringback.example"
@@ -74,114 +76,12 @@ CALL_BODY: Final[dict[str, Any]] = {
     "correlation_id": "report-1",
 }
 
-_TOOLS: Final = {
-    "git": (
-        {
-            "name": "git_log",
-            "description": "Shows the commit logs",
-            "inputSchema": {
-                "type": "object",
-                "properties": {"repo_path": {"type": "string"}, "max_count": {"type": "integer"}},
-                "required": ["repo_path"],
-            },
-        },
-        {"name": "git_status", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
-    ),
-    "time": ({"name": "get_time", "inputSchema": {"type": "object"}},),
-}
-
-
-class ShiftedClock(SystemClock):
-    """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self._ahead
-
-    def advance(self, by_seconds: float) -> None:
-        self._ahead += seconds(by_seconds)
-
-
-class ListedConnection:
-    """What the catalog sees of a connection whose upstream has listed its tools."""
-
-    state = ConnectionState.READY
-    trusted = False
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def info(self) -> UpstreamInfo:
-        return UpstreamInfo(
-            name=self._name,
-            transport="stdio",
-            state=str(self.state),
-            max_concurrent=16,
-            trust_annotations=self.trusted,
-        )
-
-    def inline_wait_seconds(self, tool: str) -> float | None:
-        """As it is without any configuration."""
-
-    def task_only(self, tool: str) -> bool:
-        del tool
-        return False
-
-    async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        del age_seconds_max
-        return self.known_tools()
-
-    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        return await self.tools(age_seconds_max=age_seconds_max)
-
-    def known_tools(self) -> Mapping[str, ToolInfo]:
-        return {
-            raw["name"]: ToolInfo(
-                name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw
-            )
-            for raw in cast("tuple[dict[str, Any], ...]", _TOOLS[self._name])
-        }
-
-
-class FixedUpstreams:
-    """Upstreams whose configuration never changes."""
-
-    def reload(self) -> Reloaded:
-        """Implements `domain.upstreams.Configured`."""
-        return Reloaded(added=[], changed=[], removed=[], unchanged=sorted(_TOOLS))
-
-
-class NoTasks:
-    """Upstreams that know no task of any name."""
-
-    async def find(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
-        """Implements `services.adoption.TaskLookup`."""
-
-
-class FailingStore:
-    """The store, until a test says that the disk is full."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.signals = store.signals
-        self.full = False
-
-    async def read(self, work: Callable[[Transaction], Any]) -> Any:
-        return await self._store.read(work)
-
-    async def write(self, work: Callable[[Transaction], Any]) -> Any:
-        if self.full:
-            raise StoreUnavailable("The database cannot be written now. Nothing was started.")
-        return await self._store.write(work)
-
 
 @dataclass(slots=True, kw_only=True)
 class Service:
     app: FastAPI
     services: Services
-    store: FailingStore
+    store: UnsteadyStore
     clock: ShiftedClock
     ids: Ids
     recorder: Recorder
@@ -331,7 +231,7 @@ async def running_service(
     """A service whose files are in `folder`."""
     clock = ShiftedClock()
     async with AsyncExitStack() as stack:
-        store = FailingStore(await stack.enter_async_context(sqlite_store(folder, clock)))
+        store = UnsteadyStore(await stack.enter_async_context(sqlite_store(folder, clock)))
         ids = Ids(clock)
         tokens = CallTokens(
             ResumeTokens([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
@@ -373,24 +273,34 @@ def _services(
     quotas: Quotas,
 ) -> Services:
     lifecycle = Lifecycle()
-    catalog = UpstreamCatalog({name: cast("Connection", ListedConnection(name)) for name in _TOOLS})
+    catalog = UpstreamCatalog({name: cast("Connection", ListedConnection(name)) for name in TOOLS})
     keeper, on_demand = QuotaKeeper(quotas, clock=clock), OnDemand(ids=ids)
-    webhooks = Webhooks(
+    verification = Verification(
+        store=store,
+        clock=clock,
+        lifecycle=lifecycle,
+        targets=guard.policy,
+        policy=VerificationPolicy(patience_seconds=0.0),
+    )
+    registrations = Registrations(
         store=store,
         clock=clock,
         ids=ids,
         recorder=recorder,
+        guard=guard,
+        quotas=keeper,
+        lifecycle=lifecycle,
+        verification=verification,
+        catalog=catalog,
+    )
+    webhooks = Webhooks(
+        store=store,
+        ids=ids,
         on_demand=on_demand,
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
-        verification=Verification(
-            store=store,
-            clock=clock,
-            lifecycle=lifecycle,
-            targets=guard.policy,
-            policy=VerificationPolicy(patience_seconds=0.0),
-        ),
+        verification=verification,
         catalog=catalog,
     )
     calls = Calls(
@@ -400,9 +310,10 @@ def _services(
         catalog=catalog,
         recorder=recorder,
         tokens=tokens,
-        webhooks=webhooks,
+        registrations=registrations,
         quotas=keeper,
         lifecycle=lifecycle,
+        births=Births(),
     )
     return Services(
         calls=calls,
@@ -412,7 +323,7 @@ def _services(
             ids=ids,
             tasks=NoTasks(),
             tokens=tokens,
-            webhooks=webhooks,
+            registrations=registrations,
             quotas=keeper,
             lifecycle=lifecycle,
         ),
@@ -421,10 +332,11 @@ def _services(
             ids=ids,
             recorder=recorder,
             tokens=tokens,
-            webhooks=webhooks,
+            registrations=registrations,
             quotas=keeper,
             lifecycle=lifecycle,
         ),
+        registrations=registrations,
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),

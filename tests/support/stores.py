@@ -1,16 +1,20 @@
-"""The stores that the conformance suite runs over. Another store is one more entry of `STORES`."""
+"""The stores that the conformance suite runs over (another one is one more entry of `STORES`), and one that refuses."""
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.ports import Store
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import Signals
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 
+T = TypeVar("T")
 OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 """Opens an empty store that may keep files in the folder, and closes it at the end."""
 
@@ -24,3 +28,37 @@ def sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Stor
 
 
 STORES: Final[dict[str, OpenStore]] = {"sqlite": sqlite_store}
+
+FOREVER: Final = sys.maxsize
+"""Refusals of a disk that stays full until the test says otherwise."""
+
+
+class StoreAround:
+    """A store around another, which changes nothing by itself."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def signals(self) -> Signals:
+        return self._store.signals
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.read(work)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.write(work)
+
+
+class UnsteadyStore(StoreAround):
+    """Refuses as many writes as a test says before it works again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.refusals = 0
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise StoreUnavailable("The disk is full.")
+        return await super().write(work)

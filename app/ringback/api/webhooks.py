@@ -50,7 +50,7 @@ async def register_webhook(
     body: RegisterWebhookBody, behind: Behind, caller: Asking, response: Response
 ) -> RegisteredWebhookView:
     """Register a callback URL. From this answer on, every event that it hears is delivered to it."""
-    registered = await behind.webhooks.register(caller, body.registration())
+    registered = await behind.registrations.register(caller, body.registration())
     response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
     return RegisteredWebhookView.registered(registered)
 

@@ -161,7 +161,7 @@ class Call:
     tool: str
     arguments: dict[str, Any] = field(repr=False)
     meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """`_meta` that goes upstream with the call, reserved keys already dropped."""
+    """The client's `_meta`, reserved keys already dropped; its upstream's configuration decides what of it goes along."""
     client_session_id: str | None = None
     correlation_id: str | None = None
     idempotency_key: str | None = None

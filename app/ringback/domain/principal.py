@@ -4,6 +4,7 @@ A principal owns calls, webhooks and events; every row is keyed by it, and what 
 does not exist. A caller is a principal as it arrived: with the scopes and the upstreams its key allows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -83,3 +84,15 @@ class ApiKey:
 
     def caller(self) -> Caller:
         return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams)
+
+
+class KeyRows(Protocol):
+    async def insert(self, key: ApiKey) -> None: ...
+
+    async def by_hash(self, key_hash: str) -> ApiKey | None:
+        """The key, revoked or not."""
+        ...
+
+    async def all(self) -> Sequence[ApiKey]: ...
+
+    async def revoke(self, key_id: KeyId, *, now: datetime) -> bool: ...

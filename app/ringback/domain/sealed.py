@@ -1,4 +1,4 @@
-"""What is sealed at rest, as seen by whoever replaces keys: which key sealed it, and sealing it anew with the newest."""
+"""Encryption at rest: what seals, and what is sealed as seen by whoever replaces keys, with the newest key anew."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,4 +31,16 @@ class SealedRows(Protocol):
 
     async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:
         """Seal anew what an older key sealed, of the next `limit` rows after this id."""
+        ...
+
+
+class Sealer(Protocol):
+    """Encryption at rest. `place` names table, row and column, so that a ciphertext is worth nothing anywhere else."""
+
+    def seal(self, plaintext: bytes, *, place: str) -> bytes: ...
+
+    def unseal(self, ciphertext: bytes, *, place: str) -> bytes: ...
+
+    def is_current(self, ciphertext: bytes) -> bool:
+        """Whether the newest key sealed it."""
         ...

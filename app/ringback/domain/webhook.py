@@ -46,6 +46,10 @@ class Origin(StrEnum):
     """Given along with one call; it ends with it."""
 
 
+DESCRIPTION_LENGTH_MAX: Final = 500
+"""Of a webhook: a few sentences for whoever reads the list of them."""
+SECRET_LENGTH_MAX: Final = 256
+"""More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
 DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
 HOLDING: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 

@@ -4,23 +4,24 @@ Whoever knows a task's id may have it looked at upstream with Ringback's credent
 of another principal follows, or once followed, is not adopted: it looks like a task that does not exist.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
 from ringback.domain.call import Call, Handle, request_hash
 from ringback.domain.clock import seconds
-from ringback.domain.errors import IdempotencyConflict, InvalidRequest, NotFound
+from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ids import Ids
-from ringback.domain.ports import QUEUED, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import QUEUED
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallTokens
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
+from ringback.services.registrations import Registration, Registrations
 from ringback.services.started import Started, started
-from ringback.services.webhooks import Registration, Webhooks
 
 UNKNOWN_TOOL: Final = "(unknown)"
 """A task does not say which tool it came from. No tool has such a name: MCP allows letters, digits and `_-./`."""
@@ -67,7 +68,7 @@ class Adoption:
         ids: Ids,
         tasks: TaskLookup,
         tokens: CallTokens,
-        webhooks: Webhooks,
+        registrations: Registrations,
         quotas: QuotaKeeper,
         lifecycle: Lifecycle,
     ) -> None:
@@ -75,7 +76,7 @@ class Adoption:
         self._ids = ids
         self._tasks = tasks
         self._tokens = tokens
-        self._webhooks = webhooks
+        self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
 
@@ -87,15 +88,12 @@ class Adoption:
         caller.require(Scope.ADOPT)
         if request.callback is not None:
             caller.require(Scope.WEBHOOKS)
-        if not 0 < request.timeout_seconds <= TIMEOUT_SECONDS_MAX:
-            raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+        check_timeout(request.timeout_seconds)
         self._lifecycle.require_open()
         self._quotas.count_start(caller.principal)
         # Asked in any case, so that a foreign task takes as long to refuse as one that does not exist.
         handle = await self._tasks.find(request.upstream, request.task_id, visible=caller.upstreams)
-        secret, callback = (None, None)
-        if request.callback is not None:
-            secret, callback = await self._webhooks.prepare_callback(caller, request.callback)
+        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         return await self._store.write(
             lambda tx: self._insert(tx, caller.principal, request, handle, callback=callback, secret=secret)
         )
@@ -119,8 +117,7 @@ class Adoption:
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, handle, now=tx.now())
         await tx.calls.insert(call)
-        if callback is not None:
-            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
+        await self._registrations.insert_callback(tx, callback, call)
         tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 

@@ -8,8 +8,9 @@ from ringback.domain import inputs, jsontext
 from ringback.domain.call import Phase
 from ringback.domain.errors import CallEnded, InvalidRequest
 from ringback.domain.inputs import INPUT_BYTES_MAX, Answered
-from ringback.domain.ports import QUEUED, Store, Transaction, answered
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import QUEUED, answered
 from ringback.notifier.record import Recorder
 from ringback.services.calls import own_call
 

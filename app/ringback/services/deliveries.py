@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import DeliveryId, looks_like
-from ringback.domain.ports import DeliveryFilter, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 
 

@@ -7,8 +7,10 @@ from typing import Final
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import decode_seq, encode_seq
 from ringback.domain.event import Event
-from ringback.domain.ports import EventFilter, Store, Transaction, appended
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import appended
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
 from ringback.services.waiting import look_until

@@ -15,14 +15,15 @@ from typing import Final, Protocol
 from ringback.domain.cursor import decode_seq, encode_seq
 from ringback.domain.delivery import OPEN, Delivery
 from ringback.domain.errors import InvalidRequest, WebhookNotActive
-from ringback.domain.ports import EventFilter, Store, Transaction
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.on_demand import OnDemand
 from ringback.services.deliveries import own_delivery
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
-from ringback.services.webhooks import own_webhook, require_enabled
+from ringback.services.webhook_rules import own_webhook, require_enabled
 
 REPLAYED_MAX: Final = 10_000
 """By one request: as many as may be held for one webhook."""

@@ -15,22 +15,24 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Ending, Outcome, Progress, Status, answered, failed, refused, request_hash
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
 from ringback.domain.ids import Ids
-from ringback.domain.ports import CallFilter, Store, Transaction
+from ringback.domain.meta import without_reserved_meta
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.reported import as_reported
-from ringback.domain.results import ERROR_BYTES_MAX, can_be_kept, is_call_tool_result, without_reserved_meta
+from ringback.domain.results import ERROR_BYTES_MAX, can_be_kept, is_call_tool_result
 from ringback.domain.upstreams import UPSTREAM_NAME
 from ringback.domain.webhook import Webhook
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
+from ringback.services.registrations import Registration, Registrations
 from ringback.services.started import Started, started
-from ringback.services.webhooks import Registration, Webhooks
 
 RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much as a request body may have by default; a result that comes in another way is held to the same."""
@@ -69,7 +71,7 @@ class Reports:
         ids: Ids,
         recorder: Recorder,
         tokens: CallTokens,
-        webhooks: Webhooks,
+        registrations: Registrations,
         quotas: QuotaKeeper,
         lifecycle: Lifecycle,
     ) -> None:
@@ -77,7 +79,7 @@ class Reports:
         self._ids = ids
         self._recorder = recorder
         self._tokens = tokens
-        self._webhooks = webhooks
+        self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
 
@@ -109,9 +111,7 @@ class Reports:
         """What a new call needs before it can be written: room, an open door, and a callback that may be called."""
         self._lifecycle.require_open()
         self._quotas.count_start(caller.principal)
-        if report.callback is None:
-            return None, None
-        return await self._webhooks.prepare_callback(caller, report.callback)
+        return await self._registrations.prepare_callback(caller, report.callback)
 
     async def _record(
         self, tx: Transaction, principal: Principal, report: Report, callback: Webhook | None, secret: str | None
@@ -138,8 +138,7 @@ class Reports:
         await self._quotas.require_room_for_call(tx, principal)
         call = as_reported(self._new_call(principal, report, now=tx.now()))
         await tx.calls.insert(call)
-        if callback is not None:
-            await self._webhooks.insert_callback(tx, replace(callback, call_id=call.id))
+        await self._registrations.insert_callback(tx, callback, call)
         return call
 
     def _new_call(self, principal: Principal, report: Report, *, now: datetime) -> Call:
@@ -210,8 +209,7 @@ def _require_allowed(caller: Caller, report: Report) -> None:
 def _check(report: Report) -> None:
     if not UPSTREAM_NAME.fullmatch(report.upstream):
         raise InvalidRequest("upstream: names are 1 to 24 of a-z, 0-9 and '-'. It need not be configured.")
-    if not 0 < report.timeout_seconds <= TIMEOUT_SECONDS_MAX:
-        raise InvalidRequest(f"timeout_seconds must be above 0 and at most {TIMEOUT_SECONDS_MAX:.0f}.")
+    check_timeout(report.timeout_seconds)
 
 
 def _tells_of(report: Report, call: Call) -> bool:

@@ -11,9 +11,11 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, ResumeTokenExpired
 from ringback.domain.event import Event
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
-from ringback.domain.ports import EventFilter, Store, Transaction, changed
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import changed
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.services.calls import own_call
 from ringback.services.events import read_page

@@ -1,7 +1,8 @@
 """Upkeep: what an operator does to a service that runs."""
 
-from ringback.domain.ports import QUEUED, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import QUEUED
 from ringback.domain.upstreams import Configured, Reloaded
 
 

@@ -25,6 +25,7 @@ from ringback.notifier.target_guard import TargetPolicy, parse_target
 from ringback.notifier.verifier import accept, is_proven
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.waiting import look_until
+from ringback.services.webhook_rules import own_webhook
 
 PATIENCE_SECONDS: Final = 6.0
 """How long an answer waits for the first challenge, which takes 5 s at most. It goes on without us after that."""
@@ -100,6 +101,13 @@ class Verification:
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
+
+    async def once_challenged(self, webhook: Webhook) -> Webhook:
+        """The webhook once its URL has been challenged, if it has to be; raises `NotFound` when it was removed meanwhile."""
+        if webhook.state is not WebhookState.PENDING_VERIFICATION:
+            return webhook
+        await self.wait(webhook.id)
+        return await self._store.read(lambda tx: own_webhook(tx, webhook.principal, webhook.id))
 
     async def _judged(self, tx: Transaction, before: Webhook, after: Webhook) -> Webhook:
         moved = after.url != before.url

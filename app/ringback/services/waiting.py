@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.ports import Signals
+from ringback.domain.signals import Signals
 from ringback.services.lifecycle import Lifecycle
 from ringback.waits import first_of
 

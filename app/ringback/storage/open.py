@@ -7,7 +7,8 @@ from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Sealer, Store
+from ringback.domain.ports import Store
+from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.store import SqliteStore
 
 _SQLITE: Final = "sqlite:///"

@@ -25,6 +25,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
 from tests.support.serving import serving
+from tests.support.stores import FOREVER
 
 ARGUMENTS = {"repo_path": "/srv/repo"}
 
@@ -268,7 +269,7 @@ async def test_a_client_without_a_key_is_told_how_to_get_one(service: Service) -
 
 
 async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: RingbackClient, service: Service) -> None:
-    service.store.full = True
+    service.store.refusals = FOREVER
 
     with pytest.raises(Unavailable) as caught:
         await alice.register_webhook(CALLBACK_URL)

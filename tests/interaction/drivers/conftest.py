@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
-from tests.support.service import ShiftedClock
 from tests.support.stores import sqlite_store
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from ringback.domain.call import Outcome
 from ringback.runner.config import Isolation, UpstreamConfig
-from tests.support.calls import a_call_to, answer, until_asked, until_call
+from tests.support.calls import a_call_to, answer, one_life, until_asked, until_kept
 from tests.support.engine import Engine
 from tests.support.everything import RESEARCH, over_http, over_stdio
-from tests.support.upstreams import http_config, opened
+from tests.support.upstreams import http_config
 
 TECHNICAL = {"action": "accept", "content": {"interpretation": "technical"}}
 
@@ -35,7 +35,7 @@ async def test_its_task_asks_is_answered_and_ends(engine: Engine, transport: str
     call = a_call_to(engine, RESEARCH, arguments=arguments)
     await engine.queue(call)
 
-    async with everything(transport, Isolation.CALL) as config, opened(config) as upstreams, engine.running(upstreams):
+    async with everything(transport, Isolation.CALL) as config, one_life(engine, config):
         asked = await until_asked(engine, call)
         await answer(engine, call, {"r1.1": TECHNICAL})
         (ended,) = await engine.until_final(call)
@@ -51,11 +51,7 @@ async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
     call = a_call_to(engine, "echo", arguments={"message": "hello"})
     await engine.queue(call)
 
-    async with (
-        everything(transport, Isolation.SHARED) as config,
-        opened(config) as upstreams,
-        engine.running(upstreams),
-    ):
+    async with everything(transport, Isolation.SHARED) as config, one_life(engine, config):
         (ended,) = await engine.until_final(call)
 
     assert ended.outcome is Outcome.RESULT
@@ -68,9 +64,9 @@ async def test_a_task_in_a_child_that_is_gone_may_have_run(engine: Engine) -> No
     await engine.queue(call)
     config = await over_stdio()
 
-    async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-        await until_call(engine, call, lambda found: found.handle is not None)
-    async with opened(config) as upstreams, engine.running(upstreams):
+    async with one_life(engine, config, drain_seconds=0.01):
+        await until_kept(engine, call)
+    async with one_life(engine, config):
         (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, ended.runs) == (Outcome.UNKNOWN, 1)

@@ -13,7 +13,7 @@ import pytest
 
 from ringback.domain.call import Outcome
 from ringback.runner.upstreams import Upstreams
-from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call
+from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_kept
 from tests.support.engine import Engine
 from tests.support.examples import CALL
 from tests.support.upstreams import free_port, http_config, opened
@@ -57,7 +57,7 @@ async def test_its_tasks_are_followed_answered_and_cancelled(engine: Engine, led
     async with fastmcp(ledger) as upstreams:
         async with engine.running(upstreams):
             await engine.until_final(added, built)
-            await until_call(engine, endless, lambda found: found.handle is not None)
+            await until_kept(engine, endless)
             asked = await until_asked(engine, painted)
         (key,) = asked.input_requests
         await answer(engine, painted, {key: {"action": "accept", "content": {"colour": "blue"}}})

@@ -8,11 +8,21 @@ from mcp import MCPError
 from ringback.domain.call import Outcome, Phase, Status
 from ringback.runner import drive
 from ringback.runner.config import Isolation
-from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
+from tests.support.calls import (
+    a_call_to,
+    answer,
+    ask_to_cancel,
+    one_life,
+    running_against,
+    until_asked,
+    until_call,
+    until_kept,
+    wake,
+)
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.legacy_stage import YES, LegacyStage
-from tests.support.service import ShiftedClock
-from tests.support.upstreams import http_config, opened, serving
+from tests.support.upstreams import http_config, serving
 
 ERROR = MCPError(-32042, "not today", {"retry": False})
 
@@ -22,11 +32,7 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
     stage, call = LegacyStage(), a_call_to(engine, tool)
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         task = await stage.task()
         task.message = "half way"
         running = await until_call(engine, call, lambda found: found.progress is not None)
@@ -58,11 +64,7 @@ async def test_a_task_ends_as_its_upstream_says(
     stage, call = LegacyStage(), a_call_to(engine, "long")
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         (await stage.task()).end(status, result, error)
         (ended,) = await engine.until_final(call)
 
@@ -76,11 +78,7 @@ async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> 
     stage.release.set()
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, stage.tasks) == (Outcome.RESULT, {})
@@ -97,11 +95,11 @@ async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) ->
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             task = await stage.task()
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         between, polls = await engine.call(call), task.polls
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             await stage.until(lambda: task.polls > polls)
             task.end()
             (ended,) = await engine.until_final(call)
@@ -119,12 +117,12 @@ async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             task = await stage.task()
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         await stage.end_session(server.url)
         task.end()
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, stage.effects) == (outcome, ["long"])
@@ -139,13 +137,9 @@ async def test_a_task_whose_session_goes_while_nobody_else_calls_is_looked_for_i
     stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01) as server:
         task = await stage.task()
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         await stage.end_session(server.url)
         task.end()
         (ended,) = await engine.until_final(call)
@@ -157,13 +151,9 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
     stage, call = LegacyStage(), a_call_to(engine, "long")
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         await stage.task()
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         stage.tasks.clear()
         (ended,) = await engine.until_final(call)
 
@@ -179,13 +169,9 @@ async def test_cancelling_ends_the_task(engine: Engine) -> None:
     stage, call = LegacyStage(), a_call_to(engine, "long")
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         task = await stage.task()
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         await ask_to_cancel(engine, call)
         (ended,) = await engine.until_final(call)
 
@@ -198,12 +184,12 @@ async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             task = await stage.task()
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         task.end()
         await ask_to_cancel(engine, call)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, ended.cancel_requested) == (Outcome.RESULT, True)
@@ -213,13 +199,9 @@ async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine
     stage, call = LegacyStage(), a_call_to(engine, "long")
     await engine.queue(call)
 
-    async with (
-        serving(stage.app()) as server,
-        opened(http_config(server.url)) as upstreams,
-        engine.running(upstreams, drain_seconds=0.01),
-    ):
+    async with running_against(engine, stage.app(), drain_seconds=0.01):
         task = await stage.task()
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         clock.advance(2 * 3600)
         await wake(engine, call)
         (ended,) = await engine.until_final(call)
@@ -237,7 +219,7 @@ async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: En
 
     async with serving(stage.app()) as server:
         config = replace(http_config(server.url), isolation=Isolation.CALL)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             task = await stage.task()
             task.status = "input_required"
             asked = await until_asked(engine, call)
@@ -258,12 +240,12 @@ async def test_a_tasks_question_is_answered_by_the_next_process(engine: Engine) 
 
     async with serving(stage.app()) as server:
         config = replace(http_config(server.url), isolation=Isolation.CALL)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             task = await stage.task()
             task.status = "input_required"
             await until_asked(engine, call)
         await answer(engine, call, {"r1.1": YES})
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             await stage.until(lambda: stage.answers)
             task.end()
             (ended,) = await engine.until_final(call)

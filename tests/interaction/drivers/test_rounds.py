@@ -13,8 +13,8 @@ from ringback.domain.event import EventName
 from ringback.runner.upstreams import Upstreams
 from tests.support.builders import a_webhook
 from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
-from tests.support.service import ShiftedClock
 from tests.support.task_stage import YES, TaskStage
 from tests.support.upstreams import http_config, opened, serving
 

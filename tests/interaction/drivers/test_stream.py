@@ -6,10 +6,20 @@ import pytest
 
 from ringback.domain.call import Outcome, Phase, Status
 from ringback.runner.config import Isolation
-from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
+from tests.support.calls import (
+    a_call_to,
+    answer,
+    ask_to_cancel,
+    one_life,
+    running_against,
+    until_asked,
+    until_call,
+    until_kept,
+    wake,
+)
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.legacy_stage import YES, LegacyStage
-from tests.support.service import ShiftedClock
 from tests.support.upstreams import http_config, opened, serving
 
 OWN = Isolation.CALL
@@ -19,8 +29,8 @@ async def test_where_the_answer_will_be_is_kept_while_the_tool_runs(engine: Engi
     stage, call = LegacyStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
-        kept = await until_call(engine, call, lambda found: found.handle is not None)
+    async with running_against(engine, stage.app()):
+        kept = await until_kept(engine, call)
         stage.release.set()
         (ended,) = await engine.until_final(call)
 
@@ -36,8 +46,8 @@ async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Eng
     stage, call = LegacyStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
-        before = await until_call(engine, call, lambda found: found.handle is not None)
+    async with running_against(engine, stage.app()) as server:
+        before = await until_kept(engine, call)
         server.drop()
         await until_call(engine, call, lambda found: found.handle != before.handle)
         stage.release.set()
@@ -55,10 +65,10 @@ async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) 
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, call, lambda found: found.handle is not None)
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
         between = await engine.call(call)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             await until_call(engine, call, lambda found: found.handle != between.handle)
             stage.release.set()
             (ended,) = await engine.until_final(call)
@@ -77,10 +87,10 @@ async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> 
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, call, lambda found: found.handle is not None)
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
         stage.release.set()
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
     assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
@@ -93,11 +103,11 @@ async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Eng
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             for call in calls:
-                await until_call(engine, call, lambda found: found.handle is not None)
+                await until_kept(engine, call)
         between = [await engine.call(call) for call in calls]
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             for before in between:
                 await until_call(engine, before, lambda found: found.handle not in [each.handle for each in between])
             stage.release.set()
@@ -115,10 +125,10 @@ async def test_a_session_that_is_gone_leaves_nothing_but_unknown(engine: Engine)
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, call, lambda found: found.handle is not None)
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
         await stage.end_session(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
     assert (ended.status, ended.outcome, stage.effects) == (Status.FAILED, Outcome.UNKNOWN, ["work"])
@@ -132,9 +142,9 @@ async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, cloc
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, call, lambda found: found.handle is not None)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
+        async with one_life(engine, config):
             await stage.until(lambda: stage.count("GET", resuming=True))
             clock.advance(2 * 3600)
             await wake(engine, call)
@@ -149,7 +159,7 @@ async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: En
     await engine.queue(call)
 
     app = stage.app(keeps_events=False)
-    async with serving(app) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, app) as server:
         await until_call(engine, call, lambda found: found.progress is not None)
         running = await engine.call(call)
         server.drop()
@@ -177,7 +187,7 @@ async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engin
         stage.release.clear()
         await engine.queue(slow)
         async with engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, slow, lambda found: found.handle is not None)
+            await until_kept(engine, slow)
         between = await engine.call(slow)
         async with engine.running(upstreams):
             await until_call(engine, slow, lambda found: found.handle != between.handle)
@@ -197,7 +207,7 @@ async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool
     await engine.queue(call)
 
     app = stage.app(keeps_events=keeps_events)
-    async with serving(app) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, app):
         await until_call(engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events)
         await ask_to_cancel(engine, call)
         (ended,) = await engine.until_final(call)
@@ -212,10 +222,10 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
 
     async with serving(stage.app()) as server:
         config = http_config(server.url)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
-            await until_call(engine, call, lambda found: found.handle is not None)
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
         await ask_to_cancel(engine, call)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
         await stage.cancelled.wait()
 
@@ -235,7 +245,7 @@ async def test_a_question_is_asked_and_answered_in_a_session_of_the_calls_own(
 
     async with serving(stage.app(keeps_events=keeps_events)) as server:
         config = replace(http_config(server.url), isolation=OWN)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             asked = await until_asked(engine, call)
             await answer(engine, call, {"r1.1": YES})
             await stage.until(lambda: stage.answers)
@@ -257,12 +267,12 @@ async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock:
 
     async with serving(stage.app()) as server:
         config = replace(http_config(server.url), isolation=OWN)
-        async with opened(config) as upstreams, engine.running(upstreams, drain_seconds=0.01):
+        async with one_life(engine, config, drain_seconds=0.01):
             await until_asked(engine, call)
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         clock.advance(3 * 3600)
         await answer(engine, call, {"r1.1": YES})
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             await stage.until(lambda: stage.answers)
             stage.release.set()
             (ended,) = await engine.until_final(call)
@@ -280,7 +290,7 @@ async def test_nobody_is_asked_in_a_shared_session_or_without_a_starter_who_answ
 
     async with serving(stage.app()) as server:
         config = replace(http_config(server.url), isolation=isolation)
-        async with opened(config) as upstreams, engine.running(upstreams):
+        async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
     assert ended.outcome is Outcome.UPSTREAM_ERROR

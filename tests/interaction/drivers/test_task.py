@@ -4,10 +4,19 @@ import pytest
 
 from ringback.domain.call import Outcome, Phase, Status
 from ringback.domain.event import EventName
-from ringback.runner.drivers import task as task_driver
-from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_call, wake
+from ringback.runner.drivers import followed
+from tests.support.calls import (
+    a_call_to,
+    answer,
+    ask_to_cancel,
+    running_against,
+    until_asked,
+    until_call,
+    until_kept,
+    wake,
+)
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
-from tests.support.service import ShiftedClock
 from tests.support.task_stage import TASKS, YES, TaskStage
 from tests.support.upstreams import http_config, opened, serving
 
@@ -17,7 +26,7 @@ async def test_a_task_is_followed_to_its_result(engine: Engine, *, listening: bo
     stage, call = TaskStage(listening=listening), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         await stage.until(lambda: stage.count("tasks/get") >= 1)
         kept = await engine.call(call)
@@ -35,7 +44,7 @@ async def test_an_upstream_that_tells_by_itself_is_hardly_asked(engine: Engine) 
     stage, call = TaskStage(listening=True), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         await stage.until(lambda: stage.listeners == 1 and stage.count("tasks/get") == 1)
         for number in range(10):
@@ -51,11 +60,11 @@ async def test_an_upstream_that_tells_by_itself_is_hardly_asked(engine: Engine) 
 
 
 async def test_an_upstream_whose_stream_breaks_is_asked_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_driver, "POLL_SECONDS_DEFAULT", 0.1)
+    monkeypatch.setattr(followed, "POLL_SECONDS_DEFAULT", 0.1)
     stage, call = TaskStage(listening=True), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()) as server:
         task = await stage.task(1)
         await stage.until(lambda: stage.listeners == 1)
         await server.kill()
@@ -79,7 +88,7 @@ async def test_a_task_ends_as_its_upstream_says(engine: Engine, state: dict[str,
     stage, call = TaskStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         (await stage.task(1)).tell(**state)
         (ended,) = await engine.until_final(call)
 
@@ -92,9 +101,9 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
     stage, call = TaskStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         await stage.task(1)
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         stage.tasks.clear()
         (ended,) = await engine.until_final(call)
 
@@ -113,7 +122,7 @@ async def test_the_next_runner_goes_on_from_the_handle_and_its_upstream_notices_
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
         async with engine.running(upstreams):
             task = await stage.task(1)
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         between = await engine.call(call)
         task.complete("done")
         async with engine.running(upstreams):
@@ -134,7 +143,7 @@ async def test_a_task_outlives_the_absence_of_its_upstream(engine: Engine) -> No
         engine.running(upstreams),
     ):
         task = await stage.task(1)
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         await server.kill()
         asked = stage.count("tasks/get")
         async with serving(stage.app(), port=server.port):
@@ -154,7 +163,7 @@ async def test_a_tasks_questions_are_answered_one_by_one(engine: Engine, *, list
     stage, call = TaskStage(listening=listening), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         task.ask("name", "age")
         asked = await until_asked(engine, call)
@@ -203,7 +212,7 @@ async def test_a_question_that_the_upstream_takes_back_is_not_asked_any_more(eng
     stage, call = TaskStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         task.ask("name")
         await until_asked(engine, call)
@@ -223,7 +232,7 @@ async def test_elicitation_is_offered_only_for_a_starter_who_can_answer(engine: 
     stage, call = TaskStage(), a_call_to(engine, "work", accepts_input=accepts_input)
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         if accepts_input:
             task.complete("done")
@@ -242,7 +251,7 @@ async def test_questions_may_come_before_the_task_and_in_it(engine: Engine) -> N
     stage, call = TaskStage(), a_call_to(engine, "confirm_then_work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         parked = await until_asked(engine, call)
         await answer(engine, call, {"r1.1": YES})
         task = await stage.task(1)
@@ -266,7 +275,7 @@ async def test_cancelling_reaches_the_task_which_tells_its_end(engine: Engine) -
     stage, call = TaskStage(poll_ms=60_000), a_call_to(engine, "work")
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
         await stage.until(lambda: stage.count("tasks/get") == 1)
         await ask_to_cancel(engine, call)
@@ -283,9 +292,9 @@ async def test_a_task_that_ignores_its_cancellation_completes_the_call_truthfull
     stage.obeys = False
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         await ask_to_cancel(engine, call)
         await stage.until(lambda: task.cancels == 1)
         between = await engine.call(call)
@@ -303,7 +312,7 @@ async def test_a_cancellation_that_came_between_two_runners_reaches_the_task(eng
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
         async with engine.running(upstreams):
             task = await stage.task(1)
-            await until_call(engine, call, lambda found: found.handle is not None)
+            await until_kept(engine, call)
         await ask_to_cancel(engine, call)
         async with engine.running(upstreams):
             (ended,) = await engine.until_final(call)
@@ -317,9 +326,9 @@ async def test_a_deadline_tells_the_task_to_stop_and_times_the_call_out(engine: 
     stage.obeys = False
     await engine.queue(call)
 
-    async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
+    async with running_against(engine, stage.app()):
         task = await stage.task(1)
-        await until_call(engine, call, lambda found: found.handle is not None)
+        await until_kept(engine, call)
         clock.advance(3600)
         await wake(engine, call)
         (ended,) = await engine.until_final(call)

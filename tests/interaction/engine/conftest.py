@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clock import FakeClock
-from tests.support.engine import Engine, UnsteadyStore
-from tests.support.service import ShiftedClock
-from tests.support.stores import sqlite_store
+from tests.support.clock import FakeClock, ShiftedClock
+from tests.support.engine import Engine
+from tests.support.stores import UnsteadyStore, sqlite_store
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.delivery import Delivery, DeliveryState
-from ringback.domain.ports import DeliveryFilter, Transaction
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook, a_webhook
-from tests.support.engine import DONE, WAIT_SECONDS, Engine, UnsteadyStore, dispatching, until
+from tests.support.engine import DONE, WAIT_SECONDS, Engine, dispatching, until
 from tests.support.examples import ALICE
+from tests.support.stores import UnsteadyStore
 from tests.support.switchboard import Switchboard
 
 AGENT = "agent.example"

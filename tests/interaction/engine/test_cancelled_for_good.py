@@ -7,7 +7,8 @@ import pytest
 
 from ringback.domain.call import CANCELLED, Call, Ending, Handle
 from ringback.domain.clock import seconds
-from ringback.domain.ports import Transaction, cancelling
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import cancelling
 from ringback.runner.drive import Drive
 from ringback.runner.drivers import Desk
 from tests.support.builders import a_call

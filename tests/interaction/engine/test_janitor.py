@@ -10,7 +10,8 @@ import pytest
 from ringback.domain.call import Call, Handle, Outcome, Phase, Status
 from ringback.domain.delivery import DeliveryState, Verdict, settled
 from ringback.domain.errors import CallExpired
-from ringback.domain.ports import DUE, QUEUED, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import DUE, QUEUED
 from ringback.janitor import (
     GIVE_UP_SECONDS,
     LAPSE_GRACE_SECONDS,
@@ -22,8 +23,9 @@ from ringback.janitor import (
 from ringback.services.calls import own_call
 from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
 from tests.support.clock import START, FakeClock
-from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine, UnsteadyStore
+from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE
+from tests.support.stores import UnsteadyStore
 
 DAY = 86400.0
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LAPSE_GRACE_SECONDS

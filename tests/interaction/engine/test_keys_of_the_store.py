@@ -22,9 +22,9 @@ from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.signing.secrets import generate
 from ringback.storage.open import open_store
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook
-from tests.support.clock import FakeClock
-from tests.support.engine import WAIT_SECONDS, Engine, UnsteadyStore, until
-from tests.support.service import ShiftedClock
+from tests.support.clock import FakeClock, ShiftedClock
+from tests.support.engine import WAIT_SECONDS, Engine, until
+from tests.support.stores import UnsteadyStore
 
 KEYS: Final = {name: name.encode() * KEY_BYTES for name in ("a", "b", "c", "d")}
 SECRET: Final = "whsec_" + "bmV3" * 8

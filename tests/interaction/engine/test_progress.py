@@ -11,7 +11,8 @@ from ringback.domain.ports import Transaction
 from ringback.runner.progress import PROGRESS_STEP_SECONDS, ProgressKeeper
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams, UnsteadyStore
+from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stores import UnsteadyStore
 
 
 def step(number: int) -> Progress:

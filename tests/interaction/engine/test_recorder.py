@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from ringback.domain.call import CANCELLED, Call, Outcome, Status, answered, failed
 from ringback.domain.cursor import decode_seq
 from ringback.domain.delivery import OPEN, Delivery, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
-from ringback.domain.ports import DUE, DeliveryFilter, Transaction, appended, changed
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import DUE, appended, changed
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.body import Bodies
 from tests.support.builders import a_call, a_webhook

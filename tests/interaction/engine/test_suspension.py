@@ -13,7 +13,7 @@ from ringback.domain.call import Progress
 from ringback.domain.cursor import decode_seq
 from ringback.domain.delivery import Delivery, DeliveryState, Kind
 from ringback.domain.event import EventName
-from ringback.domain.ports import EventFilter
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from tests.support.builders import a_call, a_delivery, a_webhook
 from tests.support.clock import START, FakeClock

@@ -10,7 +10,7 @@ import pytest
 
 from ringback.domain.errors import Unavailable
 from ringback.domain.event import Event, EventName
-from ringback.domain.ports import EventFilter
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Change, Listing, Passage, UpstreamRefused
 from ringback.domain.watches import WATCHES
@@ -20,9 +20,9 @@ from ringback.runner.changes import Changes
 from ringback.runner.watchman import AGAIN_SECONDS, STEP_SECONDS, Watchman
 from tests.support.builders import a_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine, UnsteadyStore, until
+from tests.support.engine import Engine, until
 from tests.support.examples import ALICE, BOB
-from tests.support.stores import sqlite_store
+from tests.support.stores import UnsteadyStore, sqlite_store
 from tests.support.upstreams import WAIT_SECONDS
 
 TOOLS = Change(upstream="git", listing=Listing.TOOLS)

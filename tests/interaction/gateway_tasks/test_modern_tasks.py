@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.call_rows import Tombstone
 from ringback.domain.ids import CallId
-from ringback.domain.ports import Tombstone, Transaction
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from tests.interaction.gateway_tasks.conftest import House
 from tests.support.mcp_wire import TASKS, Json, Modern, Refused

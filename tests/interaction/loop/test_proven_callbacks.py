@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ringback.client import Problem
 from ringback.signing import ed25519
 from ringback.signing.secrets import generate
-from tests.support.application import SECRET, listening, running_application
+from tests.support.application import SECRET, listening, on_stage, running_application
 from tests.support.receivers import NO_CONTENT, answering, response, serve
 from tests.support.upstreams import Stage, http_config, serving
 
@@ -58,11 +58,7 @@ async def test_a_receiver_that_learns_to_answer_is_verified_by_hand_and_gets_wha
 async def test_the_callback_of_a_call_is_proven_beside_it(tmp_path: Path) -> None:
     stage = Stage()
     stage.release.set()
-    async with (
-        serving(stage.app()) as server,
-        listening() as phone,
-        running_application(tmp_path, http_config(server.url), verify_callbacks="always") as ringback,
-    ):
+    async with on_stage(tmp_path, stage, verify_callbacks="always") as (ringback, phone):
         alice = await ringback.agent("alice")
 
         started = await alice.start_call(

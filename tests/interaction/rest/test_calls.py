@@ -7,7 +7,9 @@ import pytest
 
 from ringback.domain.call import Outcome, Progress, failed, refused
 from ringback.domain.principal import Scope
-from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ListedConnection, Service
+from tests.support.fixed_upstreams import ListedConnection
+from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, Service
+from tests.support.stores import FOREVER
 
 
 async def start(client: httpx.AsyncClient, **over: object) -> str:
@@ -251,7 +253,7 @@ async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_r
 
 
 async def test_a_full_disk_is_an_answer_and_nothing_is_started(service: Service, alice: httpx.AsyncClient) -> None:
-    service.store.full = True
+    service.store.refusals = FOREVER
 
     answer = await alice.post("/v1/calls", json=CALL_BODY)
 

@@ -5,6 +5,7 @@ import pytest
 
 from ringback.api.problems import every_kind
 from tests.support.service import Service
+from tests.support.stores import FOREVER
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ async def probe(service: Service) -> httpx.AsyncClient:
 async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
     service: Service, probe: httpx.AsyncClient
 ) -> None:
-    service.store.full = True
+    service.store.refusals = FOREVER
     service.services.lifecycle.stop()
 
     answer = await probe.get("/healthz")
@@ -37,7 +38,7 @@ async def test_a_service_that_stops_is_not_ready(service: Service, probe: httpx.
 
 
 async def test_a_service_that_cannot_write_is_not_ready(service: Service, probe: httpx.AsyncClient) -> None:
-    service.store.full = True
+    service.store.refusals = FOREVER
 
     assert (await probe.get("/readyz")).json()["type"] == "/problems/store-unavailable"
 

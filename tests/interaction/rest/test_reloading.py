@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ringback.client import Call, Forbidden, InvalidRequest, RingbackClient, Unavailable
+from ringback.client import Forbidden, InvalidRequest, RingbackClient, Unavailable
 from ringback.domain.principal import ALL_SCOPES
 from ringback.runner.config import UpstreamConfig, load_upstreams
-from tests.support.application import RunningApplication, running_application
+from tests.support.application import RunningApplication, ended, running_application
 from tests.support.task_stage import TaskStage
 from tests.support.upstreams import WAIT_SECONDS, Stage, serving
 
@@ -42,10 +42,6 @@ async def reading(file: File, folder: Path) -> AsyncGenerator[RunningApplication
 
 async def operator(ringback: RunningApplication) -> RingbackClient:
     return await ringback.agent("alice", scopes=ALL_SCOPES)
-
-
-async def ended(alice: RingbackClient, call: Call) -> Call:
-    return await asyncio.wait_for(alice.wait(call.id), WAIT_SECONDS)
 
 
 @pytest.mark.requirement("R28")

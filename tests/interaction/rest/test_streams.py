@@ -13,6 +13,7 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.services import events
 from ringback.services.quotas import Quotas
+from tests.support.engine import until
 from tests.support.service import CALL_BODY, Service, running_service
 from tests.support.serving import serving
 
@@ -219,9 +220,11 @@ async def test_streams_are_counted_and_a_closed_one_makes_room(tmp_path: Path) -
         async with listening(url, key), listening(url, bobs):
             refused = await alice.get(STREAM)
         service.services.lifecycle.stop()
-        async with asyncio.timeout(WAIT_SECONDS):
-            while (await alice.get(STREAM)).status_code == 429:
-                pass  # until the service has noticed that its reader went
+
+        async def has_noticed_that_its_reader_went() -> bool:
+            return (await alice.get(STREAM)).status_code != 429
+
+        await until(has_noticed_that_its_reader_went)
 
     assert (refused.status_code, refused.json()["type"]) == (429, "/problems/quota-exceeded")
     assert (refused.json()["quota"], refused.json()["limit"]) == ("streams", 1)

@@ -87,7 +87,7 @@ async def test_a_change_of_events_is_held_to_the_same_rules(service: Service, al
 async def test_only_so_many_resources_of_an_upstream_are_watched(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhooks.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
     for uri, status in ((BOOK, 201), (BOOK, 201), ("file:///other", 429)):
         answer = await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": uri})
         assert answer.status_code == status, answer.text
@@ -98,7 +98,7 @@ async def test_only_so_many_resources_of_an_upstream_are_watched(
 async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhooks.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
     first = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": BOOK})).json()
 
     async def change(**asked: str) -> httpx.Response:

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from ringback.domain.ports import QUEUED
+from ringback.domain.signals import QUEUED
 from tests.support.service import CALL_BODY, RESULT, Service
 
 pytestmark = pytest.mark.usefixtures("only_rings")

@@ -1,7 +1,5 @@
 """What upstreams said of themselves and listed outlives the process: it is there while they are down."""
 
-import asyncio
-import contextlib
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
@@ -12,13 +10,15 @@ import pytest
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import Change, Listing
-from ringback.runner import passage as passage_module
 from ringback.runner.config import UpstreamConfig
 from ringback.runner.upstreams import Upstreams
 from tests.support.engine import until
 from tests.support.library import ERAS, INSTRUCTIONS, NAME, Library
+from tests.support.passages import eventually, next_of
 from tests.support.stores import sqlite_store
-from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
+from tests.support.upstreams import free_port, http_config, serving
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 @asynccontextmanager
@@ -33,17 +33,8 @@ async def living(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[Upstr
 
 
 async def eventually_listed(upstreams: Upstreams) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        for listing in Listing:
-            while True:
-                with contextlib.suppress(Unavailable):
-                    await upstreams.passage.listed(NAME, listing)
-                    break
-
-
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
-    monkeypatch.setattr(passage_module, "REACH_SECONDS", 0.2)
+    for listing in Listing:
+        await eventually(upstreams.passage, NAME, listing)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -77,7 +68,7 @@ async def test_a_list_that_changed_while_nobody_could_hear_it_counts_as_told(tmp
             upstreams = Upstreams([config], clock=clock, chance=lambda: 0.5, store=store)
             with upstreams.changes.listen() as changes:
                 async with upstreams:
-                    told = await asyncio.wait_for(anext(changes), WAIT_SECONDS)
+                    told = await next_of(changes)
 
     assert told == Change(upstream=NAME, listing=Listing.RESOURCES)
 

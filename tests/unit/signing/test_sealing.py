@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from ringback.domain.ports import Sealer
+from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import AesGcmSealer, InvalidKeyRing, UnsealError, new_key, parse_key_ring
 
 OLD_KEY, NEW_KEY = b"o" * 32, b"n" * 32

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringback.domain.ports import EventFilter, Transaction
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ports import Transaction
 from ringback.storage.open import open_store
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Final
 
-from pydantic import Field, Strict
+from pydantic import Field
 
-from ringback.api.schemas.calls import CallbackBody
+from ringback.api.schemas.calls import Callback, TimeoutSeconds
 from ringback.api.schemas.fields import Body, Label
 from ringback.services.adoption import UNKNOWN_TOOL, AdoptTask
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT
 
 TASK_ID_LENGTH_MAX: Final = 1024
 """As much as the drivers keep of an upstream's own."""
@@ -21,13 +21,9 @@ class AdoptBody(Body):
     tool: Label = Field(default=UNKNOWN_TOOL, description="What was called: the task itself does not say.")
     client_session_id: Label | None = None
     correlation_id: Label | None = None
-    callback: CallbackBody | None = Field(
-        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
-    )
-    timeout_seconds: Annotated[float, Strict()] = Field(
+    callback: Callback = None
+    timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT,
-        gt=0,
-        le=TIMEOUT_SECONDS_MAX,
         description="The call's deadline, from now. The task is cancelled then.",
     )
 

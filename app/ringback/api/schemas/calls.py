@@ -25,12 +25,12 @@ from ringback.api.schemas.fields import (
     WaitSeconds,
 )
 from ringback.domain.call import Call, InputRequest, Outcome, Progress, RerunPolicy, Status
-from ringback.domain.ports import CallFilter
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState, When
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCall
+from ringback.services.registrations import Registration
 from ringback.services.started import Started
-from ringback.services.webhooks import Registration
 
 HINT = (
     "Nobody will be rung when this call ends. Register a webhook (POST /v1/webhooks), send a `callback` with the call, "
@@ -68,6 +68,12 @@ class CallbackBody(Body):
         )
 
 
+Callback = Annotated[
+    CallbackBody | None, Field(description="Whom to ring for this call. Takes a key with the scope `webhooks`, too.")
+]
+TimeoutSeconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
+
+
 class StartCallBody(Body):
     """A tool call to be made."""
 
@@ -78,14 +84,12 @@ class StartCallBody(Body):
         default=None, description="Your name for your session; comes back everywhere."
     )
     correlation_id: Label | None = Field(default=None, description="Your name for this work; comes back everywhere.")
-    callback: CallbackBody | None = Field(
-        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
-    )
+    callback: Callback = None
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
         default=0.0, description="Wait so long for the end before answering; the call goes on in any case."
     )
-    timeout_seconds: Annotated[float, Strict()] = Field(
-        default=TIMEOUT_SECONDS_DEFAULT, gt=0, le=TIMEOUT_SECONDS_MAX, description="The call's deadline, from now."
+    timeout_seconds: TimeoutSeconds = Field(
+        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, from now."
     )
     accepts_input: Flag = Field(
         default=False,

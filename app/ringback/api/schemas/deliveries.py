@@ -8,8 +8,8 @@ from pydantic import Field
 from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.fields import Cursor, Id, Instant, Question, View
 from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
-from ringback.domain.ports import DeliveryFilter
 
 
 class DeliveriesQuestion(Question):

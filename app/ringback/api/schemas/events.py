@@ -10,8 +10,8 @@ from ringback.api.schemas.fields import Body, Cursor, Flag, Id, Instant, Label, 
 from ringback.domain.call import Call
 from ringback.domain.cursor import encode_seq
 from ringback.domain.event import Event, EventName
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
-from ringback.domain.ports import EventFilter
 from ringback.services.events import EventPage
 from ringback.services.resume import Resumed
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX

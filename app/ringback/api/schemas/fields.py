@@ -9,8 +9,9 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.clock import iso
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
+from ringback.domain.text import printable
 from ringback.domain.watches import URI_LENGTH_MAX
-from ringback.domain.webhook import DEFAULT_EVENTS
+from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
 from ringback.notifier.target_guard import URL_LENGTH_MAX
 from ringback.services.waiting import WAIT_SECONDS_MAX
 
@@ -18,9 +19,6 @@ T = TypeVar("T")
 
 ID_LENGTH_MAX: Final = 64
 """Twice the length of ours; what is longer is no id."""
-DESCRIPTION_LENGTH_MAX: Final = 500
-SECRET_LENGTH_MAX: Final = 256
-"""More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
 EXPIRY_SECONDS_MAX: Final = 366 * 86400
 """A webhook that is to live longer is one without an end."""
 RATE_MIN: Final = 0.01
@@ -54,24 +52,18 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("Use printable characters only: no control characters, no line breaks.")
-    return text
-
-
 def _is_none(value: object) -> bool:
     return value is None
 
 
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(_printable)]
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(printable)]
 """A client's own name for something, or the name of an upstream or a tool."""
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
-ResourceUri = Annotated[str, Field(min_length=1, max_length=URI_LENGTH_MAX), AfterValidator(_printable)]
-Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(_printable)]
+ResourceUri = Annotated[str, Field(min_length=1, max_length=URI_LENGTH_MAX), AfterValidator(printable)]
+Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(printable)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
-Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(_printable)]
+Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(printable)]
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
 Flag = Annotated[bool, Strict()]
 ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from ringback.api.schemas.calls import CallbackBody
+from ringback.api.schemas.calls import Callback, TimeoutSeconds
 from ringback.api.schemas.fields import Body, Label
 from ringback.domain.call import CANCELLED, Ending, Progress
 from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT
 from ringback.services.reports import Report, ending_of_error, ending_of_result
 
 KEY_LENGTH_MAX: Final = 256
@@ -48,13 +48,9 @@ class ReportBody(Body):
     arguments: dict[str, Any] | None = Field(default=None, description="What the tool was called with.")
     client_session_id: Label | None = None
     correlation_id: Label | None = None
-    callback: CallbackBody | None = Field(
-        default=None, description="Whom to ring for this call. Takes a key with the scope `webhooks`, too."
-    )
-    timeout_seconds: Annotated[float, Strict()] = Field(
+    callback: Callback = None
+    timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT,
-        gt=0,
-        le=TIMEOUT_SECONDS_MAX,
         description="From the first report on: a call whose end was not reported by then ends as `unknown`.",
     )
     progress: ProgressBody | None = None

@@ -30,13 +30,12 @@ from ringback.api.schemas.fields import (
 from ringback.domain.event import EventName
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookState, When, describe
+from ringback.services.registrations import Registered, Registration
 from ringback.services.replays import Replayed, ReplayFrom
 from ringback.services.webhooks import (
     OVERLAP_SECONDS_DEFAULT,
     OVERLAP_SECONDS_MAX,
     Change,
-    Registered,
-    Registration,
     Rotated,
     Unlimited,
 )

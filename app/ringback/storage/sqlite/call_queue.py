@@ -17,7 +17,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/call_queue.sql")
 
 
 class SqliteCallQueue:
-    """Implements `domain.ports.CallQueue`."""
+    """Implements `domain.call_rows.CallQueue`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Handle, InputRequest, Outcome, Phase, Progress, RerunPolicy, Status
+from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
-from ringback.domain.ports import CallFilter
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, from_optional_json, to_instant, to_optional_json
@@ -20,7 +20,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/calls.sql")
 
 
 class SqliteCalls:
-    """Implements `domain.ports.CallRows`."""
+    """Implements `domain.call_rows.CallRows`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, DeliveryId, WebhookId
-from ringback.domain.ports import DeliveryFilter, Sealer
 from ringback.domain.principal import Principal
+from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, to_instant
@@ -22,7 +23,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
 
 
 class SqliteDeliveries:
-    """Implements `domain.ports.DeliveryRows`."""
+    """Implements `domain.delivery_rows.DeliveryRows`."""
 
     def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
         self._sql = Statements(connection, _SQL)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ringback.domain.delivery import Attempt, Delivery, Settled
 from ringback.domain.ids import DeliveryId, WebhookId
-from ringback.domain.ports import Sealer
+from ringback.domain.sealed import Sealer
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
@@ -21,7 +21,7 @@ webhook."""
 
 
 class SqliteDeliveryQueue:
-    """Implements `domain.ports.DeliveryQueue`."""
+    """Implements `domain.delivery_rows.DeliveryQueue`."""
 
     def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
         self._sql = Statements(connection, _SQL)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ringback.domain.delivery import Delivery
 from ringback.domain.ids import WebhookId
-from ringback.domain.ports import Sealer
+from ringback.domain.sealed import Sealer
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json
 from ringback.storage.sqlite.database import Statements
@@ -17,7 +17,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/delivery_upkeep.sql")
 
 
 class SqliteDeliveryUpkeep:
-    """Implements `domain.ports.DeliveryUpkeep`."""
+    """Implements `domain.delivery_rows.DeliveryUpkeep`."""
 
     def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
         self._sql = Statements(connection, _SQL)

@@ -8,7 +8,7 @@ from typing import Final
 from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
-from ringback.domain.ports import EventFilter
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json
@@ -18,7 +18,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/events.sql")
 
 
 class SqliteEvents:
-    """Implements `domain.ports.EventRows`. There is one writer, so every log is locked while a unit of work runs."""
+    """Implements `domain.event_rows.EventRows`. There is one writer, so every log is locked while a unit of work runs."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)

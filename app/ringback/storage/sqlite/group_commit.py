@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.ports import Sealer, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.database import SESSION, caller_sees, result_code, unavailable
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
 from ringback.storage.sqlite.webhooks import WebhookReader

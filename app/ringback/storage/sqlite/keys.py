@@ -17,7 +17,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/keys.sql")
 
 
 class SqliteKeys:
-    """Implements `domain.ports.KeyRows`."""
+    """Implements `domain.principal.KeyRows`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)

@@ -14,7 +14,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/origins.sql")
 
 
 class SqliteOrigins:
-    """Implements `domain.ports.OriginRows`."""
+    """Implements `domain.webhook_rows.OriginRows`."""
 
     def __init__(self, connection: sqlite3.Connection, *, now: datetime) -> None:
         self._sql = Statements(connection, _SQL)

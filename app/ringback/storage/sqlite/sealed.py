@@ -4,8 +4,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ringback.domain.ports import Sealer
-from ringback.domain.sealed import Renewed, Sealed
+from ringback.domain.sealed import Renewed, Sealed, Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.database import Statements

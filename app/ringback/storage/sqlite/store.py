@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import Sealer, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite.group_commit import GroupCommit

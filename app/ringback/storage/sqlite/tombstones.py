@@ -4,9 +4,9 @@ import sqlite3
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.ids import CallId
-from ringback.domain.ports import Tombstone
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant
@@ -16,7 +16,7 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/tombstones.sql")
 
 
 class SqliteTombstones:
-    """Implements `domain.ports.TombstoneRows`."""
+    """Implements `domain.call_rows.TombstoneRows`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)

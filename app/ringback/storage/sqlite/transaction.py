@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TypeVar
 
-from ringback.domain.ports import Sealer
+from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
 from ringback.storage.sqlite.catalog import SqliteCatalog

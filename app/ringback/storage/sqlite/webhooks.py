@@ -10,9 +10,9 @@ from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import WebhookId
-from ringback.domain.ports import Sealer
 from ringback.domain.principal import Principal
 from ringback.domain.retry import Profile
+from ringback.domain.sealed import Sealer
 from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When, without_secrets
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
@@ -29,7 +29,7 @@ READ_KEPT: Final = 4096
 
 
 class SqliteWebhooks:
-    """Implements `domain.ports.WebhookRows`."""
+    """Implements `domain.webhook_rows.WebhookRows`."""
 
     def __init__(
         self, connection: sqlite3.Connection, *, sealer: Sealer, reader: "WebhookReader", now: datetime

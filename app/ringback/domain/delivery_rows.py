@@ -1,0 +1,134 @@
+"""Deliveries as the store keeps them: one table, and a Protocol for each of those who look at it."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState, Settled
+from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.principal import Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    state: DeliveryState | None = None
+    webhook_id: WebhookId | None = None
+    call_id: CallId | None = None
+
+
+class DeliveryRows(Protocol):
+    async def insert(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
+
+    async def page(
+        self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
+    ) -> Sequence[Delivery]:
+        """Newest first; `before` is the id of the last delivery of the previous page."""
+        ...
+
+    async def watermark(self, webhook_id: WebhookId) -> int | None:
+        """The lowest `seq` among the webhook's open deliveries of the first generation; None when there is none.
+
+        What is sent again was delivered or given up before, so a replay holds nothing back, and neither does a gap.
+        """
+        ...
+
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        """Newest first."""
+        ...
+
+    async def supersede(self, call_id: CallId) -> None:
+        """Cancel what is told of the call's progress and has not begun to be sent: something newer has happened."""
+        ...
+
+    async def spare(self, call_id: CallId) -> None:
+        """Cancel what is to be told of the call to `detached` webhooks and was not tried yet: its client knows the end."""
+        ...
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove deliveries that ended before, with their attempts."""
+        ...
+
+
+class DeliveryLanes(Protocol):
+    """The same rows as the lane of one webhook."""
+
+    async def latest(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
+        """The latest generation of each of these events that was ever to be delivered to it, in the order asked for."""
+        ...
+
+    async def dead(self, webhook_id: WebhookId, *, limit: int) -> Sequence[Delivery]:
+        """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are."""
+        ...
+
+    async def held(self, webhook_id: WebhookId, *, limit: int) -> int:
+        """How many are held, counted up to `limit`."""
+        ...
+
+    async def release(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        """Make what is held due now, oldest first; how many."""
+        ...
+
+    async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
+        """Hold what waits for its turn; how many."""
+        ...
+
+
+class DeliveryQueue(Protocol):
+    """The same rows as the dispatcher sees them."""
+
+    async def lanes(self, *, now: datetime, without: Collection[WebhookId], limit: int) -> Sequence[WebhookId]:
+        """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first."""
+        ...
+
+    async def lease(
+        self, webhook_id: WebhookId, *, now: datetime, token: str, until: datetime, limit: int, ordered: bool
+    ) -> Sequence[Delivery]:
+        """Lease what is due for the webhook, oldest due first. Each row's `attempts` counts the attempt that the lease is for.
+
+        With `ordered`, of those that share an order key only the first that is open, and only while none of them is leased.
+        """
+        ...
+
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        """Write what became of deliveries whose lease still holds, and end it; their ids.
+
+        Of the others somebody else decides, and nothing of them is written.
+        """
+        ...
+
+    async def log(self, attempts: Sequence[Attempt]) -> None: ...
+
+    async def give_up(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        """End what waits for the webhook and has reached its age; dead, as it is then."""
+        ...
+
+    async def next_due(self) -> datetime | None:
+        """When the first pending delivery is due, which may have been a while ago."""
+        ...
+
+
+class DeliveryUpkeep(Protocol):
+    """The same rows as the janitor sees them."""
+
+    async def release_lapsed(self, *, now: datetime) -> int:
+        """Make pending what was leased until `now` or before. It may have been sent: the attempt stays counted."""
+        ...
+
+    async def release_all(self) -> int:
+        """The same with every lease. Only for a store that proves at start that no other process serves it."""
+        ...
+
+    async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        """End what is held and has reached its age; dead, as it is then."""
+        ...
+
+    async def to_release(self, *, limit: int) -> Sequence[WebhookId]:
+        """Active webhooks that have something held."""
+        ...
+
+    async def to_probe(self, *, now: datetime, limit: int) -> Sequence[WebhookId]:
+        """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way."""
+        ...

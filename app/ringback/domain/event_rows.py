@@ -1,0 +1,46 @@
+"""The event log as the store keeps it: one for each principal, read from a place on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    name: EventName | None = None
+    call_id: CallId | None = None
+    client_session_id: str | None = None
+    correlation_id: str | None = None
+
+
+class EventRows(Protocol):
+    async def reserve(self, principal: Principal, count: int) -> int:
+        """Lock the principal's log until commit and take `count` places; the first of them."""
+        ...
+
+    async def head(self, principal: Principal, *, lock: bool = False) -> int:
+        """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
+        ...
+
+    async def insert(self, event: Event) -> None: ...
+
+    async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        """Oldest first, with `event.seq > seq`."""
+        ...
+
+    async def last_before(self, principal: Principal, instant: datetime) -> int:
+        """The last place taken before that instant; 0 when all that is kept was appended later."""
+        ...
+
+    async def horizon(self, principal: Principal) -> int:
+        """The highest place that retention has removed; a cursor before it has missed something."""
+        ...
+
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove events made before, and raise the horizon to the last of them."""
+        ...

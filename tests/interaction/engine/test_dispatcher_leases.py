@@ -1,0 +1,59 @@
+"""An attempt counts only under the lease it was made with, and one that was not written down is made again."""
+
+import httpx
+import pytest
+
+from ringback.domain.delivery import DeliveryState
+from ringback.notifier.dispatcher import DispatcherConfig
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+from tests.support.mailman import Mailman, a_due_delivery
+from tests.support.stores import UnsteadyStore
+
+
+@pytest.mark.requirement("R35")
+async def test_an_attempt_that_outlived_its_lease_settles_nothing(still: Engine, fake_clock: FakeClock) -> None:
+    delivery = await a_due_delivery(still)
+    other = still.dispatcher(Mailman(204))
+
+    async def stand_still(request: httpx.Request) -> httpx.Response:
+        fake_clock.advance(31)
+        await still.janitor().run_once()
+        await other.run_once()
+        return httpx.Response(500)
+
+    await still.dispatcher(stand_still).run_once()
+
+    settled = await still.delivery(delivery)
+    assert (settled.state, settled.attempts) == (DeliveryState.DELIVERED, 2)
+    assert [attempt.number for attempt in await still.attempts(delivery)] == [2]
+    assert (await still.webhook(delivery.webhook_id)).last_error is None
+
+
+@pytest.mark.requirement("R27")
+async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the_same_id(
+    still: Engine, still_unsteady: UnsteadyStore, fake_clock: FakeClock
+) -> None:
+    delivery = await a_due_delivery(still)
+    mailman = Mailman(204)
+
+    async def fill_the_disk(request: httpx.Request) -> httpx.Response:
+        still_unsteady.refusals = 0 if mailman.posts else 1
+        return await mailman(request)
+
+    dispatcher = still.dispatcher(fill_the_disk)
+    await dispatcher.run_once()
+    assert (await still.delivery(delivery)).state is DeliveryState.LEASED
+    assert await dispatcher.run_once() == 0
+
+    fake_clock.advance(31)
+    await still.janitor().run_once()
+    await dispatcher.run_once()
+
+    assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
+
+
+def test_an_attempt_ends_within_its_lease() -> None:
+    with pytest.raises(ValueError, match="lease_seconds must be at least"):
+        DispatcherConfig(lease_seconds=15)

@@ -1,0 +1,137 @@
+"""What an attempt sends: the same bytes under the same id, signed anew, to where the webhook is by then."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import httpx
+import orjson
+import pytest
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.webhook import WebhookSecret, WebhookState
+from ringback.signing.standard_webhooks import verify
+from tests.support.builders import a_call, a_webhook
+from tests.support.clock import START, FakeClock
+from tests.support.engine import Engine
+from tests.support.examples import WEBHOOK
+from tests.support.mailman import Mailman, a_due_delivery, wait_until_due
+
+# -- what is sent -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R23")
+@pytest.mark.requirement("R27")
+async def test_every_attempt_sends_the_same_bytes_under_the_same_id_with_a_fresh_signature(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    delivery = await a_due_delivery(still)
+    mailman = Mailman(500)
+    dispatcher = still.dispatcher(mailman)
+    sent_at: list[datetime] = []
+
+    for _ in range(4):
+        sent_at.append(fake_clock.now())
+        await dispatcher.run_once()
+        await wait_until_due(still, fake_clock, delivery)
+
+    assert {request.content for request in mailman.posts} == {delivery.body}
+    assert {request.headers["webhook-id"] for request in mailman.posts} == {orjson.loads(delivery.body)["eventId"]}
+    assert {request.headers["x-mcp-subscription-id"] for request in mailman.posts} == {delivery.webhook_id}
+    assert len({request.headers["webhook-signature"] for request in mailman.posts}) == 4
+    for request, now in zip(mailman.posts, sent_at, strict=True):
+        message = verify(request.headers, request.content, [WEBHOOK.secrets[0].value], now=now)
+        assert message.timestamp == int(now.timestamp())
+
+
+async def test_while_a_secret_is_being_replaced_both_sign(still: Engine) -> None:
+    new, old, older = ("whsec_" + letter * 32 for letter in "abc")
+    secrets = (
+        WebhookSecret(value=new),
+        WebhookSecret(value=old, ends_at=START + timedelta(seconds=1)),
+        WebhookSecret(value=older, ends_at=START),
+    )
+    await a_due_delivery(still, secrets=secrets)
+    mailman = Mailman(204)
+
+    await still.dispatcher(mailman).run_once()
+
+    (post,) = mailman.posts
+    assert len(post.headers["webhook-signature"].split()) == 2
+    for secret in (new, old):
+        verify(post.headers, post.content, [secret], now=START)
+
+
+# -- webhooks that change meanwhile -----------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_for_a_disabled_webhook_is_cancelled_and_not_sent(still: Engine) -> None:
+    delivery = await a_due_delivery(still)
+    webhook = await still.webhook(delivery.webhook_id)
+    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.DISABLED)))
+    mailman = Mailman(204)
+
+    await still.dispatcher(mailman).run_once()
+
+    dropped = await still.delivery(delivery)
+    assert (dropped.state, dropped.finished_at, dropped.lease_token) == (DeliveryState.CANCELLED, START, None)
+    assert mailman.posts == []
+
+
+async def test_a_webhook_that_is_removed_during_an_attempt_leaves_the_delivery_cancelled(still: Engine) -> None:
+    delivery = await a_due_delivery(still)
+
+    async def remove(request: httpx.Request) -> httpx.Response:
+        await still.store.write(lambda tx: tx.webhooks.delete(delivery.webhook_id))
+        return httpx.Response(500)
+
+    await still.dispatcher(remove).run_once()
+
+    assert (await still.delivery(delivery)).state is DeliveryState.CANCELLED
+
+
+async def test_a_url_that_was_changed_is_where_the_next_attempt_goes(still: Engine, fake_clock: FakeClock) -> None:
+    delivery = await a_due_delivery(still)
+    webhook = await still.webhook(delivery.webhook_id)
+    mailman = Mailman(500, 204)
+    dispatcher = still.dispatcher(mailman)
+
+    await dispatcher.run_once()
+    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, url="https://moved.example/")))
+    await wait_until_due(still, fake_clock, delivery)
+    await dispatcher.run_once()
+
+    assert [request.url.host for request in mailman.posts] == ["agent.example", "moved.example"]
+
+
+async def test_a_webhook_keeps_account_of_how_its_receiver_is_doing(still: Engine, fake_clock: FakeClock) -> None:
+    delivery = await a_due_delivery(still)
+    dispatcher = still.dispatcher(Mailman(500, 404, 204))
+
+    async def account() -> tuple[str | None, datetime | None, datetime | None]:
+        webhook = await still.webhook(delivery.webhook_id)
+        return webhook.last_error, webhook.failing_since, webhook.last_delivery_at
+
+    assert await account() == (None, None, None)
+    await dispatcher.run_once()
+    assert await account() == ("http_5xx", START, None)
+    await wait_until_due(still, fake_clock, delivery)
+    await dispatcher.run_once()
+    assert await account() == ("http_4xx", START, None)
+    await wait_until_due(still, fake_clock, delivery)
+    await dispatcher.run_once()
+    assert await account() == (None, None, fake_clock.now())
+
+
+async def test_the_last_delivery_is_told_to_the_second(still: Engine, fake_clock: FakeClock) -> None:
+    webhook = a_webhook()
+    await still.register(webhook)
+    dispatcher = still.dispatcher(Mailman(204))
+    told: list[datetime | None] = []
+
+    for _ in range(3):
+        await still.finish(a_call())
+        await dispatcher.run_once()
+        told.append((await still.webhook(webhook.id)).last_delivery_at)
+        fake_clock.advance(0.6)
+
+    assert told == [START, START, START + timedelta(seconds=1.2)]

@@ -1,0 +1,136 @@
+"""The whole service in trouble: a full disk, a worker that fails, a receiver that is away, and a stop amid all of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.bootstrap import World
+from ringback.domain.errors import ShuttingDown
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.services.calls import StartCall
+from tests.support.application import SECRET, call_stage, ended, listening, on_stage, running_application
+from tests.support.clock import ShiftedClock
+from tests.support.engine import until
+from tests.support.receivers import NO_CONTENT, answering, response, serve
+from tests.support.stores import FOREVER, StoreAround, UnsteadyStore
+from tests.support.upstreams import WAIT_SECONDS, Stage, free_port, http_config, serving
+
+ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+
+
+# -- trouble inside ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_refuses_new_work_and_loses_no_end(tmp_path: Path) -> None:
+    stage, stores = Stage(), list[UnsteadyStore]()
+
+    def unsteady(store: Store) -> Store:
+        stores.append(UnsteadyStore(store))
+        return stores[0]
+
+    async with on_stage(tmp_path, stage, world=World(store=unsteady)) as (ringback, phone):
+        alice = await ringback.agent("alice")
+        call = await call_stage(alice, "hold", phone)
+        await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+
+        stores[0].refusals = FOREVER
+        stage.release.set()
+        assert (await ringback.get("/readyz")).status_code == 503
+        assert (await alice.call(call.id)).status == "working"
+
+        stores[0].refusals = 0
+        assert (await phone.ring("hold")).outcome == "result"
+        assert (await ringback.get("/readyz")).status_code == 200
+
+
+class Buggy(StoreAround):
+    """A store in which leasing deliveries meets a bug."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        if getattr(work, "__qualname__", "").startswith("Claims._claim"):
+            raise ZeroDivisionError
+        return await super().write(work)
+
+
+async def test_a_worker_that_fails_turns_readiness_red_and_stops_nobody_else(tmp_path: Path) -> None:
+    async with on_stage(tmp_path, Stage(), world=World(store=Buggy)) as (ringback, phone):
+        alice = await ringback.agent("alice")
+        call = await call_stage(alice, "echo", phone)
+
+        assert (await ended(alice, call)).outcome == "result"
+        ready = await ringback.get("/readyz")
+        assert ready.status_code == 503
+        assert ready.json()["failing"] == ["dispatcher"]
+        assert (await ringback.get("/healthz")).status_code == 200
+
+
+@pytest.mark.requirement("R27")
+async def test_a_receiver_that_was_away_gets_the_same_callback_later(tmp_path: Path) -> None:
+    clock = ShiftedClock()
+    async with (
+        serving(Stage().app()) as server,
+        serve(answering(response("500 Oops"), NO_CONTENT)) as receiver,
+        running_application(tmp_path, http_config(server.url), world=World(clock=clock)) as ringback,
+    ):
+        alice = await ringback.agent("alice")
+        started = await alice.start_call("stage", "echo", callback={"url": receiver.url(), "secret": SECRET})
+        await asyncio.wait_for(receiver.arrived.wait(), WAIT_SECONDS)
+
+        async def is_in(state: str) -> bool:
+            return [each.state async for each in alice.deliveries(call_id=started.call.id)] == [state]
+
+        await until(lambda: is_in("pending"))
+        clock.advance(6)
+        await until(lambda: is_in("delivered"))
+
+    first, second = receiver.requests
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+
+
+# -- stopping, and starting again -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R35")
+async def test_what_was_queued_runs_and_what_was_cut_off_is_told_after_a_restart(tmp_path: Path) -> None:
+    stage, port = Stage(), free_port()
+    later = http_config(f"http://127.0.0.1:{port}/mcp", name="later")
+    async with listening() as phone, serving(stage.app()) as server:
+        upstreams = (http_config(server.url), later)
+        async with running_application(tmp_path, *upstreams) as ringback:
+            alice = await ringback.agent("alice")
+            cut = await call_stage(alice, "hold", phone)
+            waiting = (await alice.start_call("later", "echo")).call
+            await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+
+        async with serving(Stage().app(), port=port), running_application(tmp_path, *upstreams) as ringback:
+            alice = await ringback.agent("alice")
+            assert (await ended(alice, waiting)).outcome == "result"
+            assert (await alice.call(cut.id)).outcome == "unknown"
+            assert (await phone.ring("hold")).outcome == "unknown"
+
+    assert len(stage.calls) == 1
+    assert len(phone.callbacks) == 1
+
+
+async def test_a_service_that_stops_refuses_new_work_and_answers_who_waits(tmp_path: Path) -> None:
+    stage = Stage()
+    async with on_stage(tmp_path, stage, drain_seconds=WAIT_SECONDS) as (ringback, phone):
+        alice = await ringback.agent("alice")
+        call = await call_stage(alice, "hold", phone)
+        await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+        waiting = asyncio.create_task(alice.call(call.id, wait_seconds=60))
+        await asyncio.sleep(0)
+
+        ringback.stop.set()
+
+        assert (await asyncio.wait_for(waiting, WAIT_SECONDS)).status == "working"
+        assert (await ringback.get("/readyz")).status_code == 503
+        with pytest.raises(ShuttingDown):
+            await ringback.app.services.calls.start(ALICE, StartCall(upstream="stage", tool="echo"))
+        stage.release.set()
+        assert (await ended(alice, call)).outcome == "result"

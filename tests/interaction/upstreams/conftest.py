@@ -1,0 +1,12 @@
+"""What the tests of upstreams share."""
+
+import pytest
+
+from ringback.runner import passage, watching
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream that is away is not waited for as long as it would be."""
+    monkeypatch.setattr(passage, "REACH_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.05)

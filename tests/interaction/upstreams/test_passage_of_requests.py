@@ -1,0 +1,79 @@
+"""Requests as a gateway passes them on: answers and refusals as they are, and nothing else than what is meant to pass."""
+
+from typing import Any
+
+import pytest
+
+from ringback.domain.errors import InvalidRequest, UnknownUpstream
+from ringback.domain.upstreams import Listing, UpstreamRefused
+from tests.support.library import BOOK, NAME, Library
+from tests.support.passages import both_eras, eventually, passing
+from tests.support.upstreams import opened, python_config
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+
+@both_eras
+async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str) -> None:
+    async with passing(Library(), era) as (passage, _):
+        read = await passage.ask(NAME, "resources/read", {"uri": BOOK})
+        prompt = await passage.ask(NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
+        completed = await passage.ask(
+            NAME,
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "of", "value": ""}},
+        )
+
+    assert read["contents"][0]["text"] == "Once …"
+    assert prompt["messages"][0]["content"]["text"] == "review: {'of': 'me'}"
+    assert completed["completion"]["values"] == ["1", "2"]
+
+
+@both_eras
+async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
+    async with passing(Library(), era) as (passage, _):
+        with pytest.raises(UpstreamRefused) as refused:
+            await passage.ask(NAME, "resources/read", {"uri": "book://none"})
+
+    assert refused.value.error == {"code": -32602, "message": "There is no such book.", "data": {"uri": "book://none"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("tools/call", {"name": "talk"}), ("logging/setLevel", {"level": "debug"}), ("resources/read", {"uri": 7})],
+)
+@both_eras
+async def test_nothing_else_is_passed_on(era: str, method: str, params: dict[str, Any]) -> None:
+    async with passing(Library(), era) as (passage, _):
+        with pytest.raises(InvalidRequest):
+            await passage.ask(NAME, method, params)
+
+
+@both_eras
+async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
+    async with passing(Library(), era) as (passage, _):
+        with pytest.raises(UnknownUpstream):
+            await passage.profile("nobody")
+        with pytest.raises(UnknownUpstream):
+            await passage.listed("nobody", Listing.TOOLS)
+        with pytest.raises(UnknownUpstream):
+            await passage.ask("nobody", "prompts/get", {"name": "review"})
+        with pytest.raises(UnknownUpstream):
+            passage.changes("nobody")
+        with pytest.raises(UnknownUpstream):
+            passage.watching("nobody", BOOK)
+
+
+async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:
+    async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        tools = await eventually(upstreams.passage, "git", Listing.TOOLS)
+        profile = await upstreams.passage.profile("git")
+        prompts = await upstreams.passage.listed("git", Listing.PROMPTS)
+        with pytest.raises(UpstreamRefused) as refused:
+            await upstreams.passage.ask("git", "resources/read", {"uri": BOOK})
+
+    assert "git_log" in [tool["name"] for tool in tools]
+    assert profile is not None
+    assert profile.server_info["name"] == "mcp-git"
+    assert prompts == []
+    assert (refused.value.error["code"], refused.value.error["data"]) == (-32602, {"uri": BOOK})

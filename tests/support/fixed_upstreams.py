@@ -1,0 +1,79 @@
+"""Upstreams that nobody calls: they have listed their tools, their configuration stays, and they know no task."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
+from ringback.runner.connection import ConnectionState
+
+TOOLS: Final = {
+    "git": (
+        {
+            "name": "git_log",
+            "description": "Shows the commit logs",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"repo_path": {"type": "string"}, "max_count": {"type": "integer"}},
+                "required": ["repo_path"],
+            },
+        },
+        {"name": "git_status", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    ),
+    "time": ({"name": "get_time", "inputSchema": {"type": "object"}},),
+}
+
+
+class ListedConnection:
+    """What the catalog sees of a connection whose upstream has listed its tools."""
+
+    state = ConnectionState.READY
+    trusted = False
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def info(self) -> UpstreamInfo:
+        return UpstreamInfo(
+            name=self._name,
+            transport="stdio",
+            state=str(self.state),
+            max_concurrent=16,
+            trust_annotations=self.trusted,
+        )
+
+    def inline_wait_seconds(self, tool: str) -> float | None:
+        """As it is without any configuration."""
+
+    def task_only(self, tool: str) -> bool:
+        del tool
+        return False
+
+    async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+        del age_seconds_max
+        return self.known_tools()
+
+    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+        return await self.tools(age_seconds_max=age_seconds_max)
+
+    def known_tools(self) -> Mapping[str, ToolInfo]:
+        return {
+            raw["name"]: ToolInfo(
+                name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw
+            )
+            for raw in cast("tuple[dict[str, Any], ...]", TOOLS[self._name])
+        }
+
+
+class FixedUpstreams:
+    """Upstreams whose configuration never changes."""
+
+    def reload(self) -> Reloaded:
+        """Implements `domain.upstreams.Configured`."""
+        return Reloaded(added=[], changed=[], removed=[], unchanged=sorted(TOOLS))
+
+
+class NoTasks:
+    """Upstreams that know no task of any name."""
+
+    async def find(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
+        """Implements `services.adoption.TaskLookup`."""

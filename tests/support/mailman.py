@@ -1,0 +1,38 @@
+"""Callbacks that leave by a transport in the test's hands: who takes them, what is due, and when it is due again."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from ringback.domain.delivery import Delivery
+from tests.support.builders import a_call, a_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+
+
+class Mailman:
+    """Takes every POST down and answers it as told: the last answer repeats."""
+
+    def __init__(self, *answers: int | httpx.Response) -> None:
+        self.posts: list[httpx.Request] = []
+        self._answers = [httpx.Response(each) if isinstance(each, int) else each for each in answers]
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.posts.append(request)
+        told = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return httpx.Response(told.status_code, headers=told.headers, content=told.content)
+
+
+async def a_due_delivery(engine: Engine, **webhook: Any) -> Delivery:
+    """The delivery of a call that has just ended, for a webhook of its own."""
+    await engine.register(a_webhook(**webhook))
+    await engine.finish(a_call())
+    return (await engine.deliveries())[-1]
+
+
+async def wait_until_due(engine: Engine, clock: FakeClock, delivery: Delivery) -> timedelta:
+    """Let the time pass until the delivery is due again; how long that was."""
+    due_in = (await engine.delivery(delivery)).due_at - clock.now()
+    clock.advance(due_in.total_seconds())
+    return due_in
