@@ -3,11 +3,11 @@
     scripts/bench ─▶ __main__ ─┬─▶ delivery ─┬─▶ throughput   bare loop | engine, sustained | engine, drain | procrastinate
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
-                               ├─▶ clients                    aiohttp | httpx | httpx2
+                               ├─▶ clients                    ours | aiohttp | httpx | httpx2
                                └─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly
                                              └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
 
-    engine        the real parts (SQLite store, Recorder, Dispatcher, AiohttpSender), as bootstrap puts them together
+    engine        the real parts (SQLite store, Recorder, Dispatcher, Http1Sender), as bootstrap puts them together
     callback      the bytes that all variants send, and the bare loop
     task_queue    procrastinate on a PostgreSQL of its own
     upstream      an MCP server whose tool says when it ended

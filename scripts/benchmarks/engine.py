@@ -15,8 +15,8 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.delivery import Answer
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
-from ringback.notifier.aiohttp_sender import AiohttpSender
 from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.record import Recorder
 from ringback.notifier.sender import ATTEMPT_SECONDS
 from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy
@@ -36,7 +36,7 @@ INSERTED_AT_ONCE: Final = 500
 class CountingSender:
     """The production sender; tells of every answer, so that a run knows when it is over."""
 
-    def __init__(self, sender: AiohttpSender) -> None:
+    def __init__(self, sender: Http1Sender) -> None:
         self._sender = sender
         self.answered: Callable[[], None] = lambda: None
 
@@ -112,7 +112,7 @@ async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> As
     """An engine over an empty store in a folder of its own, with a webhook for each URL."""
     clock = SystemClock()
     ids = Ids(clock)
-    sender = CountingSender(AiohttpSender(TargetGuard(LOOPBACK, resolver=resolver), clock=clock))
+    sender = CountingSender(Http1Sender(TargetGuard(LOOPBACK, resolver=resolver), clock=clock))
     sealer = AesGcmSealer({"benchmark": ids.random(KEY_BYTES)}, current="benchmark", random=ids.random)
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"

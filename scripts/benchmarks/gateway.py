@@ -21,7 +21,8 @@ import mcp_types as types
 from mcp import Client
 
 from ringback.bootstrap import World, application
-from ringback.domain.ports import Signals, Store, Transaction
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import Signals
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.server import http_server
 from ringback.settings import Settings
@@ -146,7 +147,7 @@ def _ways(done: Sequence[Round], era: Era) -> Json:
 
 
 def _store_share(store: WatchedStore, calls: int) -> Json:
-    """The store's part of a call. Looking for work that is not there is among the writes, and commits nothing."""
+    """The store's part of a call; what is written beside it all the time (heartbeats, polls) is among the writes."""
     return {
         "writes_per_call": round(len(store.writes) / calls, 1),
         "write_ms_per_call": round(sum(store.writes) / calls * 1000, 2),

@@ -11,12 +11,14 @@ from typing import Final
 
 from ringback.bootstrap import Application, application
 from ringback.domain.call import Call
+from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId
-from ringback.domain.ports import DeliveryFilter, Store, Transaction, changed
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller
+from ringback.domain.signals import changed
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.services.calls import StartCall
-from ringback.services.webhooks import Registration
+from ringback.services.registrations import Registration
 from ringback.settings import Settings
 from scripts.benchmarks.callback import PRINCIPAL
 from scripts.benchmarks.engine import LOOPBACK, Engine, engine
@@ -107,7 +109,7 @@ async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[
 async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> list[float]:
     urls = receivers.urls("/timed")
     for url in urls:
-        await app.services.webhooks.register(CALLER, Registration(url=url, client_session_id=url))
+        await app.services.registrations.register(CALLER, Registration(url=url, client_session_id=url))
     await _ends(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
     await receivers.arrivals()
     calls: list[CallId] = []

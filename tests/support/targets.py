@@ -6,7 +6,6 @@ from ipaddress import ip_address, ip_network
 from typing import Final
 
 from ringback.notifier.addresses import Address
-from ringback.notifier.aiohttp_sender import AddressInfo
 from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
 
 PUBLIC: Final = TargetPolicy()
@@ -37,8 +36,8 @@ class SocketCounter:
     def __init__(self) -> None:
         self.addresses: list[Address] = []
 
-    def __call__(self, address_info: AddressInfo) -> socket.socket:
-        self.addresses.append(ip_address(address_info[4][0]))
+    def __call__(self, address: Address) -> socket.socket:
+        self.addresses.append(address)
         raise ConnectionRefusedError("this test opens no sockets")
 
 

@@ -15,8 +15,8 @@
     verifier: challenges the URLs that have to prove that they want callbacks; until then what is for them is held
 
 `record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
-no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: aiohttp in
-production, with the guard where sockets are made; any httpx transport of a user's own otherwise.
+no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: HTTP/1.1
+of our own in production, with the guard where sockets are made; any httpx transport of a user's own otherwise.
 
 Leases. The store's clock grants a lease of `lease_seconds`; an attempt starts at once and ends within its own deadline, which
 is far shorter. So an attempt cannot outlive its lease unless the process itself stood still, and then `settle` refuses its

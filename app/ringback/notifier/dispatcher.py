@@ -18,7 +18,8 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Answer, Attempt, Category, Delivery
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import Ids
-from ringback.domain.ports import DUE, Bell, Store, Transaction
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import DUE, Bell
 from ringback.domain.webhook import Webhook, signing_secrets
 from ringback.notifier.claims import Claimed, Claims, Leased
 from ringback.notifier.handover import Lease

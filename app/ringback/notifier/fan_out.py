@@ -9,7 +9,8 @@ from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import Ids
-from ringback.domain.ports import DUE, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, due_at, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.handover import Handover, Lease

@@ -14,13 +14,11 @@ from ringback.domain.clock import Clock
 from ringback.domain.delivery import Answer, Category
 from ringback.notifier.sender import (
     ASKED_BYTES_MAX,
-    ATTEMPT_SECONDS,
     CONNECT_SECONDS,
-    EXCERPT_BYTES_MAX,
     Method,
+    OneExchange,
     answered,
     failed,
-    outgoing_headers,
     read_head,
 )
 from ringback.notifier.target_guard import Target
@@ -28,35 +26,18 @@ from ringback.notifier.target_guard import Target
 _BROKEN: Final = (httpx.HTTPError, OSError)
 
 
-class HttpxSender:
+class HttpxSender(OneExchange):
     def __init__(self, transport: httpx.AsyncBaseTransport, *, clock: Clock) -> None:
         self._transport = transport
         self._clock = clock
 
-    async def post(
-        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
-    ) -> Answer:
-        answer, _ = await self._exchange("POST", target, headers, body, deadline_seconds, EXCERPT_BYTES_MAX)
-        return answer
-
-    async def ask(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
-    ) -> tuple[Answer, bytes]:
-        return await self._exchange(method, target, headers, body, deadline_seconds, ASKED_BYTES_MAX)
-
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def _exchange(
-        self,
-        method: Method,
-        target: Target,
-        headers: Mapping[str, str],
-        body: bytes,
-        deadline_seconds: float,
-        bytes_max: int,
+    async def exchange(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
     ) -> tuple[Answer, bytes]:
-        request = _request(method, target, outgoing_headers(headers), body)
+        request = _request(method, target, headers, body)
         until = asyncio.get_running_loop().time() + deadline_seconds
         try:
             async with asyncio.timeout_at(until):
@@ -65,12 +46,12 @@ class HttpxSender:
             return Answer(category=Category.TIMEOUT), b""
         except _BROKEN as error:
             return failed(error), b""
-        return await self._read(response, until, bytes_max)
+        return await self._read(response, until)
 
-    async def _read(self, response: httpx.Response, until: float, bytes_max: int) -> tuple[Answer, bytes]:
+    async def _read(self, response: httpx.Response, until: float) -> tuple[Answer, bytes]:
         wire = _wire(response)
         try:
-            head = await read_head(wire, until=until, broken=_BROKEN, bytes_max=bytes_max)
+            head = await read_head(wire, until=until, broken=_BROKEN, bytes_max=ASKED_BYTES_MAX)
         finally:
             await response.aclose()
         retry_after = response.headers.get("retry-after")

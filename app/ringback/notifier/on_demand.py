@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, again, give_up_seconds
 from ringback.domain.ids import Ids
-from ringback.domain.ports import DUE, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook
 from ringback.notifier.body import body_of_test
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Progress
 from ringback.domain.event import Event, EventName, event_of, event_of_upstream
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.health import event_about
 from ringback.domain.ids import Ids
-from ringback.domain.ports import EventFilter, Transaction, appended, changed
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.signals import appended, changed
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.fan_out import FanOut

@@ -1,7 +1,7 @@
 """The seam between the dispatcher and the network: one POST in, one Answer out, and nothing is ever raised for a receiver.
 
-    dispatcher ──▶ Sender.post ──▶ AiohttpSender   production: guarded, pooled, fast
-                                 ╰▶ HttpxSender    over a transport that somebody hands in
+    dispatcher ──▶ Sender.post ──▶ Http1Sender   production: guarded, pooled, fast
+                                 ╰▶ HttpxSender  over a transport that somebody hands in
 
 Both senders agree on everything in this file: the limits, the headers they add, how an answer is read, and into which
 category a failure falls. Once a status line has arrived, the status is the answer; what its body does afterwards (drip,
@@ -10,6 +10,7 @@ break off, never end) only shortens the excerpt. A receiver that said 204 has it
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -32,6 +33,9 @@ EXCERPT_BYTES_MAX: Final = 1024
 
 ASKED_BYTES_MAX: Final = 16 * 1024
 """Of an answer that is looked at: a challenge's has some 60 bytes, and a list of receivers has room for hundreds."""
+
+FINAL_STATUSES: Final = range(200, 600)
+"""What an answer can be (RFC 9110 §15). We ask for no other protocol, so 101 is none."""
 
 ADDED_HEADERS: Final = {
     "user-agent": f"Ringback/{__version__}",
@@ -65,6 +69,29 @@ class Asker(Protocol):
     ) -> tuple[Answer, bytes]:
         """What came of one request, and the first `ASKED_BYTES_MAX` of the answer's body: under the terms of `Sender.post`."""
         ...
+
+
+class OneExchange(ABC):
+    """A Sender and Asker of whatever carries one request out and its answer back."""
+
+    @abstractmethod
+    async def exchange(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+    ) -> tuple[Answer, bytes]:
+        """As `Asker.ask`, with the headers as they are sent."""
+
+    async def post(
+        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+    ) -> Answer:
+        sent = outgoing_headers(headers)
+        answer, _ = await self.exchange("POST", target, sent, body, deadline_seconds=deadline_seconds)
+        return answer
+
+    async def ask(
+        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+    ) -> tuple[Answer, bytes]:
+        sent = outgoing_headers(headers)
+        return await self.exchange(method, target, sent, body, deadline_seconds=deadline_seconds)
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -107,11 +134,13 @@ def answered(status_code: int, *, retry_after: str | None, head: bytes, now: dat
 
     Receivers that echo what they got echo its resume token, which is kept nowhere but sealed.
     """
+    if status_code not in FINAL_STATUSES:
+        return Answer(category=Category.CONNECTION_REFUSED)
     return Answer(
         category=category_of(status_code),
         status_code=status_code,
         retry_after_seconds=parse_retry_after(retry_after, now=now),
-        excerpt=without_signatures(_printable(head[:EXCERPT_BYTES_MAX])) or None,
+        excerpt=without_signatures(_printable(head[:EXCERPT_BYTES_MAX])) if head else None,
     )
 
 

@@ -22,8 +22,10 @@ from ringback.domain.delivery import (
     settled,
 )
 from ringback.domain.event import EventName
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import Ids, WebhookId
-from ringback.domain.ports import DUE, EventFilter, Transaction
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.envelopes import gap
 from ringback.notifier.lanes import Lanes, Slot

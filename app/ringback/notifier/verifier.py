@@ -22,9 +22,10 @@ from ringback.domain.delivery import Answer, Category
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import Ids
-from ringback.domain.ports import DUE, Bell, Store, Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.retry import LADDERS, Profile, delay_seconds
+from ringback.domain.signals import DUE, Bell
 from ringback.domain.verification import (
     CHALLENGES,
     PER_ORIGIN_MAX,

@@ -100,9 +100,7 @@ class Runner:
 
     @contextmanager
     def _starting(self, drives: asyncio.TaskGroup, halt: Halt) -> Generator[None]:
-        context = (
-            copy_context()
-        )  # a drive begins where its lease was committed, and must inherit nothing of whoever did that
+        context = copy_context()  # a drive begins where its lease was committed, and inherits nothing of who did that
 
         def start(call: Call, trusted_until: float) -> None:
             drive = drives.create_task(self._drive(call, trusted_until, halt), context=context.copy())
@@ -152,9 +150,7 @@ class Runner:
         self._drives[call.id] = drive
         try:
             await drive.run()
-        except (
-            Exception
-        ):  # the boundary between one call and the others: this one's lease runs out, the janitor ends it
+        except Exception:  # the boundary between one call and the others: the lease runs out, the janitor ends it
             log.exception("call.abandoned", extra={"call_id": call.id})
         finally:
             del self._drives[call.id]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard
@@ -28,9 +28,9 @@ def client_tls(certificates: Certificates) -> ssl.SSLContext:
 
 
 @pytest.fixture
-async def aiohttp_sender(client_tls: ssl.SSLContext) -> AsyncIterator[AiohttpSender]:
+async def http1_sender(client_tls: ssl.SSLContext) -> AsyncIterator[Http1Sender]:
     guard = TargetGuard(LOOPBACK, resolver=FakeResolver(NAMES))
-    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=client_tls)
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=client_tls)
     yield sender
     await sender.aclose()
 
@@ -42,6 +42,6 @@ async def httpx_sender(client_tls: ssl.SSLContext) -> AsyncIterator[HttpxSender]
     await sender.aclose()
 
 
-@pytest.fixture(params=["aiohttp", "httpx"])
-def sender(request: pytest.FixtureRequest, aiohttp_sender: AiohttpSender, httpx_sender: HttpxSender) -> Sender:
-    return {"aiohttp": aiohttp_sender, "httpx": httpx_sender}[request.param]
+@pytest.fixture(params=["http1", "httpx"])
+def sender(request: pytest.FixtureRequest, http1_sender: Http1Sender, httpx_sender: HttpxSender) -> Sender:
+    return {"http1": http1_sender, "httpx": httpx_sender}[request.param]

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from ringback.domain.delivery import Category
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.sender import ASKED_BYTES_MAX
 from ringback.notifier.target_guard import TargetGuard, parse_target
@@ -13,13 +13,13 @@ from tests.support.clock import FakeClock
 from tests.support.receivers import answering, endless_body, never_answers, response, serve
 from tests.support.targets import PUBLIC, FakeResolver, SocketCounter, loopback_target
 
-Asking = AiohttpSender | HttpxSender
+Asking = Http1Sender | HttpxSender
 DOCUMENT = b'{"receivers": ["/hooks/"]}' + b" " * 2000
 
 
-@pytest.fixture(params=["aiohttp", "httpx"])
-def asker(request: pytest.FixtureRequest, aiohttp_sender: AiohttpSender, httpx_sender: HttpxSender) -> Asking:
-    return aiohttp_sender if request.param == "aiohttp" else httpx_sender
+@pytest.fixture(params=["http1", "httpx"])
+def asker(request: pytest.FixtureRequest, http1_sender: Http1Sender, httpx_sender: HttpxSender) -> Asking:
+    return http1_sender if request.param == "http1" else httpx_sender
 
 
 async def test_an_answer_is_read_further_than_an_excerpt(asker: Asking) -> None:
@@ -58,7 +58,7 @@ async def test_nobody_is_waited_for_longer_than_the_deadline(asker: Asking) -> N
 async def test_a_question_to_a_blocked_address_opens_no_socket() -> None:
     sockets, guard = SocketCounter(), TargetGuard(PUBLIC, resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=tls, open_socket=sockets)
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=tls, open_socket=sockets)
     try:
         for host in ("inside.example", "169.254.169.254"):
             target = parse_target(f"https://{host}/.well-known/mcp-webhook-receiver.json", PUBLIC)

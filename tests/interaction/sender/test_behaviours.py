@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringback import __version__
 from ringback.domain.delivery import Answer, Category
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
@@ -194,7 +194,7 @@ async def test_a_header_that_could_break_its_line_is_not_sent(sender: Sender, va
 async def test_a_header_arrives_as_it_is_or_not_at_all(value: str) -> None:
     """Whatever a value holds, the receiver never sees another header, and never another value."""
     async with serve(answering(NO_CONTENT)) as receiver:
-        sender, target = AiohttpSender(TargetGuard(LOOPBACK), clock=FakeClock()), loopback_target(receiver.url())
+        sender, target = Http1Sender(TargetGuard(LOOPBACK), clock=FakeClock()), loopback_target(receiver.url())
         await sender.post(target, {"webhook-id": "plain"}, b"{}")
         try:
             await sender.post(target, {"webhook-id": value}, b"{}")

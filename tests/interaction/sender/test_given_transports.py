@@ -107,6 +107,15 @@ async def test_every_failure_of_a_transport_is_one_category(error: Exception, ca
     assert answer == Answer(category=category)
 
 
+@pytest.mark.parametrize("status", [101, 199, 600, 999])
+async def test_what_is_no_final_status_is_no_answer(status: int) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status))
+
+    answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
+
+    assert answer == Answer(category=Category.CONNECTION_REFUSED)
+
+
 async def test_a_bug_in_a_transport_is_not_taken_for_a_receivers_failure() -> None:
     with pytest.raises(ZeroDivisionError):
         await HttpxSender(Failing(ZeroDivisionError()), clock=FakeClock()).post(TARGET, {}, b"{}")

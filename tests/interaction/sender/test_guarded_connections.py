@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ringback.domain.delivery import Answer, Category
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.notifier.addresses import Address
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
 from tests.support.receivers import NO_CONTENT, Connection, answering, answering_once_each, never_answers, serve
@@ -25,9 +25,9 @@ TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @asynccontextmanager
-async def counting_sender(resolver: Resolver, sockets: SocketCounter) -> AsyncGenerator[AiohttpSender]:
+async def counting_sender(resolver: Resolver, sockets: SocketCounter) -> AsyncGenerator[Http1Sender]:
     guard = TargetGuard(PUBLIC, resolver=resolver)
-    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
     try:
         yield sender
     finally:
@@ -74,7 +74,7 @@ async def test_a_good_url_is_connected_to(url: str) -> None:
 @given(st.lists(st.lists(st.sampled_from(["93.184.216.34", "2606:4700::1111", *BLOCKED_IPV4[:6], "::1"]), max_size=4)))
 @pytest.mark.requirement("R26")
 async def test_alternating_answers_never_reach_a_blocked_address(answers: list[list[str]]) -> None:
-    """DNS rebinding. A name is asked anew when aiohttp's cache of judged answers (10 s) has forgotten it; here, each time."""
+    """DNS rebinding. A name is asked anew for every connection."""
     sockets = SocketCounter()
     flipping = _Flipping(answers)
     async with counting_sender(flipping, sockets) as sender:
@@ -113,7 +113,7 @@ async def test_the_socket_is_guarded_even_if_the_resolver_were_not() -> None:
     """The last line: an address that slipped past every earlier check is judged when its socket is made."""
     sockets = SocketCounter()
     guard = _BlindGuard(PUBLIC, resolver=FakeResolver({"slipped.test": ["10.0.0.1", "::1", "93.184.216.34"]}))
-    sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
     assert await sender.post(https("slipped.test"), {}, b"{}") == REFUSED
     await sender.aclose()
 
@@ -151,7 +151,7 @@ async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
 async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
     async with serve(answering(NO_CONTENT)) as receiver:
         guard = TargetGuard(LOOPBACK, resolver=FakeResolver({"two.test": ["127.0.0.9", "127.0.0.1"]}))
-        sender = AiohttpSender(guard, clock=FakeClock(), ssl_context=TLS)
+        sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS)
         target = Target(
             url="",
             scheme="http",
@@ -170,19 +170,19 @@ async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> Non
 
 
 async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_one(
-    aiohttp_sender: AiohttpSender,
+    http1_sender: Http1Sender,
 ) -> None:
     async with serve(answering_once_each(NO_CONTENT)) as receiver:
         target = loopback_target(receiver.url())
-        answers = [await aiohttp_sender.post(target, {}, b"{}") for _ in range(2)]
+        answers = [await http1_sender.post(target, {}, b"{}") for _ in range(2)]
 
     assert [answer.category for answer in answers] == [Category.DELIVERED, Category.DELIVERED]
     assert receiver.connections == 2
 
 
-async def test_a_fresh_connection_that_is_closed_is_not_tried_again(aiohttp_sender: AiohttpSender) -> None:
+async def test_a_fresh_connection_that_is_closed_is_not_tried_again(http1_sender: Http1Sender) -> None:
     async with serve(never_answers) as receiver:
-        task = asyncio.create_task(aiohttp_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=5))
+        task = asyncio.create_task(http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=5))
         await receiver.received(1)
     answer = await task
 
@@ -190,8 +190,8 @@ async def test_a_fresh_connection_that_is_closed_is_not_tried_again(aiohttp_send
     assert receiver.connections == 1
 
 
-async def test_posts_wait_for_no_slot_of_the_clients(aiohttp_sender: AiohttpSender) -> None:
-    """By default aiohttp would stop at 100 connections; this receiver answers when all have come."""
+async def test_posts_wait_for_no_slot_of_the_clients(http1_sender: Http1Sender) -> None:
+    """Clients off the shelf stop at 100 connections or fewer; this receiver answers when all have come."""
     everybody = asyncio.Barrier(120)
 
     async def together(connection: Connection) -> None:
@@ -201,7 +201,7 @@ async def test_posts_wait_for_no_slot_of_the_clients(aiohttp_sender: AiohttpSend
 
     async with serve(together) as receiver:
         target = loopback_target(receiver.url())
-        answers = await asyncio.gather(*(aiohttp_sender.post(target, {}, b"{}") for _ in range(120)))
+        answers = await asyncio.gather(*(http1_sender.post(target, {}, b"{}") for _ in range(120)))
 
     assert {answer.category for answer in answers} == {Category.DELIVERED}
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from ringback.domain.delivery import Answer, Category
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from tests.support import receivers
 from tests.support.receivers import NO_CONTENT, Behaviour, answering, sends, serve
@@ -116,12 +116,12 @@ async def test_an_informational_answer_before_the_real_one_is_passed_over(sender
     assert answer == Answer(category=Category.DELIVERED, status_code=204)
 
 
-async def test_a_second_answer_that_nobody_asked_for_is_not_the_next_ones(aiohttp_sender: AiohttpSender) -> None:
+async def test_a_second_answer_that_nobody_asked_for_is_not_the_next_ones(http1_sender: Http1Sender) -> None:
     """Response splitting: the surplus answer must not be taken for the answer to the next POST on that connection."""
     smuggled = NO_CONTENT + b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
     async with serve(answering(smuggled)) as receiver:
         target = loopback_target(receiver.url())
-        answers = [await aiohttp_sender.post(target, {}, b"{}", deadline_seconds=20) for _ in range(3)]
+        answers = [await http1_sender.post(target, {}, b"{}", deadline_seconds=20) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [204, 204, 204]
 
@@ -154,13 +154,13 @@ async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
     assert answer.category is Category.DELIVERED
 
 
-async def test_a_cancelled_attempt_leaves_the_sender_usable(aiohttp_sender: AiohttpSender) -> None:
+async def test_a_cancelled_attempt_leaves_the_sender_usable(http1_sender: Http1Sender) -> None:
     async with serve(receivers.never_answers) as hung, serve(answering(NO_CONTENT)) as healthy:
-        task = asyncio.create_task(aiohttp_sender.post(loopback_target(hung.url()), {}, b"{}"))
+        task = asyncio.create_task(http1_sender.post(loopback_target(hung.url()), {}, b"{}"))
         await hung.received(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        answer = await aiohttp_sender.post(loopback_target(healthy.url()), {}, b"{}")
+        answer = await http1_sender.post(loopback_target(healthy.url()), {}, b"{}")
 
     assert answer.category is Category.DELIVERED

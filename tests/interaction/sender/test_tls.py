@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from ringback.domain.delivery import Answer, Category
-from ringback.notifier.aiohttp_sender import AiohttpSender
+from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
@@ -25,10 +25,10 @@ BROKEN_TLS = Answer(category=Category.TLS_ERROR)
 
 
 async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
-    aiohttp_sender: AiohttpSender, certificates: Certificates
+    http1_sender: Http1Sender, certificates: Certificates
 ) -> None:
     async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
-        answer = await aiohttp_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
+        answer = await http1_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
 
     assert answer.category is Category.DELIVERED
     assert receiver.requests[0].headers["host"] == f"receiver.test:{receiver.port}"
@@ -42,11 +42,9 @@ async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certifi
 
 
 @pytest.mark.requirement("R26")
-async def test_a_certificate_for_another_name_is_refused(
-    aiohttp_sender: AiohttpSender, certificates: Certificates
-) -> None:
+async def test_a_certificate_for_another_name_is_refused(http1_sender: Http1Sender, certificates: Certificates) -> None:
     async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
-        answer = await aiohttp_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
+        answer = await http1_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
 
     assert answer == BROKEN_TLS
     assert receiver.requests == []
@@ -76,10 +74,10 @@ async def test_plain_http_where_tls_is_expected_is_a_tls_error(sender: Sender) -
     assert answer == BROKEN_TLS
 
 
-async def test_a_handshake_that_never_begins_times_out(aiohttp_sender: AiohttpSender) -> None:
+async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender) -> None:
     async with serve(never_reads) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
-        answer = await aiohttp_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
+        answer = await http1_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
 
     assert answer == Answer(category=Category.TIMEOUT)
 
@@ -103,19 +101,29 @@ async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Send
 
 
 async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
-    aiohttp_sender: AiohttpSender, certificates: Certificates
+    http1_sender: Http1Sender, certificates: Certificates
 ) -> None:
     async with serve(answering_once_each(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         target = loopback_target(receiver.url())
-        answers = [await aiohttp_sender.post(target, {}, b"{}") for _ in range(3)]
+        answers = [await http1_sender.post(target, {}, b"{}") for _ in range(3)]
 
     assert {answer.category for answer in answers} == {Category.DELIVERED}
     assert receiver.connections == 3
 
 
+async def test_one_tls_connection_carries_one_post_after_the_other(
+    http1_sender: Http1Sender, certificates: Certificates
+) -> None:
+    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+        for _ in range(5):
+            assert (await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")).category is Category.DELIVERED
+
+        assert receiver.connections == 1
+
+
 async def test_the_machines_own_trust_is_the_default() -> None:
     """A test authority is unknown to it, so a sender made without a context refuses."""
-    sender = AiohttpSender(TargetGuard(LOOPBACK, resolver=FakeResolver({})), clock=FakeClock())
+    sender = Http1Sender(TargetGuard(LOOPBACK, resolver=FakeResolver({})), clock=FakeClock())
     async with serve(answering(NO_CONTENT), tls=Certificates().server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
     await sender.aclose()

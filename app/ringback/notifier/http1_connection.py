@@ -1,0 +1,141 @@
+"""One connection to a receiver: a request goes out, an answer comes back, and then perhaps the next.
+
+Whether a connection can be used again is a question of safety before it is one of speed. Bytes that come when nobody asked
+might be taken for the answer to the next POST, and a callback would count as delivered that never was. So a connection is
+spent by the first byte that has no request before it:
+
+    in the packet that ends an answer    AnswerReader.exact is False
+    while it is idle                     data_received closes it
+    between that and the next request    `is_quiet` asks the kernel right before (0.3 µs)
+
+What comes after the next request was written cannot be told from its answer; that is how HTTP/1.1 is. A receiver that times
+its surplus so fools nobody but itself: connections are of one origin only.
+"""
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from ringback.notifier.http1_answer import AnswerReader, BadAnswer, OnlyInformational
+
+
+class StaleConnection(ConnectionError):
+    """A kept connection broke before any byte of an answer, as it does when the receiver was just closing it."""
+
+
+class Reply(NamedTuple):
+    """What a receiver said."""
+
+    status_code: int
+    retry_after: str | None
+    head: bytes
+    """The first `ASKED_BYTES_MAX` of the body, or what has come of it."""
+
+
+class Connection(asyncio.Protocol):
+    """Closing is always `abort`: nothing that a receiver still owes us is worth waiting for. `lost` is told of the end."""
+
+    def __init__(self, origin: str, connected: socket.socket, *, lost: Callable[["Connection"], None]) -> None:
+        self.origin = origin
+        self.idle_since = 0.0
+        """Loop time; its pool's word."""
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost = lost
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._reader = AnswerReader()
+        self._ended = self._expect()
+        self._kept = False
+        self._idle = False
+        self._transport: asyncio.Transport
+
+    async def exchange(self, request: bytes, *, until: float) -> Reply:
+        """The answer to this request, at loop time `until` at the latest.
+
+        Raises TimeoutError, ssl.SSLError or another OSError when there is none: StaleConnection if the request may be
+        repeated. When the status is known at that time it is the answer, with so much of the body as has come.
+        """
+        if self._idle:
+            self._idle, self._kept = False, True
+            self._reader.begin()
+            self._ended = self._expect()
+        early = self._reader.received > 0
+        if not self._transport.is_closing():
+            self._transport.write(request)
+        timer = asyncio.get_running_loop().call_at(until, self._expire)
+        try:
+            error = await self._ended
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+        if error is not None:
+            self.abort()
+            raise error
+        self._idle = self._reader.exact and not early and not self._is_busy()
+        return Reply(self._reader.status_code, self._reader.retry_after, bytes(self._reader.head))
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request may follow the exchange that is over."""
+        return self._idle
+
+    def is_quiet(self) -> bool:
+        """Whether nothing has come, not even the end, since the last answer."""
+        return not self._transport.is_closing() and not self._poll.poll(0)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # -- what the event loop tells --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        if self._idle:
+            self.abort()
+            return
+        try:
+            self._reader.feed(data)
+        except OnlyInformational:
+            self._transport.pause_reading()  # the deadline ends it, as it ends a receiver that says nothing
+        except BadAnswer as error:
+            self._end(error)
+        else:
+            if self._reader.complete:
+                self._end(None)
+
+    def eof_received(self) -> None:
+        """A receiver that has closed its half cannot answer any more, even if it still reads."""
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc or ConnectionResetError("the receiver closed the connection without an answer"))
+        self._lost(self)
+        self.closed.set_result(None)
+
+    # -- the end of an exchange --
+
+    def _expect(self) -> "asyncio.Future[Exception | None]":
+        """Answers from the first moment: a receiver may give one before it has read the request."""
+        return asyncio.get_running_loop().create_future()
+
+    def _expire(self) -> None:
+        self._end(TimeoutError())
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended.done():
+            return
+        if self._reader.status_code:
+            error = None
+        elif self._kept and not self._reader.received and not isinstance(error, TimeoutError):
+            error = StaleConnection(str(error))
+        self._ended.set_result(error)
+
+    def _is_busy(self) -> bool:
+        """Still writing a request that was answered before its end, or gone already."""
+        return self._transport.is_closing() or self._transport.get_write_buffer_size() > 0

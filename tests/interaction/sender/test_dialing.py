@@ -1,0 +1,241 @@
+"""New connections, on both event loops: in time, to a bounded number of addresses, and nothing left open when it fails."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.delivery import Answer, Category
+from ringback.notifier import http1_dialer
+from ringback.notifier.addresses import Address
+from ringback.notifier.http1_connection import Connection
+from ringback.notifier.http1_dialer import ADDRESSES_MAX, open_socket
+from ringback.notifier.http1_pool import ConnectionPool
+from ringback.notifier.http1_sender import Http1Sender, request_bytes
+from ringback.notifier.target_guard import Target, TargetGuard, parse_target
+from tests.support.clock import FakeClock
+from tests.support.receivers import (
+    NO_CONTENT,
+    Certificates,
+    Receiver,
+    answering,
+    hangs_up_at_once,
+    never_answers,
+    never_reads,
+    serve,
+)
+from tests.support.receivers import Connection as Peer
+from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
+
+GRACE_SECONDS = 20
+TIMEOUT = Answer(category=Category.TIMEOUT)
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": request.param}
+
+
+class Sockets:
+    """Real ones, remembered."""
+
+    def __init__(self) -> None:
+        self.opened: list[socket.socket] = []
+
+    def __call__(self, address: Address) -> socket.socket:
+        self.opened.append(open_socket(address))
+        return self.opened[-1]
+
+    @property
+    def all_closed(self) -> bool:
+        return all(opened.fileno() == -1 for opened in self.opened)
+
+
+@asynccontextmanager
+async def sending(
+    sockets: http1_dialer.OpenSocket, tls: ssl.SSLContext, **names: list[str]
+) -> AsyncGenerator[Http1Sender]:
+    guard = TargetGuard(LOOPBACK, resolver=FakeResolver({f"{name}.test": found for name, found in names.items()}))
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=tls, open_socket=sockets)
+    try:
+        yield sender
+    finally:
+        await sender.aclose()
+
+
+def named(scheme: str, host: str, port: int) -> Target:
+    return Target(url="", scheme=scheme, host=host, port=port, path="/", origin=f"{scheme}://{host}:{port}")
+
+
+@contextmanager
+def silent(address: str, port: int = 0) -> Generator[int]:
+    """A port that accepts nothing: the listener's backlog is full, so SYNs are dropped, as a firewall drops them."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(0)
+        with socket.create_connection(listener.getsockname(), timeout=GRACE_SECONDS):
+            yield listener.getsockname()[1]
+
+
+async def test_a_silent_address_leaves_time_for_the_next(
+    client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1_dialer, "SHARE", 0.01)
+    sockets = Sockets()
+    async with (
+        serve(answering(NO_CONTENT)) as receiver,
+        sending(sockets, client_tls, two=["127.0.0.2", "127.0.0.1"]) as sender,
+    ):
+        with silent("127.0.0.2", receiver.port):
+            answer = await sender.post(named("http", "two.test", receiver.port), {}, b"{}")
+
+    assert answer.category is Category.DELIVERED
+    assert len(sockets.opened) == 2
+
+
+async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
+    sockets = Sockets()
+    async with sending(sockets, client_tls) as sender, serve(never_reads) as mute, asyncio.timeout(GRACE_SECONDS):
+        with silent("127.0.0.1") as port:
+            assert (
+                await sender.post(loopback_target(f"http://127.0.0.1:{port}/"), {}, b"{}", deadline_seconds=60)
+                == TIMEOUT
+            )
+        target = loopback_target(f"https://127.0.0.1:{mute.port}/")
+        assert await sender.post(target, {}, b"{}", deadline_seconds=60) == TIMEOUT
+
+    assert sockets.all_closed
+
+
+async def test_a_name_with_many_addresses_does_not_make_us_knock_at_all_of_them(client_tls: ssl.SSLContext) -> None:
+    sockets = SocketCounter()
+    many = [f"93.184.216.{number}" for number in range(1, 100)]
+    guard = TargetGuard(PUBLIC, resolver=FakeResolver({"many.test": many}))
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=client_tls, open_socket=sockets)
+    await sender.post(parse_target("https://many.test/", PUBLIC), {}, b"{}")
+    await sender.aclose()
+
+    assert [str(address) for address in sockets.addresses] == many[:ADDRESSES_MAX]
+
+
+async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: Certificates) -> None:
+    """Nagle's algorithm would wait for the acknowledgement of the packet before: 40 ms on many machines."""
+    sockets = Sockets()
+    async with (
+        sending(sockets, client_tls) as sender,
+        serve(answering(NO_CONTENT)) as plain,
+        serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as encrypted,
+    ):
+        for receiver in (plain, encrypted):
+            await sender.post(loopback_target(receiver.url()), {}, b"{}")
+
+        assert [opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for opened in sockets.opened] == [1, 1]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_an_attempt_may_be_cancelled_at_any_moment(
+    *, client_tls: ssl.SSLContext, certificates: Certificates, tls: bool
+) -> None:
+    """Each time one turn of the event loop later, until one attempt comes to its end."""
+    sockets, turns, delivered = Sockets(), 0, False
+    server_tls = certificates.server("receiver.test") if tls else None
+    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(GRACE_SECONDS):
+        while not delivered:
+            async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
+                target = named(receiver.scheme, "receiver.test", receiver.port)
+                attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                attempt.cancel()
+                (ended,) = await asyncio.gather(attempt, return_exceptions=True)
+                delivered = isinstance(ended, Answer) and ended.category is Category.DELIVERED
+            turns += 1
+
+    assert turns > 5
+    assert sockets.all_closed
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_attempt_that_fails_leaves_no_socket(client_tls: ssl.SSLContext, scheme: str) -> None:
+    sockets = Sockets()
+    async with serve(hangs_up_at_once) as receiver, sending(sockets, client_tls) as sender:
+        target = loopback_target(f"{scheme}://127.0.0.1:{receiver.port}/")
+        answer = await sender.post(target, {}, b"{}", deadline_seconds=GRACE_SECONDS)
+
+    assert answer.category is not Category.DELIVERED
+    assert sockets.all_closed
+
+
+@asynccontextmanager
+async def connected_to(receiver: Receiver) -> AsyncGenerator[Connection]:
+    """A connection by itself, on which nothing was asked yet."""
+    pool, loop = ConnectionPool(), asyncio.get_running_loop()
+    connected = socket.create_connection(("127.0.0.1", receiver.port), timeout=GRACE_SECONDS)
+    _, connection = await loop.create_connection(lambda: pool.new("http://early.test", connected), sock=connected)
+    pool.opened(connection)
+    try:
+        yield connection
+    finally:
+        await pool.aclose()
+
+
+async def test_an_answer_before_the_request_counts_once() -> None:
+    """Receivers that are too busy say so to whoever connects. Their connection is not used for anything else."""
+    until = asyncio.get_running_loop().time() + GRACE_SECONDS
+    async with serve(never_answers) as receiver, connected_to(receiver) as connection:
+        connection.data_received(NO_CONTENT)
+        reply = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until=until)
+        await receiver.received(1)
+
+        assert (reply.status_code, connection.is_reusable) == (204, False)
+
+
+async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> None:
+    until, accepted = asyncio.get_running_loop().time() + GRACE_SECONDS, asyncio.Event()
+
+    async def accepts(connection: Peer) -> None:
+        accepted.set()
+        await never_reads(connection)
+
+    async with serve(accepts) as receiver, connected_to(receiver) as connection:
+        await accepted.wait()
+        connection.abort()
+        await connection.closed
+
+        with pytest.raises(ConnectionResetError):
+            await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until=until)
+
+
+# -- what is written --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://Receiver.Example/", "receiver.example"),
+        ("https://receiver.example:8443/", "receiver.example:8443"),
+        ("https://[2606:4700::1111]/", "[2606:4700::1111]"),
+        ("https://[2606:4700:0::1111]:8443/", "[2606:4700::1111]:8443"),
+        ("https://bücher.example/", "xn--bcher-kva.example"),
+    ],
+)
+def test_the_host_header_is_the_host_that_was_judged(url: str, host: str) -> None:
+    request = request_bytes("GET", parse_target(url, PUBLIC), {"x": "y"}, b"")
+
+    assert request == f"GET / HTTP/1.1\r\nhost: {host}\r\nx: y\r\n\r\n".encode()
+
+
+@given(body=st.binary(max_size=100))
+def test_a_post_tells_the_length_of_its_body(body: bytes) -> None:
+    request = request_bytes("POST", parse_target("https://receiver.example/a?b", PUBLIC), {}, body)
+
+    head = f"POST /a?b HTTP/1.1\r\nhost: receiver.example\r\ncontent-length: {len(body)}\r\n\r\n"
+    assert request == head.encode() + body
