@@ -78,4 +78,4 @@ def a_tombstone(**over: Any) -> Tombstone:
 
 def _new(prefix: str) -> str:
     number = next(_numbers)
-    return f"{prefix}_{ulid(epoch_milliseconds(START) + number, number.to_bytes(10))}"
+    return f"{prefix}_{ulid(epoch_milliseconds(START) + number, number.to_bytes(16))}"
