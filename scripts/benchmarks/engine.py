@@ -16,8 +16,9 @@ from ringback.domain.delivery import Answer
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.ends import Ends
 from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.record import Recorder
+from ringback.notifier.record import End, Recorder
 from ringback.notifier.sender import ATTEMPT_SECONDS
 from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
@@ -56,7 +57,7 @@ class Engine:
     store: Store
     ids: Ids
     clock: SystemClock
-    recorder: Recorder
+    ends: Ends
     dispatcher: Dispatcher
     sender: CountingSender
 
@@ -78,9 +79,13 @@ class Engine:
         return calls
 
     async def end(self, call: Call) -> None:
-        """What the runner does when a tool has answered: one transaction of the call, its result, event and deliveries."""
-        ending = answered(RESULT, is_error=False)
-        await self.store.write(lambda tx: self.recorder.finish(tx, call, ending, lease_token=LEASE))
+        """What the runner does when a tool has answered: the call, its result, event and deliveries are written together."""
+        end = End(call=call, ending=answered(RESULT, is_error=False), lease_token=LEASE)
+
+        async def as_it_is(_tx: Transaction) -> End:
+            return end
+
+        await self.ends.finish(as_it_is)
 
     async def end_all(self, calls: Sequence[Call]) -> None:
         """A backlog: as many at a time as one commit takes."""
@@ -122,7 +127,7 @@ async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> As
                 store=store,
                 ids=ids,
                 clock=clock,
-                recorder=recorder,
+                ends=Ends(store=store, recorder=recorder),
                 dispatcher=Dispatcher(
                     store=store,
                     clock=clock,

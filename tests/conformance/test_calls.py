@@ -194,7 +194,7 @@ async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:
     await insert(store, call)
 
     before = await store.read(lambda tx: tx.calls.result(call.id))
-    await store.write(lambda tx: tx.calls.put_result(call.id, result))
+    await store.write(lambda tx: tx.calls.put_results({call.id: result}))
 
     assert before is None
     assert await store.read(lambda tx: tx.calls.result(call.id)) == result

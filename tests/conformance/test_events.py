@@ -21,7 +21,7 @@ ALL = EventFilter()
 async def append(store: Store, principal: Principal = ALICE, **over: Any) -> Event:
     async def work(tx: Transaction) -> Event:
         event = an_event(principal=principal, seq=await tx.events.reserve(principal, 1), **over)
-        await tx.events.insert(event)
+        await tx.events.insert([event])
         return event
 
     return await store.write(work)

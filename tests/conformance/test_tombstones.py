@@ -13,7 +13,7 @@ from tests.support.examples import ALICE, BOB
 async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
     call = a_call(idempotency_key="key-1")
     await store.write(lambda tx: tx.calls.insert(call))
-    await store.write(lambda tx: tx.calls.put_result(call.id, b"{}"))
+    await store.write(lambda tx: tx.calls.put_results({call.id: b"{}"}))
     tombstone = a_tombstone(call_id=call.id, idempotency_key="key-1")
 
     await store.write(lambda tx: tx.tombstones.bury(tombstone))

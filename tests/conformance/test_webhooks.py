@@ -1,5 +1,6 @@
 """Webhooks: written, read, proposed for an event, and removed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -7,7 +8,7 @@ import pytest
 
 from ringback.domain.breaker import Breaker
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.event import EventName
+from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import Profile
@@ -25,6 +26,11 @@ async def insert(store: Store, *webhooks: Webhook) -> None:
             await tx.webhooks.insert(webhook)
 
     await store.write(work)
+
+
+async def candidates(store: Store, event: Event) -> Sequence[Webhook]:
+    (found,) = await store.read(lambda tx: tx.webhooks.candidates([event]))
+    return found
 
 
 async def get(store: Store, webhook: Webhook) -> Webhook | None:
@@ -110,7 +116,7 @@ async def test_candidates_hold_every_webhook_that_could_hear_the_event(store: St
     ]
     await insert(store, *hearing, *deaf)
 
-    found = await store.read(lambda tx: tx.webhooks.candidates(event))
+    found = await candidates(store, event)
 
     assert sorted(found, key=lambda webhook: webhook.id) == hearing
 
@@ -119,7 +125,22 @@ async def test_an_event_without_a_session_is_proposed_to_webhooks_without_one(st
     webhook = a_webhook()
     await insert(store, webhook, a_webhook(client_session_id="s"))
 
-    assert await store.read(lambda tx: tx.webhooks.candidates(an_event(client_session_id=None))) == [webhook]
+    assert await candidates(store, an_event(client_session_id=None)) == [webhook]
+
+
+async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(store: Store) -> None:
+    one = an_event(call_id=CallId("call_one"), client_session_id="one")
+    other = an_event(call_id=CallId("call_other"), client_session_id="other")
+    of_one, of_other, of_all = a_webhook(client_session_id="one"), a_webhook(call_id=other.call_id), a_webhook()
+    await insert(store, of_one, of_other, of_all)
+
+    proposed = await store.read(lambda tx: tx.webhooks.candidates([one, other, one]))
+
+    assert [{webhook.id for webhook in webhooks} for webhooks in proposed] == [
+        {of_one.id, of_all.id},
+        {of_other.id, of_all.id},
+        {of_one.id, of_all.id},
+    ]
 
 
 async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> None:

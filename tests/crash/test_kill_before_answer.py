@@ -26,7 +26,7 @@ async def test_a_detached_webhook_rings_when_the_service_died_before_it_answered
             "wait_seconds": 30,
             "callback": {"url": receiver.url(), "when": "detached"},
         }
-        async with service(**spec, unit="LeasedCall.finish.<locals>", after=True) as doomed:
+        async with service(**spec, unit="Ends._record", after=True) as doomed:
             assert await acknowledged(doomed.url, "/v1/calls", call) is None
             assert await doomed.died() == -9
 

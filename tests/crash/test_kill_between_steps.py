@@ -19,9 +19,9 @@ START = "Calls.start.<locals>"
 REGISTER = "Registrations.register.<locals>"
 LEASE = "Runner._lease"
 DISPATCH = "LeasedCall._dispatch"
-FINISH = "LeasedCall.finish.<locals>"
+FINISH = "Ends._record"
 CLAIM = "Claims._claim"
-SETTLE = "Settler._write.<locals>"
+SETTLE = "Settlement.settle"
 
 STEPS = [
     (REGISTER, False),

@@ -24,7 +24,7 @@ KEEP = "LeasedCall._change.<locals>"
 """Of a task: the first change is its handle. Of rounds: the handle is dropped before the next one is sent."""
 PARK = "LeasedCall.park.<locals>"
 ANSWER = "Answers.answer.<locals>"
-FINISH = "LeasedCall.finish.<locals>"
+FINISH = "Ends._record"
 
 
 def named(steps: list[Any]) -> list[str]:

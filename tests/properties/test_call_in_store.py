@@ -25,6 +25,7 @@ from ringback.domain.event import EventName
 from ringback.domain.inputs import ELICITATION
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.notifier.ends import Ends
 from ringback.runner.desk import LeasedCall
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.services.answers import Answers
@@ -191,6 +192,7 @@ class CallInStore(RuleBasedStateMachine):
                 store=self.engine.store,
                 clock=self.clock,
                 recorder=self.engine.recorder,
+                ends=Ends(store=self.engine.store, recorder=self.engine.recorder),
                 live=self.engine.live,
             )
             self.model.phase, self.model.holder = "running", who

@@ -30,6 +30,7 @@ from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
+from ringback.notifier.ends import Ends
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
 from ringback.notifier.resume_tokens import CallTokens
@@ -181,6 +182,7 @@ class Engine:
             store=self.store,
             clock=self.clock,
             recorder=self.recorder,
+            ends=Ends(store=self.store, recorder=self.recorder),
             sessions=sessions,
             halt=halt or Halt(),
             live=self.live,

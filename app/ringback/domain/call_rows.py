@@ -1,6 +1,6 @@
 """Calls as the store keeps them: rows for whoever asks, a queue for the runner, and what is left of those that expired."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -52,7 +52,7 @@ class CallRows(Protocol):
 
     async def save_progress(self, call_id: CallId, progress: Progress, *, now: datetime, lease_token: str) -> bool: ...
 
-    async def put_result(self, call_id: CallId, result: bytes) -> None: ...
+    async def put_results(self, results: Mapping[CallId, bytes]) -> None: ...
 
     async def result(self, call_id: CallId) -> bytes | None: ...
 

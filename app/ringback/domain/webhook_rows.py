@@ -22,8 +22,8 @@ class WebhookRows(Protocol):
 
     async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]: ...
 
-    async def candidates(self, event: Event) -> Sequence[Webhook]:
-        """A superset of the webhooks that hear the event; `domain.webhook.hears` decides."""
+    async def candidates(self, events: Sequence[Event]) -> Sequence[Sequence[Webhook]]:
+        """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides."""
         ...
 
     async def update(self, webhook: Webhook) -> bool:

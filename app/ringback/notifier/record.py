@@ -1,6 +1,9 @@
 """Writing down what happened: the call or webhook, its events and their deliveries, in the caller's one transaction."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
 from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Progress
@@ -13,11 +16,28 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import appended, changed
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
-from ringback.notifier.fan_out import FanOut
+from ringback.notifier.fan_out import FanOut, Happened
 from ringback.notifier.handover import Handover
 
 _PAGE = 500
 """Events read at a time while a new webhook catches up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A call that is to end, as its row is now."""
+
+    call: Call
+    ending: Ending
+    lease_token: str | None
+    """Whoever still holds it may write; None for what nobody holds."""
+
+
+class Told(NamedTuple):
+    """A call to be told of, as it has become; with the result that it has ended with."""
+
+    call: Call
+    result: bytes | None = None
 
 
 class Recorder:
@@ -31,16 +51,20 @@ class Recorder:
         self._result_retention_seconds = result_retention_seconds
 
     async def finish(self, tx: Transaction, call: Call, ending: Ending, *, lease_token: str | None) -> Call | None:
-        """End the call and tell everybody. None when somebody else changed or took it first: then nothing is written.
+        """End the call and tell everybody. None when somebody else changed or took it first: then nothing is written."""
+        (ended,) = await self.finish_all(tx, [End(call=call, ending=ending, lease_token=lease_token)])
+        return ended
 
-        The call's row is locked before the log's head, always in this order.
+    async def finish_all(self, tx: Transaction, ends: Sequence[End]) -> Sequence[Call | None]:
+        """As `finish`, for each of them in their order.
+
+        The rows of calls are locked before the heads of logs, and those in the order of their principals, here as everywhere.
         """
-        ended = calls.finish(call, ending, now=tx.now(), result_retention_seconds=self._result_retention_seconds)
-        if not await tx.calls.update(ended, expected=call.status, lease_token=lease_token):
-            return None
-        if ending.result is not None:
-            await tx.calls.put_result(call.id, ending.result)
-        await self._append(tx, EventName.CALL_FINISHED, ended, result=ending.result)
+        ended = [await self._end(tx, end) for end in ends]
+        told = [Told(call, end.ending.result) for call, end in zip(ended, ends, strict=True) if call is not None]
+        await tx.calls.put_results({each.call.id: each.result for each in told if each.result is not None})
+        for _, of_principal in groupby(sorted(told, key=_principal), key=_principal):
+            await self._append(tx, EventName.CALL_FINISHED, list(of_principal))
         return ended
 
     async def ask(self, tx: Transaction, call: Call, asked: Call, *, lease_token: str | None) -> bool:
@@ -48,7 +72,7 @@ class Recorder:
         if not await tx.calls.update(asked, expected=call.status, lease_token=lease_token):
             return False
         if asked.input_round != call.input_round:
-            await self._append(tx, EventName.CALL_INPUT_REQUIRED, asked, result=None)
+            await self._append(tx, EventName.CALL_INPUT_REQUIRED, [Told(asked)])
         tx.ring(changed(call.id))
         return True
 
@@ -58,13 +82,13 @@ class Recorder:
             return False
         # Whoever drives a call knows it as it was at its dispatch; its tokens may have been revoked since.
         latest = await tx.calls.get(call.id) or call
-        await self._append(tx, EventName.CALL_PROGRESS, replace(latest, progress=progress), result=None)
+        await self._append(tx, EventName.CALL_PROGRESS, [Told(replace(latest, progress=progress))])
         return True
 
     async def told_progress(self, tx: Transaction, call: Call) -> None:
         """Store the progress of a call that nobody here drives, and tell whoever listens to it. The caller holds its row."""
         await tx.calls.update(call, expected=call.status, lease_token=None)
-        await self._append(tx, EventName.CALL_PROGRESS, call, result=None)
+        await self._append(tx, EventName.CALL_PROGRESS, [Told(call)])
 
     async def catch_up(self, tx: Transaction, webhook: Webhook, *, after_seq: int, events_max: int) -> int | None:
         """Deliver what the log already holds for a webhook that was just registered; how many, or None if too many.
@@ -87,10 +111,7 @@ class Recorder:
     async def tell(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Tell the webhook's owner what has become of it, through the log and every other webhook that wants to know."""
         seq = await tx.events.reserve(webhook.principal, 1)
-        event = event_about(webhook, name, event_id=self._ids.event(), seq=seq, now=tx.now())
-        await tx.events.insert(event)
-        await self._fan_out.live(tx, event, None, result=None)
-        tx.ring(appended(webhook.principal))
+        await self._publish(tx, event_about(webhook, name, event_id=self._ids.event(), seq=seq, now=tx.now()))
 
     async def upstream_changed(
         self, tx: Transaction, principal: Principal, upstream: str, *, what: str, uri: str | None
@@ -100,18 +121,38 @@ class Recorder:
         event = event_of_upstream(
             principal, upstream, what=what, uri=uri, event_id=self._ids.event(), seq=seq, now=tx.now()
         )
-        await tx.events.insert(event)
-        await self._fan_out.live(tx, event, None, result=None)
-        tx.ring(appended(principal))
+        await self._publish(tx, event)
 
-    async def _append(self, tx: Transaction, name: EventName, call: Call, *, result: bytes | None) -> None:
-        seq = await tx.events.reserve(call.principal, 1)
-        event = event_of(name, call, event_id=self._ids.event(), seq=seq, now=tx.now())
-        await tx.events.insert(event)
-        await self._fan_out.live(tx, event, call, result=result)
-        tx.ring(changed(call.id), appended(call.principal))
+    async def _end(self, tx: Transaction, end: End) -> Call | None:
+        retention_seconds = self._result_retention_seconds
+        ended = calls.finish(end.call, end.ending, now=tx.now(), result_retention_seconds=retention_seconds)
+        ours = await tx.calls.update(ended, expected=end.call.status, lease_token=end.lease_token)
+        return ended if ours else None
+
+    async def _append(self, tx: Transaction, name: EventName, told: Sequence[Told]) -> None:
+        """What has become of these calls of one principal, in the order of the log."""
+        principal, now = told[0].call.principal, tx.now()
+        first = await tx.events.reserve(principal, len(told))
+        happened = [
+            Happened(event_of(name, each.call, event_id=self._ids.event(), seq=seq, now=now), each.call, each.result)
+            for seq, each in enumerate(told, first)
+        ]
+        await tx.events.insert([each.event for each in happened])
+        await self._fan_out.live(tx, happened)
+        tx.ring(*(changed(each.call.id) for each in told), appended(principal))
+
+    async def _publish(self, tx: Transaction, event: Event) -> None:
+        """What happened to no call."""
+        await tx.events.insert([event])
+        await self._fan_out.live(tx, [Happened(event)])
+        tx.ring(appended(event.principal))
 
 
 async def listeners(tx: Transaction, event: Event) -> list[Webhook]:
     """The webhooks that hear this event: the store proposes, the domain decides."""
-    return [webhook for webhook in await tx.webhooks.candidates(event) if hears(webhook, event, now=tx.now())]
+    (candidates,) = await tx.webhooks.candidates([event])
+    return [webhook for webhook in candidates if hears(webhook, event, now=tx.now())]
+
+
+def _principal(told: Told) -> Principal:
+    return told.call.principal

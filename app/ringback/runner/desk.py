@@ -7,9 +7,10 @@ is not: what was seen is the truth, and as long as the row still carries our tok
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain import inputs
@@ -19,7 +20,8 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.recovery import recover
 from ringback.domain.signals import QUEUED, answered, changed
-from ringback.notifier.record import Recorder
+from ringback.notifier.ends import Ends
+from ringback.notifier.record import End, Recorder
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.runner.live import LiveHub
 from ringback.runner.progress import ProgressKeeper
@@ -36,7 +38,9 @@ STORE_PAUSE_SECONDS: Final = 1.0
 class LeasedCall:
     """Implements `runner.drivers.Desk`."""
 
-    def __init__(self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, live: LiveHub) -> None:
+    def __init__(
+        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, ends: Ends, live: LiveHub
+    ) -> None:
         self.call = call
         self.lost = Flag()
         """Set once the lease is somebody else's, or may be."""
@@ -46,6 +50,7 @@ class LeasedCall:
         self._store = store
         self._clock = clock
         self._recorder = recorder
+        self._ends = ends
         self._live = live
         self._nudged = Flag()
         self._progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
@@ -150,17 +155,20 @@ class LeasedCall:
         self.call = await self._store.write(self._dispatch)
 
     async def finish(self, ending: Ending) -> None:
-        if ended := await self._persist(lambda tx: self._finish(tx, ending)):
-            about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
-            log.info("call.finished", extra=about)
+        ended = await self._persist(lambda: self._ends.finish(partial(self._end, ending=ending)))
+        if ended is None:
+            log.warning("call.lease_lost", extra={"call_id": self.call.id})
+            return
+        about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
+        log.info("call.finished", extra=about)
 
     async def park(self, parked: Parked) -> None:
-        if await self._persist(lambda tx: self._park(tx, parked)):
+        if await self._persist(lambda: self._store.write(lambda tx: self._park(tx, parked))):
             log.info("call.parked", extra={"call_id": self.call.id})
 
     async def hand_back(self) -> None:
         """Let another runner have it, or end it if nobody can: whatever is true of a call that nobody drives any more."""
-        if await self._persist(self._hand_back):
+        if await self._persist(lambda: self._store.write(self._hand_back)):
             log.info("call.handed_back", extra={"call_id": self.call.id})
 
     # -- units of work --
@@ -179,10 +187,18 @@ class LeasedCall:
         await tx.calls.update(dispatched, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
-    async def _finish(self, tx: Transaction, ending: Ending) -> Call | None:
-        call = await self._held(tx)
+    async def _end(self, tx: Transaction, *, ending: Ending) -> End | None:
+        """The end of the call as it stands, with the last progress; None when it is not ours."""
+        try:
+            call = await self._held(tx)
+        except LeaseLost:
+            return None
         latest = replace(call, progress=self._progress_keeper.latest or call.progress)
-        return await self._recorder.finish(tx, latest, ending, lease_token=self._lease_token)
+        return End(call=latest, ending=ending, lease_token=self._lease_token)
+
+    async def _finish(self, tx: Transaction, ending: Ending) -> Call | None:
+        end = await self._end(tx, ending=ending)
+        return None if end is None else await self._recorder.finish(tx, end.call, ending, lease_token=end.lease_token)
 
     async def _park(self, tx: Transaction, parked: Parked) -> Call | None:
         """Wait for answers, unless the end was asked for in the meantime: then nobody wants to answer."""
@@ -234,11 +250,11 @@ class LeasedCall:
                 await self._clock.sleep(STORE_PAUSE_SECONDS)
         raise LeaseLost
 
-    async def _persist(self, work: "Work[Call | None]") -> Call | None:
+    async def _persist(self, write: Callable[[], Awaitable[Call | None]]) -> Call | None:
         """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours."""
         while True:
             try:
-                return await self._store.write(work)
+                return await write()
             except LeaseLost:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
                 return None

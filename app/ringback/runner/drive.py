@@ -26,6 +26,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.signals import Bell, cancelling
+from ringback.notifier.ends import Ends
 from ringback.notifier.record import Recorder
 from ringback.runner.desk import LeasedCall
 from ringback.runner.drivers import CallSession, LeaseLost, Parked
@@ -95,13 +96,14 @@ class Drive:
         store: Store,
         clock: Clock,
         recorder: Recorder,
+        ends: Ends,
         sessions: Sessions,
         halt: Halt,
         live: LiveHub,
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
-        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, live=live)
+        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, ends=ends, live=live)
         self._store = store
         self._clock = clock
         self._sessions = sessions

@@ -13,6 +13,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, Ids
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import QUEUED
+from ringback.notifier.ends import Ends
 from ringback.notifier.record import Recorder
 from ringback.runner.drive import Drive, Halt, Sessions
 from ringback.runner.leasing import Leasing
@@ -66,6 +67,7 @@ class Runner:
         self._store = store
         self._clock = clock
         self._recorder = recorder
+        self._ends = Ends(store=store, recorder=recorder)
         self._sessions = sessions
         self._live = live
         self._births = births
@@ -97,6 +99,7 @@ class Runner:
                     await self._drain(halt)
             for task in keeping:
                 task.cancel()
+        await self._ends.drain()
 
     @contextmanager
     def _starting(self, drives: asyncio.TaskGroup, halt: Halt) -> Generator[None]:
@@ -143,6 +146,7 @@ class Runner:
             store=self._store,
             clock=self._clock,
             recorder=self._recorder,
+            ends=self._ends,
             sessions=self._sessions,
             halt=halt,
             live=self._live,

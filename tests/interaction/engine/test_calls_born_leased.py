@@ -69,7 +69,7 @@ async def test_for_a_call_that_finds_room_and_leaves_nobody_waiting_the_queue_is
             await start(engine, call)
             await engine.until_final(call)
 
-    assert counting.written == ["start", "LeasedCall._dispatch", "LeasedCall.finish"] * 2
+    assert counting.written == ["start", "LeasedCall._dispatch", "Ends._record"] * 2
 
 
 async def test_while_nobody_runs_calls_they_are_queued(engine: Engine) -> None:

@@ -166,7 +166,7 @@ async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqli
 
     outcomes = await asyncio.gather(
         writer.write(reserve),
-        writer.write(lambda tx: tx.calls.put_result(call.id, b"x" * 1_000_000)),
+        writer.write(lambda tx: tx.calls.put_results({call.id: b"x" * 1_000_000})),
         return_exceptions=True,
     )
 

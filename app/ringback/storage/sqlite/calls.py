@@ -65,8 +65,8 @@ class SqliteCalls:
         )
         return saved == 1
 
-    async def put_result(self, call_id: CallId, result: bytes) -> None:
-        self._sql.change("put_result", call_id=call_id, body=result)
+    async def put_results(self, results: Mapping[CallId, bytes]) -> None:
+        self._sql.change_each("put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()])
 
     async def result(self, call_id: CallId) -> bytes | None:
         row = self._sql.one("result", call_id=call_id)

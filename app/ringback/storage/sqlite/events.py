@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
@@ -35,21 +35,8 @@ class SqliteEvents:
         row = self._sql.one("head", principal=principal)
         return 0 if row is None else row["seq"]
 
-    async def insert(self, event: Event) -> None:
-        self._sql.change(
-            "insert",
-            principal=event.principal,
-            seq=event.seq,
-            id=event.id,
-            name=event.name,
-            call_id=event.call_id,
-            client_session_id=event.client_session_id,
-            correlation_id=event.correlation_id,
-            upstream=event.upstream,
-            tool=event.tool,
-            data=from_json(event.data),
-            created_at=from_instant(event.created_at),
-        )
+    async def insert(self, events: Sequence[Event]) -> None:
+        self._sql.change_each("insert", [_to_row(event) for event in events])
 
     async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         rows = self._sql.all(
@@ -76,6 +63,22 @@ class SqliteEvents:
         removed = self._sql.all("remove", older_than=from_instant(older_than), limit=limit)
         self._sql.change_each("raise_horizon", [{"principal": row["principal"], "seq": row["seq"]} for row in removed])
         return len(removed)
+
+
+def _to_row(event: Event) -> dict[str, Any]:
+    return {
+        "principal": event.principal,
+        "seq": event.seq,
+        "id": event.id,
+        "name": event.name,
+        "call_id": event.call_id,
+        "client_session_id": event.client_session_id,
+        "correlation_id": event.correlation_id,
+        "upstream": event.upstream,
+        "tool": event.tool,
+        "data": from_json(event.data),
+        "created_at": from_instant(event.created_at),
+    }
 
 
 def _to_event(row: sqlite3.Row) -> Event:

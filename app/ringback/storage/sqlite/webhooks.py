@@ -2,7 +2,8 @@
 
 import logging
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -53,14 +54,24 @@ class SqliteWebhooks:
         rows = self._sql.all("page", principal=principal, before=before, limit=limit)
         return [self._reader.read(row) for row in rows]
 
-    async def candidates(self, event: Event) -> Sequence[Webhook]:
+    async def candidates(self, events: Sequence[Event]) -> Sequence[Sequence[Webhook]]:
         rows = self._sql.all(
             "candidates",
-            principal=event.principal,
-            call_id=event.call_id,
-            client_session_id=event.client_session_id,
+            principal=events[0].principal,
+            call_ids=_distinct(event.call_id for event in events),
+            client_session_ids=_distinct(event.client_session_id for event in events),
         )
-        return [self._reader.read(row) for row in rows]
+        for_all: list[Webhook] = []
+        of_call: defaultdict[str | None, list[Webhook]] = defaultdict(list)
+        of_session: defaultdict[str | None, list[Webhook]] = defaultdict(list)
+        for webhook in map(self._reader.read, rows):
+            if webhook.call_id is not None:
+                of_call[webhook.call_id].append(webhook)
+            elif webhook.client_session_id is not None:
+                of_session[webhook.client_session_id].append(webhook)
+            else:
+                for_all.append(webhook)
+        return [[*of_call[event.call_id], *for_all, *of_session[event.client_session_id]] for event in events]
 
     async def update(self, webhook: Webhook) -> bool:
         return self._sql.change("update", **self._to_row(webhook)) == 1
@@ -174,6 +185,10 @@ class WebhookReader:
             breaker=to_breaker(row),
             missed_from=row["missed_from"],
         )
+
+
+def _distinct(values: Iterable[str | None]) -> str:
+    return from_json(list({value for value in values if value is not None}))
 
 
 def _secrets_text(webhook: Webhook) -> bytes:

@@ -20,16 +20,18 @@ SELECT * FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- Three looks into one index: a hundred thousand webhooks of other calls and sessions are never touched.
+-- Looks into one index: a hundred thousand webhooks of other calls and sessions are never touched.
 -- name: candidates
-SELECT * FROM webhooks
-WHERE principal = :principal AND call_id = :call_id AND state <> 'disabled'
+SELECT webhooks.* FROM json_each(:call_ids) AS wanted
+CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value
+WHERE state <> 'disabled'
 UNION ALL
 SELECT * FROM webhooks
 WHERE principal = :principal AND call_id IS NULL AND client_session_id IS NULL AND state <> 'disabled'
 UNION ALL
-SELECT * FROM webhooks
-WHERE principal = :principal AND call_id IS NULL AND client_session_id = :client_session_id AND state <> 'disabled';
+SELECT webhooks.* FROM json_each(:client_session_ids) AS wanted
+CROSS JOIN webhooks ON principal = :principal AND call_id IS NULL AND client_session_id = wanted.value
+WHERE state <> 'disabled';
 
 -- name: update
 UPDATE webhooks SET
