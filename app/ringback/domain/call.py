@@ -278,6 +278,12 @@ def refused(error: dict[str, Any]) -> Ending:
     return Ending(outcome=Outcome.UPSTREAM_ERROR, error=error)
 
 
+def is_refusal(ending: Ending) -> bool:
+    """Whether it is an upstream's own error, and not one of our wording about what an upstream has answered."""
+    ours = {"outcome": str(ending.outcome)}
+    return ending.outcome is Outcome.UPSTREAM_ERROR and (ending.error or {}).get("data") != ours
+
+
 def failed(outcome: Outcome, message: str) -> Ending:
     """A failure that Ringback words itself; the outcome is repeated in `data`, where MCP clients can see it."""
     return Ending(

@@ -123,12 +123,12 @@ class Claims:
 
     def _enter(self, tx: Transaction, webhook: Webhook, origin: str) -> Slot:
         slot = self._lanes.enter(webhook, origin, now=tx.now())
-        tx.at_end(partial(self._undo, slot))
+        tx.at_end(partial(self._undo, webhook, slot))
         return slot
 
-    def _undo(self, slot: Slot, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+    def _undo(self, webhook: Webhook, slot: Slot, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
         if not committed:
-            self._lanes.leave(slot)
+            self._lanes.undo(webhook, slot)
 
     async def _drop(self, tx: Transaction, webhook_id: WebhookId) -> None:
         """Cancel what is due for a webhook that was switched off, or is gone."""

@@ -120,6 +120,12 @@ class Lanes:
             self.drained(slot.webhook_id)  # what was out may have been what the rest of the lane stood behind
         return waiting is not None or slot.receiver.origin in self._waiting_at or (was_full and bool(self._waiting))
 
+    def undo(self, webhook: Webhook, slot: Slot) -> None:
+        """The attempt is not made, because the unit of work that it was entered in was undone."""
+        self.leave(slot)
+        if webhook.rate_per_second is not None:
+            self._pace.refund(webhook.id, webhook.rate_per_second)
+
     # -- pauses --
 
     def learn(self, breakers: Mapping[str, Breaker]) -> None:

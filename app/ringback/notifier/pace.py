@@ -32,6 +32,11 @@ class Pace:
         start = max(now, self._spent_until.get(webhook_id, now))
         self._spent_until[webhook_id] = start + _interval(rate_per_second)
 
+    def refund(self, webhook_id: WebhookId, rate_per_second: float) -> None:
+        """An attempt that was spent is not made."""
+        if webhook_id in self._spent_until:
+            self._spent_until[webhook_id] -= _interval(rate_per_second)
+
 
 def _burst(rate_per_second: float) -> int:
     return max(1, int(rate_per_second))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed, overdue
+from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed, is_refusal, overdue
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
@@ -110,6 +110,8 @@ class Drive:
         self._halt = halt
         self._session: CallSession | None = None
         self._told_to_stop = False
+        self._came: Ending | Parked | None = None
+        """What the upstream has said, from the moment it has, whatever becomes of the session that it said it in."""
 
     @property
     def call(self) -> Call:
@@ -155,6 +157,10 @@ class Drive:
         flags = (self._desk.lost, self._desk.kept, self._halt.stopping, self._halt.cut)
         for flag in flags:
             flag.watch(bell.ring)
+            if (
+                flag.is_set()
+            ):  # nobody rings for what was before; a call that can be found may have been cancelled by then
+                bell.ring()
         try:
             yield
         finally:
@@ -187,7 +193,8 @@ class Drive:
                 return ending
             await self._desk.dispatch()
             async with self._desk.writing_progress():
-                return await session.drive(self._desk)
+                self._came = await session.drive(self._desk)
+                return self._came
         except LeaseLost:
             await self._pass_on_cancellation()
             raise
@@ -251,15 +258,15 @@ class Drive:
     async def _abandon(self, attempt: "Attempt", cut: _Cut) -> Ending | Parked | None:
         """Stop the request. An upstream that ended in this very moment has ended the call, truthfully.
 
-        Unless what it answered is an error, and it was told to stop: that is how some upstreams say that they did.
+        Unless what it answered is an error of its own, and it was told to stop: that is how some say that they did.
         """
         if cut is _Cut.OVERDUE and not self._told_to_stop:
             await self._tell_to_stop()
         attempt.cancel()
         await asyncio.wait({attempt}, timeout=ABANDON_SECONDS)
-        if attempt.done() and not attempt.cancelled():
-            ended = self._outcome_of(attempt)
-            if not (cut is _Cut.CANCELLED and isinstance(ended, Ending) and ended.outcome is Outcome.UPSTREAM_ERROR):
+        if self._came is not None or (attempt.done() and not attempt.cancelled()):
+            ended = self._came or self._outcome_of(attempt)
+            if not (cut is _Cut.CANCELLED and self._told_to_stop and isinstance(ended, Ending) and is_refusal(ended)):
                 return ended
         match cut:
             case _Cut.CANCELLED:

@@ -49,7 +49,11 @@ class Leasing:
         """Upstreams for which more may be queued than there was room for."""
 
     def with_room(self) -> Sequence[str]:
-        return [upstream for upstream in self._capacity() if self._free(upstream) > 0]
+        """Upstreams that take more calls now. For the others more may be queued, which nobody looks for until they do."""
+        upstreams = self._capacity()
+        with_room = [upstream for upstream in upstreams if self._free(upstream) > 0]
+        self._short.update(set(upstreams).difference(with_room))
+        return with_room
 
     def prepare(self) -> LeaseQueued:
         """For one unit of work that begins after this: the store counts from its beginning, the holder from now."""

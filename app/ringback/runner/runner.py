@@ -106,7 +106,13 @@ class Runner:
         context = copy_context()  # a drive begins where its lease was committed, and inherits nothing of who did that
 
         def start(call: Call, trusted_until: float) -> None:
-            drive = drives.create_task(self._drive(call, trusted_until, halt), context=context.copy())
+            work = self._drive(call, trusted_until, halt)
+            try:
+                drive = drives.create_task(work, context=context.copy())
+            except RuntimeError:  # a bug of ours ends all drives; this one's lease runs out
+                work.close()
+                self._leasing.leave(call.upstream)
+                return
             drive.add_done_callback(lambda _: self._leasing.leave(call.upstream))  # also if it is cancelled unbegun
 
         self._start = start
@@ -151,13 +157,16 @@ class Runner:
             halt=halt,
             live=self._live,
         )
+        if (older := self._drives.get(call.id)) is not None:
+            older.lose()  # it waits for a store that was away for longer than its lease
         self._drives[call.id] = drive
         try:
             await drive.run()
         except Exception:  # the boundary between one call and the others: the lease runs out, the janitor ends it
             log.exception("call.abandoned", extra={"call_id": call.id})
         finally:
-            del self._drives[call.id]
+            if self._drives.get(call.id) is drive:
+                del self._drives[call.id]
             self._ended.set()
 
     # -- leases --

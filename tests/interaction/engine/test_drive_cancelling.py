@@ -56,6 +56,18 @@ async def test_an_upstream_that_ends_in_the_moment_of_cancelling_completes_the_c
     assert await engine.result(call) == RESULT
 
 
+@pytest.mark.requirement("R33")
+async def test_a_call_that_was_cancelled_before_its_drive_listened_is_told_to_stop_at_once(engine: Engine) -> None:
+    call = await leased_with_handle(engine, "task", deadline_in=3600)
+    upstreams = ScriptedUpstreams(Holding())
+    await ask_to_cancel(engine, call)
+
+    await run(engine.drive(call, upstreams))
+
+    assert [each.id for each in upstreams.told_to_stop] == [call.id]
+    assert (await engine.call(call)).outcome is Outcome.CANCELLED
+
+
 async def test_a_call_between_two_rounds_is_cancelled_without_its_upstream(engine: Engine) -> None:
     call = await leased_with_handle(engine, "mrtr", deadline_in=3600)
     upstreams = ScriptedUpstreams(away=frozenset({"git"}))

@@ -1,14 +1,16 @@
 """A drive that has to stop: what was not sent is handed back, what was sent may end, and what is cut off is unknown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from ringback.domain.call import Outcome
+from ringback.domain.call import Call, Outcome
 from ringback.domain.ports import Transaction
 from ringback.runner.drive import Halt
+from ringback.runner.drivers import CallSession
 from tests.support.clock import ShiftedClock
 from tests.support.driving import a_leased_call, assert_queued_again, driven
 from tests.support.engine import WAIT_SECONDS, Engine, Holding, ScriptedUpstreams
@@ -30,6 +32,48 @@ async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine
 
     assert_queued_again(await engine.call(call))
     assert await engine.events() == []
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["stopping", "cut off"])
+async def test_a_drive_that_begins_while_stopping_sends_nothing(engine: Engine, halt: Halt, *, cut: bool) -> None:
+    call = await a_leased_call(engine)
+    upstreams = ScriptedUpstreams(Holding())
+    halt.stopping.set()
+    if cut:
+        halt.cut.set()
+
+    await asyncio.wait_for(engine.drive(call, upstreams, halt=halt).run(), WAIT_SECONDS)
+
+    assert_queued_again(await engine.call(call))
+    assert upstreams.called == []
+
+
+class SlowToLeave(ScriptedUpstreams):
+    """Sessions that take for ever to be closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaving = asyncio.Event()
+
+    @asynccontextmanager
+    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
+        async with super().session(call) as session:
+            yield session
+            self.leaving.set()
+            await asyncio.Event().wait()
+
+
+@pytest.mark.requirement("R35")
+async def test_a_result_that_has_come_is_kept_also_when_its_session_is_cut_off(engine: Engine, halt: Halt) -> None:
+    call = await a_leased_call(engine)
+    upstreams = SlowToLeave()
+
+    async with driven(engine.drive(call, upstreams, halt=halt)):
+        await asyncio.wait_for(upstreams.leaving.wait(), WAIT_SECONDS)
+        halt.stopping.set()
+        halt.cut.set()
+
+    assert (await engine.call(call)).outcome is Outcome.RESULT
 
 
 class StuckAfterCommit(StoreAround):

@@ -4,12 +4,16 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, refused
+from ringback.domain.call import Call, Ending, Outcome, failed, refused
 from tests.support.builders import a_call
 from tests.support.calls import ask_to_cancel
 from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
 
-ANSWERS = [(DONE, Outcome.RESULT), (refused({"code": 0, "message": "Request cancelled"}), Outcome.CANCELLED)]
+ANSWERS = [
+    (DONE, Outcome.RESULT),
+    (refused({"code": 0, "message": "Request cancelled"}), Outcome.CANCELLED),
+    (failed(Outcome.UPSTREAM_ERROR, "The result is larger than 9 bytes."), Outcome.UPSTREAM_ERROR),
+]
 
 
 class AnsweringWhenToldToStop(ScriptedUpstreams):
@@ -32,7 +36,9 @@ class AnsweringWhenToldToStop(ScriptedUpstreams):
         return await super().cancel(call)
 
 
-@pytest.mark.parametrize(("answer", "outcome"), ANSWERS, ids=["result", "error"])
+@pytest.mark.parametrize(
+    ("answer", "outcome"), ANSWERS, ids=["result", "its own error", "an answer that cannot be kept"]
+)
 async def test_what_an_upstream_answers_when_it_is_told_to_stop(
     engine: Engine, answer: Ending, outcome: Outcome
 ) -> None:

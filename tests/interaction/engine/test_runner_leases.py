@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, Phase, Status
+from ringback.domain.call import Call, Ending, Outcome, Phase, RerunPolicy, Status
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.notifier.record import Recorder
 from ringback.runner.runner import RunnerConfig
 from tests.support.calls import calls_of
+from tests.support.clock import ShiftedClock
 from tests.support.driving import take_lease
 from tests.support.engine import DONE, OWNER, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams, until
 from tests.support.stores import FOREVER, StoreAround, UnsteadyStore
@@ -52,6 +53,33 @@ async def test_a_drive_whose_lease_is_gone_calls_the_upstream_off_and_the_runner
 
     assert [each.id for each in tool.called_off] == [call.id]
     assert (await engine.call(call)).lease_token == "lease_of_another"
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_that_is_leased_again_while_its_first_drive_waits_for_the_store_takes_nobody_along(
+    engine: Engine, unsteady: UnsteadyStore, clock: ShiftedClock
+) -> None:
+    """The disk was full for longer than the lease, and the janitor comes before the next attempt to write the end."""
+    (again,) = calls_of(engine, 1, rerun_policy=RerunPolicy.ALWAYS, rerun_allowed=True)
+    others, tool = calls_of(engine, 3), Holding()
+    await engine.queue(again)
+
+    async with engine.running(ScriptedUpstreams(tool), poll_seconds=3600.0):
+        await tool.until_inside(1)
+        unsteady.refusals = FOREVER
+        tool.release.set()
+        await tool.until_inside(0)
+        tool.release.clear()
+        clock.advance(60)
+        unsteady.refusals = 0
+        await engine.janitor().run_once()
+        await tool.until_inside(1)
+        await engine.queue(*others)
+        await tool.until_inside(4)
+        tool.release.set()
+        ended = await engine.until_final(again, *others)
+
+    assert {call.outcome for call in ended} == {Outcome.RESULT}
 
 
 class Stumbling(Recorder):

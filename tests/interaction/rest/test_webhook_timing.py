@@ -44,6 +44,7 @@ async def test_a_webhook_for_one_call_is_rung_once_whenever_it_comes(
     )
 
     assert await rung(alice, answer.json()["id"]) == [call_id]
+    await alice.delete(f"/v1/webhooks/{answer.json()['id']}")
 
 
 @given(registering=turns, ending=turns)

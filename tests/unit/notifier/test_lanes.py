@@ -166,3 +166,13 @@ def test_a_webhook_that_asked_for_a_pace_has_a_share_of_no_more(lanes: Lanes) ->
 
     assert share(lanes, webhook) == 0
     assert lanes.share(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
+
+
+def test_an_attempt_that_is_undone_gives_back_its_slot_and_its_pace(lanes: Lanes) -> None:
+    webhook = a_trusted_webhook(rate_per_second=2.0, principal=ALICE)
+
+    for _ in range(10):
+        lanes.undo(webhook, lanes.enter(webhook, HERE, now=START))
+
+    assert share(lanes, webhook) == 2
+    assert lanes.in_flight == 0

@@ -241,6 +241,26 @@ async def test_a_unit_whose_caller_has_gone_before_its_turn_is_not_run(writer: G
     assert await head(writer) == 1
 
 
+async def test_an_ending_that_raises_is_no_harm_to_those_who_share_its_commit(
+    writer: GroupCommit, rung: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[bool] = []
+
+    def broken(_committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        raise ZeroDivisionError
+
+    async def reserve_and_break(tx: Transaction) -> int:
+        tx.at_end(broken)
+        tx.at_end(told.append)
+        return await reserve(tx)
+
+    assert await asyncio.gather(writer.write(reserve_and_break), writer.write(reserve)) == [1, 2]
+    assert told == [True]
+    assert rung == ["grown", "grown"]
+    assert [record.message for record in caplog.records] == ["store.ending_failed"]
+    assert await writer.write(reserve) == 3
+
+
 async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit, path: Path) -> None:
     told: list[bool] = []
 

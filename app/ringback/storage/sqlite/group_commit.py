@@ -49,20 +49,25 @@ class _Unit:
 
     def undone(self) -> None:
         """It was rolled back, and will be run again."""
-        for ending in self.endings:
-            ending(False)  # noqa: FBT003 - what `at_end` tells
+        self._end(committed=False)
         self.rung, self.endings = [], []
 
     def settle(self) -> None:
         """Do what was left for the end, and tell the caller unless it has gone."""
-        for ending in self.endings:
-            ending(self.error is None)
+        self._end(committed=self.error is None)
         if self.done.done():
             return
         if self.error is None:
             self.done.set_result(self.value)
         else:
             self.done.set_exception(caller_sees(self.error))
+
+    def _end(self, *, committed: bool) -> None:
+        for ending in self.endings:
+            try:
+                ending(committed)
+            except Exception:  # the boundary between a bug of one and everybody who waits for the same commit
+                log.exception("store.ending_failed")
 
 
 class GroupCommit:
