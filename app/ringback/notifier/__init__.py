@@ -4,6 +4,7 @@
                                  │
                                  ├ fan_out: a delivery for each webhook that hears the event; body, state, order
                                  └ body: made once, from the event, the webhook and a resume token; sealed at rest
+    a runner whose call ends ──▶ ends ── the same for all calls that end at about the same time (`batcher`)
 
                    ┌ claims: what is due, lane by lane ┐
     dispatcher ◀───┤                                   ├── both ask lanes: slots, breakers, pace
