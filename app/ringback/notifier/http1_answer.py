@@ -60,11 +60,11 @@ class AnswerReader:
 
         What is told does not depend on how the bytes were cut into packets.
         """
-        if not self.received and data[0] != _FIRST_BYTE:
-            raise BadAnswer("an answer begins with HTTP/1")
         self.exact = False
         room = HEAD_BYTES_MAX - self.received
         self.received += len(data)
+        if self.received == len(data) and data[0] != _FIRST_BYTE:
+            raise BadAnswer("an answer begins with HTTP/1")
         if len(data) > room and not self.status_code:
             self._parse(data[:room])
             if not self.status_code:

@@ -10,15 +10,21 @@ spent by the first byte that has no request before it:
 
 What comes after the next request was written cannot be told from its answer; that is how HTTP/1.1 is. A receiver that times
 its surplus so fools nobody but itself: connections are of one origin only.
+
+A receiver may say 2xx before it has read the request, and read it afterwards: acknowledge first, work later. Such a request
+is written to its end, or the acknowledged callback would never arrive. After any other status the rest of it stays unsent.
+Only the raw transport knows what is still to be written: that of TLS hands everything on to it at once.
 """
 
 import asyncio
 import select
 import socket
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from ringback.notifier.http1_answer import AnswerReader, BadAnswer, OnlyInformational
+
+_ACKNOWLEDGED: Final = range(200, 300)
 
 
 class StaleConnection(ConnectionError):
@@ -35,7 +41,7 @@ class Reply(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """Closing is always `abort`: nothing that a receiver still owes us is worth waiting for. `lost` is told of the end."""
+    """Closing is `abort`: nothing that a receiver still owes us is worth waiting for. `lost` is told of the end."""
 
     def __init__(self, origin: str, connected: socket.socket, *, lost: Callable[["Connection"], None]) -> None:
         self.origin = origin
@@ -49,24 +55,28 @@ class Connection(asyncio.Protocol):
         self._ended = self._expect()
         self._kept = False
         self._idle = False
+        self._raw: asyncio.Transport
         self._transport: asyncio.Transport
 
     async def exchange(self, request: bytes, *, until: float) -> Reply:
         """The answer to this request, at loop time `until` at the latest.
 
         Raises TimeoutError, ssl.SSLError or another OSError when there is none: StaleConnection if the request may be
-        repeated. When the status is known at that time it is the answer, with so much of the body as has come.
+        repeated. When the status is known at that time it is the answer, with so much of the body as has come, even if
+        the request could not be written to its end.
         """
         if self._idle:
             self._idle, self._kept = False, True
             self._reader.begin()
             self._ended = self._expect()
         early = self._reader.received > 0
-        if not self._transport.is_closing():
+        if not self._raw.is_closing():
             self._transport.write(request)
         timer = asyncio.get_running_loop().call_at(until, self._expire)
         try:
             error = await self._ended
+            if self._reader.status_code in _ACKNOWLEDGED and self._is_busy():
+                await self._finish_writing(until)
         except BaseException:
             self.abort()
             raise
@@ -85,15 +95,21 @@ class Connection(asyncio.Protocol):
 
     def is_quiet(self) -> bool:
         """Whether nothing has come, not even the end, since the last answer."""
-        return not self._transport.is_closing() and not self._poll.poll(0)
+        return not self._raw.is_closing() and not self._poll.poll(0)
 
     def abort(self) -> None:
-        self._transport.abort()
+        """Close at once. What closes already and has written everything is let be: asyncio fails to abort it."""
+        if not self._raw.is_closing() or self._raw.get_write_buffer_size():
+            self._raw.abort()
+
+    def encrypt(self, transport: asyncio.Transport) -> None:
+        """Write through TLS from now on, which writes to the transport that the connection was made with."""
+        self._transport = transport
 
     # -- what the event loop tells --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._raw = self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         if self._idle:
@@ -102,7 +118,7 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except OnlyInformational:
-            self._transport.pause_reading()  # the deadline ends it, as it ends a receiver that says nothing
+            self._raw.pause_reading()  # the deadline ends it, as it ends a receiver that says nothing
         except BadAnswer as error:
             self._end(error)
         else:
@@ -138,4 +154,10 @@ class Connection(asyncio.Protocol):
 
     def _is_busy(self) -> bool:
         """Still writing a request that was answered before its end, or gone already."""
-        return self._transport.is_closing() or self._transport.get_write_buffer_size() > 0
+        unwritten = self._transport.get_write_buffer_size() + self._raw.get_write_buffer_size()
+        return self._raw.is_closing() or unwritten > 0
+
+    async def _finish_writing(self, until: float) -> None:
+        """Of the raw transport, because TLS would close with a farewell that the receiver has to return."""
+        self._raw.close()
+        await asyncio.wait([self.closed], timeout=until - asyncio.get_running_loop().time())

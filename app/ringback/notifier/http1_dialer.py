@@ -6,6 +6,8 @@ judged, so the certificate must be for that name, or for that address where the 
 """
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -69,7 +71,7 @@ class Dialer:
         opened = self._open_socket(address)
         try:
             opened.setblocking(False)  # noqa: FBT003 - its only argument
-            await asyncio.get_running_loop().sock_connect(opened, (str(address), port))
+            await _connect(opened, address, port)
         except BaseException:
             opened.close()
             raise
@@ -78,10 +80,74 @@ class Dialer:
     async def _speak(
         self, target: Target, connected: socket.socket, new: Callable[[str, socket.socket], Connection]
     ) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: new(target.origin, connected),
-            sock=connected,
-            ssl=self._ssl_context if target.scheme == "https" else None,
-            server_hostname=target.host if target.scheme == "https" else None,
-        )
+        loop = asyncio.get_running_loop()
+        if target.scheme == "https":
+            raw, before = await loop.create_connection(_BeforeTls, sock=connected)
+            connection = new(target.origin, connected)
+            connection.connection_made(raw)
+            await self._encrypt(target, raw, before, connection)
+        else:
+            _, connection = await loop.create_connection(lambda: new(target.origin, connected), sock=connected)
         return connection
+
+    async def _encrypt(
+        self, target: Target, raw: asyncio.Transport, before: "_BeforeTls", connection: Connection
+    ) -> None:
+        """On top of a transport that we know, because only that one tells what is still to be written."""
+        try:
+            before.check()
+            encrypted = await asyncio.get_running_loop().start_tls(
+                raw, connection, self._ssl_context, server_hostname=target.host
+            )
+        except BaseException:
+            connection.abort()
+            raise
+        if encrypted is None or raw.is_closing():
+            connection.abort()
+            raise ConnectionResetError("the receiver closed the connection after the handshake")
+        connection.encrypt(encrypted)
+
+
+class _BeforeTls(asyncio.Protocol):
+    """Keeps the place of TLS for a turn of the event loop: what comes in it is no TLS, and must not be taken for an answer."""
+
+    def __init__(self) -> None:
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise what happened to the connection meanwhile."""
+        if self._error is not None:
+            raise self._error
+
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - asyncio's name
+        self._error = self._error or ssl.SSLError("the receiver spoke before the handshake")
+
+    def eof_received(self) -> None:
+        self._error = self._error or ConnectionResetError("the receiver closed the connection before the handshake")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._error = self._error or ConnectionResetError(str(exc))
+
+
+async def _connect(connecting: socket.socket, address: Address, port: int) -> None:
+    """Not the event loop's `sock_connect`: uvloop's puts even a literal address through getaddrinfo.
+
+    It does so in a pool of threads that the process shares, and of which two look-ups that hang anywhere take the half that
+    look-ups may have. Python's own `connect` reads literal addresses by itself.
+    """
+    code = connecting.connect_ex((str(address), port))
+    if code == errno.EINPROGRESS:
+        await _writable(connecting)
+        code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+async def _writable(connecting: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(connecting, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(connecting)

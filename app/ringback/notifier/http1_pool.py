@@ -31,11 +31,19 @@ class ConnectionPool:
     def new(self, origin: str, connected: socket.socket) -> Connection:
         return Connection(origin, connected, lost=self._forget)
 
+    def check_open(self) -> None:
+        """Raise ConnectionAbortedError once the pool is closed: nothing is dialed or sent any more."""
+        if self._closed:
+            raise ConnectionAbortedError("the sender is closed")
+
     def opened(self, connection: Connection) -> None:
-        """From here on the connection is the pool's to close.
+        """From here on the connection is the pool's to close. Raises ConnectionAbortedError when that comes too late.
 
         Not before: uvloop never tells of the end of a connection that was cancelled while it was being made.
         """
+        if self._closed:
+            connection.abort()
+        self.check_open()
         if not connection.closed.done():
             self._open.add(connection)
 

@@ -49,7 +49,7 @@ class Http1Sender(OneExchange):
         self._pool = ConnectionPool()
 
     async def aclose(self) -> None:
-        """Close every connection; attempts that are still running end as refused."""
+        """Close every connection; attempts that are still running end as refused, and so does every later one."""
         await self._pool.aclose()
 
     async def exchange(
@@ -72,6 +72,7 @@ class Http1Sender(OneExchange):
         if kept is not None:
             with suppress(StaleConnection):
                 return await self._over(kept, request, until)
+        self._pool.check_open()
         fresh = await self._dialer.dial(target, self._pool.new, until=until)
         self._pool.opened(fresh)
         return await self._over(fresh, request, until)

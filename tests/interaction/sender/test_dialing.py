@@ -35,6 +35,7 @@ from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter,
 
 GRACE_SECONDS = 20
 TIMEOUT = Answer(category=Category.TIMEOUT)
+REFUSED = Answer(category=Category.CONNECTION_REFUSED)
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -160,6 +161,90 @@ async def test_an_attempt_may_be_cancelled_at_any_moment(
             turns += 1
 
     assert turns > 5
+    assert sockets.all_closed
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_sender_may_be_closed_at_any_moment_of_an_attempt(
+    *, client_tls: ssl.SSLContext, certificates: Certificates, tls: bool
+) -> None:
+    """Each time one turn of the event loop later: delivered or refused, and nothing stays open."""
+    sockets, turns, delivered = Sockets(), 0, False
+    server_tls = certificates.server("receiver.test") if tls else None
+    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(GRACE_SECONDS):
+        while not delivered:
+            async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
+                target = named(receiver.scheme, "receiver.test", receiver.port)
+                attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await sender.aclose()
+                answer = await attempt
+                delivered = answer.category is Category.DELIVERED
+                assert delivered or answer == REFUSED
+            turns += 1
+
+    assert turns > 5
+    assert sockets.all_closed
+
+
+async def test_a_sender_that_is_closed_while_it_dials_sends_nothing(client_tls: ssl.SSLContext) -> None:
+    closing: list[asyncio.Task[None]] = []
+
+    def closed_meanwhile(address: Address) -> socket.socket:
+        closing.append(asyncio.create_task(sender.aclose()))
+        return open_socket(address)
+
+    async with serve(answering(NO_CONTENT)) as receiver, sending(closed_meanwhile, client_tls) as sender:
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=GRACE_SECONDS)
+        await asyncio.gather(*closing)
+
+        assert (answer, receiver.requests) == (REFUSED, [])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_connecting_looks_nothing_up(
+    client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Names of other people's that hang may hold every thread that the event loop has for look-ups.
+
+    uvloop's `sock_connect` makes one even for an address, where no test can see it.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(NO_CONTENT)
+        await reader.read()
+        writer.close()
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    receiver, loop = await asyncio.start_server(answer, address, 0), asyncio.get_running_loop()
+    host, port, *_ = receiver.sockets[0].getsockname()
+    target = loopback_target(f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
+    for look_up in ("getaddrinfo", "sock_connect"):
+        monkeypatch.setattr(loop, look_up, forbidden)
+    monkeypatch.setattr(socket, "getaddrinfo", forbidden)
+    async with receiver, sending(open_socket, client_tls) as sender:
+        told = await sender.post(target, {}, b"", deadline_seconds=GRACE_SECONDS)
+
+    assert told.category is Category.DELIVERED
+
+
+async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) -> None:
+    """Anybody on the way could say it."""
+
+    async def speaks_first(connection: Peer) -> None:
+        await connection.send(NO_CONTENT)
+        await connection.reader.read()
+
+    sockets = Sockets()
+    async with serve(speaks_first) as receiver, sending(sockets, client_tls) as sender:
+        target = loopback_target(f"https://127.0.0.1:{receiver.port}/")
+        answer = await sender.post(target, {}, b"{}", deadline_seconds=GRACE_SECONDS)
+
+    assert answer == Answer(category=Category.TLS_ERROR)
     assert sockets.all_closed
 
 

@@ -17,16 +17,13 @@ from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
 from tests.support.receivers import (
     NO_CONTENT,
-    Behaviour,
     Certificates,
     Connection,
     Receiver,
     answering,
-    answers_unread,
     never_answers,
     never_reads,
     response,
-    sends,
     serve,
 )
 from tests.support.targets import LOOPBACK, loopback_target
@@ -164,34 +161,6 @@ async def test_a_receiver_says_whether_its_connection_stays(
         await posts(http1_sender, receiver, 3)
 
         assert receiver.connections == connections
-
-
-@pytest.mark.parametrize("behaviour", [sends(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), answers_unread])
-async def test_an_answer_that_ends_or_begins_out_of_turn_ends_its_connection(
-    http1_sender: Http1Sender, behaviour: Behaviour
-) -> None:
-    """With the end of the connection, or before the end of the request."""
-    async with serve(behaviour) as receiver:
-        target = loopback_target(receiver.url())
-        for _ in range(2):
-            answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS)
-            assert answer.category is Category.DELIVERED
-
-        assert receiver.connections == 2
-
-
-async def test_a_receiver_that_has_heard_enough_is_heard(http1_sender: Http1Sender) -> None:
-    async def too_large(connection: Connection) -> None:
-        await connection.reader.readuntil(b"\r\n\r\n")
-        await connection.send(response("413 Content Too Large", b"enough", connection="close"))
-        await connection.reader.read()
-
-    async with serve(too_large) as receiver:
-        answer = await http1_sender.post(
-            loopback_target(receiver.url()), {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS
-        )
-
-    assert (answer.status_code, answer.excerpt) == (413, "enough")
 
 
 async def test_each_origin_has_its_own_connections(http1_sender: Http1Sender) -> None:
@@ -349,6 +318,23 @@ async def test_a_kept_connection_that_says_nothing_is_not_tried_again(http1_send
         assert (answer, receiver.connections) == (Answer(category=Category.TIMEOUT), 1)
 
 
+@pytest.mark.parametrize("garbage", [b"garbage\r\n", b"\r\n" + NO_CONTENT, b"{}", b"h"])
+async def test_a_kept_connection_that_answers_with_garbage_is_no_reason_to_repeat(
+    http1_sender: Http1Sender, garbage: bytes
+) -> None:
+    async def answers_garbage(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(NO_CONTENT)
+        await connection.request()
+        await connection.send(garbage)
+        await connection.reader.read()
+
+    async with serve(answers_garbage) as receiver:
+        assert await posts(http1_sender, receiver, 2) == [204, None]
+
+        assert (receiver.connections, len(receiver.requests)) == (1, 2)
+
+
 async def hung_up(behaviour: Callable[[Connection], Awaitable[Any]], act: Callable[[Receiver], Awaitable[Any]]) -> None:
     """Returns when the receiver has seen the end of its connection; the act is what should bring it about."""
     seen = asyncio.Event()
@@ -410,14 +396,23 @@ async def test_closing_the_sender_closes_idle_and_busy_connections(http1_sender:
         assert answers[1] == REFUSED
 
 
-async def test_a_closed_sender_keeps_nothing(http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_pool, "KEEPALIVE_SECONDS", 1000.0)
-    desk = Desk(NO_CONTENT)
-    async with serve(desk) as receiver:
-        await http1_sender.aclose()
-        await posts(http1_sender, receiver, 1)
+async def test_a_closed_sender_repeats_nothing(http1_sender: Http1Sender) -> None:
+    """A kept connection that breaks is a reason to dial anew, but not when it was we who broke it."""
 
-        assert await desk.hung_up_on() == [0]
+    async def answers_once(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(NO_CONTENT)
+        await never_answers(connection)
+
+    async with serve(answers_once) as receiver:
+        await posts(http1_sender, receiver, 1)
+        running = asyncio.create_task(posts(http1_sender, receiver, 1))
+        await receiver.received(2)
+        await http1_sender.aclose()
+
+        assert await running == [None]
+        assert await posts(http1_sender, receiver, 1) == [None]
+        assert (receiver.connections, len(receiver.requests)) == (1, 2)
 
 
 @given(data=st.binary(max_size=300), framed=st.booleans(), cut=st.integers(1, 300))
