@@ -41,9 +41,9 @@ UNITS: Final = (
     "LeasedCall._write_progress.<locals>",
     "LeasedCall.park.<locals>",
     "Answers.answer.<locals>",
-    "LeasedCall.finish.<locals>",
+    "Ends._record",
     "Claims._claim",
-    "Settler._write.<locals>",
+    "Settlement.settle",
     "Janitor.recover.<locals>",
 )
 """The durable steps of a call's way, by the beginning of the name of each unit of work."""

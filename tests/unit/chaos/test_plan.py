@@ -1,0 +1,20 @@
+"""The steps that a plan can name are steps that there are: a unit of work that was renamed would never be come to."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ringback
+from scripts.chaos_runs.plan import UNITS
+
+SOURCES = [path.read_text(encoding="utf-8") for path in Path(ringback.__file__).parent.rglob("*.py")]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_of_work_that_a_plan_names_is_there(unit: str) -> None:
+    owner, method = unit.removesuffix(".<locals>").split(".")
+    of_owner = re.compile(rf"^class {owner}\b.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+    bodies = [match.group() for source in SOURCES for match in of_owner.finditer(source)]
+
+    assert any(re.search(rf"^    async def {method}", body, re.MULTILINE) for body in bodies), unit
