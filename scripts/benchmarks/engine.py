@@ -15,6 +15,7 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.delivery import Answer
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
+from ringback.notifier.batcher import AT_ONCE
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.ends import Ends
 from ringback.notifier.http1_sender import Http1Sender
@@ -30,7 +31,8 @@ LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), http_
 OPEN_MAX: Final = 256
 """Calls that have ended and whose callbacks are still out, in the sustained run: what it takes to keep 64 in flight busy
 while others are recorded or settled. A run that let them pile up would measure a drain."""
-ENDING_AT_ONCE: Final = 64
+ENDING_AT_ONCE: Final = AT_ONCE
+"""Who ends one call after the other: as many as are recorded together, so that the next are there when a commit is over."""
 INSERTED_AT_ONCE: Final = 500
 
 
@@ -95,7 +97,7 @@ class Engine:
             for call in left:
                 await self.end(call)
 
-        await asyncio.gather(*(end_some() for _ in range(ENDING_AT_ONCE * 2)))
+        await asyncio.gather(*(end_some() for _ in range(ENDING_AT_ONCE)))
 
     @asynccontextmanager
     async def dispatching(self) -> AsyncGenerator[asyncio.Event]:
