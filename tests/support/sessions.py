@@ -96,11 +96,9 @@ class Held:
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._session.request(method, params)
 
-    async def resume(
-        self, place: Place, *, on_place: OnPlace, on_progress: ProgressFnT | None = None
-    ) -> dict[str, Any]:
+    async def resume(self, place: Place, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         self.resumed.append(place)
-        return await self._session.request("resume", {}, on_progress=on_progress, on_place=on_place)
+        return await self._session.request("resume", {}, on_progress=on_progress)
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         self.told.append((method, params))

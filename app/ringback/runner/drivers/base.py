@@ -87,9 +87,7 @@ class StatefulSession(Protocol):
         """As `Session.request`; but cancelling it tells the upstream nothing, because it only asks about what goes on."""
         ...
 
-    async def resume(
-        self, place: Place, *, on_place: OnPlace, on_progress: ProgressFnT | None = None
-    ) -> dict[str, Any]:
+    async def resume(self, place: Place, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         """The answer to a request of before; raises `Lost` while it is worth asking again, `SessionGone` when it is not.
 
         Only in a session that was rejoined. Cancelling it tells the upstream nothing.

@@ -32,7 +32,8 @@ PAUSE_SECONDS_MAX: Final = 60.0
 READ_SECONDS_MIN: Final = 5.0
 READ_SECONDS_MAX: Final = 300.0
 """A stream that was read on is left and read on again, after a time that doubles between these. An answer that comes in the
-moment between a server's replay and its live events is lost on that stream (the SDK's, 2.3.0), and there on the next."""
+moment between a server's replay and its live events is lost on that stream (the SDK's, 2.3.0), and there on the next if that
+begins at the same place: behind the answer the server may have put an id of its own."""
 
 
 class StreamDriver:
@@ -56,7 +57,7 @@ class StreamDriver:
             return place
         await places.keep()
         async with session.rejoined(place.session) as held:
-            return await while_answering(held, desk, self._read_on(held, desk, place, places))
+            return await while_answering(held, desk, self._read_on(held, desk, place))
 
     async def _start(self, session: Session, desk: Desk, places: "_Places") -> Ending | Place:
         """The place to read on from, when there is one and the connection was lost."""
@@ -70,23 +71,22 @@ class StreamDriver:
             return ending_of_failure(failure)
         return ending_of_result(result)
 
-    async def _read_on(self, held: StatefulSession, desk: Desk, place: Place, places: "_Places") -> Ending:
-        """Read until the answer is there. If it never comes, the call's deadline decides."""
+    async def _read_on(self, held: StatefulSession, desk: Desk, place: Place) -> Ending:
+        """Read until the answer is there, always from the same place. If it never comes, the call's deadline decides."""
         pause, patience = PAUSE_SECONDS_MIN, READ_SECONDS_MIN
         while True:
-            reading = asyncio.create_task(self._read(held, desk, place, places))
+            reading = asyncio.create_task(self._read(held, desk, place))
             await first_of(reading, self._clock.sleep(patience))
             if not reading.cancelled() and (ending := reading.result()) is not None:
                 return ending
-            before, place = place, places.newest or place
-            pause = PAUSE_SECONDS_MIN if place != before else min(2 * pause, PAUSE_SECONDS_MAX)
             patience = min(2 * patience, READ_SECONDS_MAX)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
             await self._clock.sleep(pause)
 
-    async def _read(self, held: StatefulSession, desk: Desk, place: Place, places: "_Places") -> Ending | None:
+    async def _read(self, held: StatefulSession, desk: Desk, place: Place) -> Ending | None:
         """None when reading on may bring the answer."""
         try:
-            result = await held.resume(place, on_place=places.take, on_progress=progress_into(desk))
+            result = await held.resume(place, on_progress=progress_into(desk))
         except NotSent:
             raise  # the connection ended, and not the call
         except (Refused, NoAnswer, SessionGone) as failure:
