@@ -100,10 +100,11 @@ class LegacyStage:
         self._bound = bound
         self._moved = asyncio.Event()
 
-    def app(self, *, keeps_events: bool = True, **options: Any) -> App:
+    def app(self, *, keeps_events: bool = True, events: Events | None = None, **options: Any) -> App:
         server = _Server("legacy", on_list_tools=self._list, on_call_tool=self._call)
         server.middleware.append(self._tasks)
-        inner = server.streamable_http_app(event_store=Events() if keeps_events else None, retry_interval=50, **options)
+        kept = (events or Events()) if keeps_events else None
+        inner = server.streamable_http_app(event_store=kept, retry_interval=50, **options)
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":

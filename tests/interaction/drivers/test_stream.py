@@ -1,11 +1,15 @@
 """Calls in sessions of before 2026-07-28: an answer that got lost is read from the stream of events where it broke off."""
 
+import asyncio
 from dataclasses import replace
 
+import mcp_types as types
 import pytest
+from mcp.server.streamable_http import EventCallback
 
 from ringback.domain.call import Outcome, Phase, Status
 from ringback.runner.config import Isolation
+from ringback.runner.drivers import stream
 from tests.support.calls import (
     a_call_to,
     answer,
@@ -19,8 +23,8 @@ from tests.support.calls import (
 )
 from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
-from tests.support.legacy_stage import YES, LegacyStage
-from tests.support.upstreams import http_config, opened, serving
+from tests.support.legacy_stage import YES, Events, LegacyStage
+from tests.support.upstreams import WAIT_SECONDS, http_config, opened, serving
 
 OWN = Isolation.CALL
 
@@ -69,6 +73,7 @@ async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) 
             await until_kept(engine, call)
         between = await engine.call(call)
         async with one_life(engine, config):
+            await stage.until(lambda: stage.count("GET", resuming=True))
             stage.release.set()
             (ended,) = await engine.until_final(call)
 
@@ -95,6 +100,47 @@ async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> 
     assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
 
 
+class AnsweredBehindTheReplay(Events):
+    """Keeps the answer when everything before it was replayed, and before the stream that is read on gets an id of its own."""
+
+    def __init__(self, stage: LegacyStage) -> None:
+        super().__init__()
+        self._stage = stage
+        self._answered = asyncio.Event()
+
+    async def store_event(self, stream_id: str, message: types.JSONRPCMessage | None) -> str:
+        event_id = await super().store_event(stream_id, message)
+        if isinstance(message, types.JSONRPCResponse) and self._stage.release.is_set():
+            self._answered.set()
+        return event_id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        stream_id = await super().replay_events_after(last_event_id, send_callback)
+        self._stage.release.set()
+        await asyncio.wait_for(self._answered.wait(), WAIT_SECONDS)
+        return stream_id
+
+
+@pytest.mark.requirement("R35")
+async def test_an_answer_that_was_kept_behind_the_replay_is_read_from_the_same_place_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "READ_SECONDS_MIN", 0.2)
+    monkeypatch.setattr(stream, "PAUSE_SECONDS_MIN", 0.05)
+    stage, call = LegacyStage(), a_call_to(engine, "work")
+    await engine.queue(call)
+
+    async with serving(stage.app(events=AnsweredBehindTheReplay(stage))) as server:
+        config = http_config(server.url)
+        async with one_life(engine, config, drain_seconds=0.01):
+            await until_kept(engine, call)
+        async with one_life(engine, config):
+            (ended,) = await engine.until_final(call)
+
+    assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
+    assert stage.count("GET", resuming=True) >= 2
+
+
 async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Engine) -> None:
     stage = LegacyStage()
     calls = [a_call_to(engine, "work", arguments={"number": number}) for number in range(3)]
@@ -106,6 +152,7 @@ async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Eng
             for call in calls:
                 await until_kept(engine, call)
         async with one_life(engine, config):
+            await stage.until(lambda: stage.count("GET", resuming=True) >= len(calls))
             stage.release.set()
             await engine.until_final(*calls)
 
@@ -185,6 +232,7 @@ async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engin
         async with engine.running(upstreams, drain_seconds=0.01):
             await until_kept(engine, slow)
         async with engine.running(upstreams):
+            await stage.until(lambda: stage.count("GET", resuming=True))
             stage.release.set()
             (ended,) = await engine.until_final(slow)
 
