@@ -15,6 +15,7 @@ from scripts.benchmarks.calls import calls
 from scripts.benchmarks.clients import clients
 from scripts.benchmarks.delivery import delivery
 from scripts.benchmarks.gateway import gateway
+from scripts.benchmarks.loop import loop
 from scripts.benchmarks.measure import Json
 
 
@@ -28,6 +29,8 @@ def main() -> None:
             told = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
             told = uvloop.run(gateway(rounds=rounds, seconds=seconds))
+        elif options.what == "loop":
+            told = uvloop.run(loop(rounds=rounds, seconds=seconds))
         else:
             told = uvloop.run(clients(rounds=rounds, seconds=seconds))
     print(json.dumps(told) if options.json else _readable(told))
@@ -35,7 +38,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway"])
+    parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway", "loop"])
     parser.add_argument("--rounds", type=int, default=7, help="in each of which every variant runs (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each variant in each round, about (2)")
     parser.add_argument("--quick", action="store_true", help="one short round and small numbers: does it run at all?")

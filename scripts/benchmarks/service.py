@@ -42,33 +42,43 @@ class Service:
 async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
     """Ringback with one silent upstream, `stage`, which takes so many calls at once."""
     with TemporaryDirectory(prefix="ringback-bench-") as name:
-        folder, port, upstream_port = Path(name), _free_port(), _free_port()
-        upstream_url, url = f"http://127.0.0.1:{upstream_port}/mcp", f"http://127.0.0.1:{port}"
+        folder, upstream_port = Path(name), free_port()
+        upstream_url = f"http://127.0.0.1:{upstream_port}/mcp"
         stage: dict[str, Any] = {"url": upstream_url, "ringback": {"max_concurrent": max_concurrent}}
-        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"stage": stage}}), encoding="utf-8")
-        environment = {
-            "RINGBACK_AUTH": "off",
-            "RINGBACK_PORT": str(port),
-            "RINGBACK_CONFIG": str(folder / "mcp.json"),
-            "RINGBACK_DATABASE_URL": f"sqlite:///{folder / 'ringback.db'}",
-            "RINGBACK_DRAIN_SECONDS": "0",
-        }
-        async with (
-            _process("scripts.benchmarks.silent_upstream", str(upstream_port), environment={}, log=folder / "upstream"),
-            _process("ringback", "serve", environment=environment, log=folder / "ringback") as process,
-        ):
-            await _answering(f"http://127.0.0.1:{upstream_port}/polls")
-            await _answering(f"{url}/readyz")
-            yield Service(url, upstream_url, process.pid)
+        async with python_process("scripts.benchmarks.silent_upstream", str(upstream_port), log=folder / "upstream"):
+            await answering(f"http://127.0.0.1:{upstream_port}/polls")
+            async with ringback(folder, upstreams={"stage": stage}, upstream_url=upstream_url) as running:
+                yield running
 
 
 @asynccontextmanager
-async def _process(
-    module: str, *arguments: str, environment: Mapping[str, str], log: Path
+async def ringback(folder: Path, *, upstreams: Mapping[str, Any], upstream_url: str) -> AsyncGenerator[Service]:
+    """Ringback as an operator starts it, with callbacks to this machine allowed and no bound on starts."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": upstreams}), encoding="utf-8")
+    environment = {
+        "RINGBACK_AUTH": "off",
+        "RINGBACK_PORT": str(port),
+        "RINGBACK_CONFIG": str(folder / "mcp.json"),
+        "RINGBACK_DATABASE_URL": f"sqlite:///{folder / 'ringback.db'}",
+        "RINGBACK_CALLBACK_PRIVATE_CIDRS": "127.0.0.0/8",
+        "RINGBACK_CALLBACK_HTTP": "true",
+        "RINGBACK_DRAIN_SECONDS": "0",
+        "RINGBACK_QUOTA_STARTS_PER_MINUTE": "1000000",
+    }
+    async with python_process("ringback", "serve", environment=environment, log=folder / "ringback") as process:
+        await answering(f"{url}/readyz")
+        yield Service(url, upstream_url, process.pid)
+
+
+@asynccontextmanager
+async def python_process(
+    module: str, *arguments: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments, env=os.environ | environment, stderr=output, stdout=output
+            sys.executable, "-m", module, *arguments, env=os.environ | (environment or {}), stderr=output, stdout=output
         )
     try:
         yield process
@@ -77,7 +87,8 @@ async def _process(
         await process.wait()
 
 
-async def _answering(url: str) -> None:
+async def answering(url: str) -> None:
+    """Return when there is a success at `url`."""
     async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
         while True:
             try:
@@ -88,6 +99,6 @@ async def _answering(url: str) -> None:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

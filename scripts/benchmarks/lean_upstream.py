@@ -1,0 +1,48 @@
+"""The leanest MCP server that both sides of a comparison can call: `python -m scripts.benchmarks.lean_upstream PORT`.
+
+It speaks 2025-11-25 over streamable HTTP without sessions, has the one tool `echo`, and answers each request with one JSON
+body. An SDK's server would take more CPU than what is measured in front of it.
+"""
+
+import json
+import sys
+from typing import Any, Final
+
+import uvicorn
+
+from tests.support.upstreams import Receive, Scope, Send, answer
+
+VERSION: Final = "2025-11-25"
+RESULTS: Final[dict[str, Any]] = {
+    "initialize": {
+        "protocolVersion": VERSION,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "lean", "version": "1"},
+    },
+    "ping": {},
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "here"}], "isError": False},
+}
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http" or scope["method"] != "POST":
+        await answer(send, 405, "text/plain", b"POST only")
+        return
+    body, more = b"", True
+    while more:
+        part = await receive()
+        body, more = body + part.get("body", b""), part.get("more_body", False)
+    request = json.loads(body)
+    if "id" not in request:
+        await answer(send, 202, "application/json", b"")
+        return
+    found = RESULTS.get(request["method"])
+    told = {"result": found} if found is not None else {"error": {"code": -32601, "message": "Method not found"}}
+    await answer(send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode())
+
+
+if __name__ == "__main__":
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(sys.argv[1]), loop="uvloop", lifespan="off", ws="none", log_level="warning"
+    )
