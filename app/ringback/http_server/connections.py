@@ -1,8 +1,8 @@
 """All connections of one server: how many there are, in all and of each peer, and which of them have had their time.
 
 Nothing here runs a timer for each connection. Every phase has one duration, so connections wait in the order in which they
-entered it, and one sweep a second looks at the first of each phase. What a peer does not read shows only in the transports; these
-are looked at every few seconds. An idle stream is in no phase and has nothing unread: it costs an entry in a dictionary.
+entered it, and one sweep a second looks at the first of each phase. What a peer does not read shows only in the transports, so
+they are looked at every few seconds. An idle stream is in no phase and has nothing unread: it costs an entry in a dictionary.
 """
 
 import asyncio
@@ -66,6 +66,9 @@ class Connections:
 
     def of_peer(self, peer: str) -> int:
         return self._of_peer[peer]
+
+    def in_phase(self, phase: Phase) -> int:
+        return len(self._phases[phase])
 
     def admit(self, connection: Connection) -> bool:
         """Whether there is room for it. It is watched in either case, and `forget` must follow."""

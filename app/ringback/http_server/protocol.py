@@ -1,8 +1,8 @@
 """uvicorn's protocol on llhttp, with limits. One object for each connection.
 
 What a peer sends is parsed in slices, because llhttp's binding hands over a header only when it is whole: the bytes of a slice
-after which nothing was handed over are counted, and too many of them are refused before they are kept. A limit is noted where it
-is met, inside a callback of the parser, which raises to end the parsing; the answer is written once the parser has returned.
+after which nothing was handed over are counted, and too many of them are refused before they are kept. A limit is met inside a
+callback of the parser, which notes it and raises to end the parsing; the answer is written once the parser has returned.
 
 Answers keep their order: while an earlier request of the connection is unanswered, a refusal only ends the reading, and the
 connection is closed behind that answer.
@@ -12,7 +12,6 @@ import asyncio
 from typing import Any, Final
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -32,6 +31,7 @@ from ringback.http_server.transport import CountingTransport, Flow
 
 SLICE_BYTES: Final = 16 * 1024
 """How much is parsed at once: by so much a limit may be passed before it is noticed."""
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _HEADER_BYTES: Final = 4
 """Around each header: the colon, the space after it, and the end of the line."""
 
@@ -62,6 +62,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         """A request has begun whose headers have not all come."""
         self._in_body = False
+        self._is_replay = False
+        """A new parser is being told of headers that are known."""
         self._handed_over = False
         """The parser has called back since the last slice began."""
         self._kept_bytes = 0
@@ -123,15 +125,31 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._refuse(self._headers_too_large())
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """The offer of another protocol is passed over (RFC 9110 §7.8); what follows is the next request."""
+        """The offer of another protocol is passed over (RFC 9110 §7.8); what follows is the body, or the next request.
+
+        llhttp's binding takes it for bytes of the other protocol, so a new parser reads it, which is told where the body ends.
+        Java's HTTP client makes such an offer with its first request.
+        """
         self.parser = httptools.HttpRequestParser(self)
-        if rest:
+        if self._in_body:
+            self._is_replay = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._framing())
+            self._is_replay = False
+        elif rest:
             self._in_head = True
+        if rest:
             self._parse(rest)
+
+    def _framing(self) -> bytes:
+        """The headers that say where the body ends, as they came; empty when there is none."""
+        lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
+        return b"".join(lines)
 
     # -- what the parser hands over: raising ends the parsing ----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._is_replay:
+            return
         self._handed_over = self._in_head = True
         last = self._last
         if last is not None and (not last.keep_alive or len(self.pipeline) >= self._limits.pipelined_max):
@@ -143,6 +161,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
+        if self._is_replay:
+            return
         self._handed_over = True
         self._url_bytes += len(url)
         if self._url_bytes > self._limits.url_bytes_max:
@@ -151,6 +171,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers of a body count as headers do, and nobody is told of them: they could not be told from headers."""
+        if self._is_replay:
+            return
         self._handed_over = True
         self._headers += 1
         self._headers_bytes += len(name) + len(value) + _HEADER_BYTES
@@ -160,11 +182,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._is_replay:
+            return
         self._handed_over = True
         if not self._is_unambiguous():
             self._end_parsing(MALFORMED)
         super().on_headers_complete()
         self._last = self.cycle
+        if not self.pipeline:  # else it was put there
+            self._running = self.cycle
         self._in_head, self._in_body = False, True
 
     def on_body(self, body: bytes) -> None:
@@ -174,6 +200,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._handed_over = True
+        if self.parser.should_upgrade() and self._framing():
+            return  # its body comes with another parser
         self._in_body = False
         super().on_message_complete()
 
@@ -193,9 +221,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     # -- requests and answers ----------------------------------------------------------------------------------------------
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
+    def _serve_next(self) -> None:
+        """Start the request that has waited longest in the pipeline."""
+        self._running, app = self.pipeline.pop()
+        task = self.loop.create_task(self._running.run_asgi(app))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
         """Instead of uvicorn's, which sets a timer for each connection."""
@@ -203,7 +234,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._serve_next()
         if not self.pipeline:
             self.flow.resume_reading()
         if self._in_body and self.expect_100_continue and not self._body_bytes and not self._is_serving():
