@@ -125,7 +125,9 @@ def http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
 
 def http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: Connections | None = None) -> Server:
     """`connections` for who watches them; else they have these limits, or the default ones."""
-    protocol = partial(BoundedHttpProtocol, connections=connections or Connections(limits or HttpLimits()))
+    if connections is None:
+        connections = Connections(limits or HttpLimits())
+    protocol = partial(BoundedHttpProtocol, connections=connections)
     return Server(
         uvicorn.Config(
             api,

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,8 @@ import pytest
 from ringback.mcp_server import endpoints, keeping
 from ringback.mcp_server.sessions import Sessions
 from tests.interaction.gateway.conftest import Gate, opened_gate
+from tests.interaction.gateway_hostile.connections import raw
+from tests.interaction.gateway_hostile.test_idle_streams import ACKNOWLEDGED, greeted, listening, to_listen
 from tests.support.engine import until
 from tests.support.mcp_wire import LEGACY, MODERN
 from tests.support.upstreams import WAIT_SECONDS
@@ -39,7 +41,7 @@ class Fragile(Sessions):
         self.managers.made.append(self)
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncGenerator[None]:
         if self.managers.failing_starts:
             self.managers.failing_starts -= 1
             raise OSError("no room for another endpoint")
@@ -69,7 +71,7 @@ async def gate(tmp_path: Path, managers: Managers) -> AsyncGenerator[Gate]:
         yield gate
 
 
-async def asked(gate: Gate, name: str, version: str = MODERN) -> tuple[int, str]:
+async def asked_for_tools(gate: Gate, name: str, version: str = MODERN) -> tuple[int, str]:
     headers = {
         "authorization": f"Bearer {await gate.key('ida')}",
         "accept": "application/json, text/event-stream",
@@ -90,8 +92,8 @@ async def test_requests_to_an_endpoint_that_fails_to_start_are_refused_in_words(
 ) -> None:
     managers.failing_starts = 1
     answers = [
-        *await asyncio.gather(*(asked(gate, "paint", version) for _ in range(3))),
-        await asked(gate, "paint", version),
+        *await asyncio.gather(*(asked_for_tools(gate, "paint", version) for _ in range(3))),
+        await asked_for_tools(gate, "paint", version),
     ]
     assert [status for status, _ in answers] == [503] * 4
     assert all("/problems/endpoint-unavailable" in text for _, text in answers)
@@ -109,7 +111,7 @@ async def test_an_endpoint_that_failed_is_started_again(
 ) -> None:
     monkeypatch.setattr(keeping, "PAUSE_SECONDS_MIN", 0.0)
     managers.failing_starts = 3
-    await asked(gate, "paint")
+    await asked_for_tools(gate, "paint")
 
     async def back() -> bool:
         return (await gate.http.get(f"{gate.url}/readyz")).status_code == 200 and not managers.failing_starts
@@ -123,25 +125,24 @@ async def test_an_endpoint_that_failed_is_started_again(
 async def test_when_an_endpoint_dies_what_it_was_handling_ends_and_later_requests_are_refused(
     gate: Gate, managers: Managers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hold: dict[str, Any] = {"name": "hold", "arguments": {}}
-    async with gate.session("paint", principal="ida") as session, gate.session("plain", principal="ida") as neighbour:
-        client = await gate.modern("paint", principal="ida")
-        waiting = [
-            asyncio.create_task(session.result("tools/call", hold)),
-            asyncio.create_task(client.result("tools/call", hold)),
-        ]
-        await gate.paint.until_held()
-        managers.made[0].die()
-        ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_SECONDS)
-        assert all(isinstance(one, Exception) for one in ended)
-        assert (await asked(gate, "paint"))[0] == 503
-        assert (await asked(gate, "paint", LEGACY))[0] == 503
+    key = await gate.key("ida")
+    async with AsyncExitStack() as stack:
+        neighbour = await stack.enter_async_context(gate.session("plain", principal="ida"))
+        await listening(stack, gate, key)
+        session = await greeted(gate, key)
+        _, news = await stack.enter_async_context(raw(gate, *to_listen(key)))
+        _, own = await stack.enter_async_context(raw(gate, "GET", session))
+        await news.readuntil(ACKNOWLEDGED.encode())
+        managers.made[1].die()
+        for reader in (news, own):
+            await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), WAIT_SECONDS)
+        assert (await asked_for_tools(gate, "paint"))[0] == 503
+        assert (await asked_for_tools(gate, "paint", LEGACY))[0] == 503
         assert "tools" in await neighbour.result("tools/list", {})
-        gate.paint.release.set()
     assert len(failures(caplog)) == 1
 
 
 async def test_an_unknown_name_makes_no_endpoint(gate: Gate, managers: Managers) -> None:
     for number in range(50):
-        assert (await asked(gate, f"unknown-{number}"))[0] == 404
+        assert (await asked_for_tools(gate, f"unknown-{number}"))[0] == 404
     assert managers.made == []
