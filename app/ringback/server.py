@@ -13,7 +13,8 @@ import signal
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final, cast
 
 import uvicorn
 import uvloop
@@ -22,6 +23,7 @@ from fastapi import FastAPI
 from ringback import __version__
 from ringback.bootstrap import Application, ReadConfigs, World, application
 from ringback.domain.errors import RingbackError
+from ringback.http_server import BoundedHttpProtocol, Connections, HttpLimits, connections_max
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
@@ -29,7 +31,8 @@ from ringback.telemetry import configure_logging
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 2048
-KEEP_ALIVE_SECONDS: Final = 75
+OPEN_FILES_UNLIMITED: Final = 1_048_576
+"""What counts where the system sets no limit: the most that Linux gives a process by default (fs.nr_open)."""
 LAST_ANSWERS_SECONDS: Final = 5
 """After everything was drained: what is being answered then may go on for so long, and a reader that has stopped reading holds
 up nobody's restart."""
@@ -52,25 +55,33 @@ def serve(
 ) -> None:
     """Serve until a signal says stop. Blocks. `reread` tells the upstreams anew, on SIGHUP and when an operator asks."""
     configure_logging(level=settings.log_level, style=settings.log_format)
-    _allow_many_sockets()
+    limits = http_limits(settings, open_files_max=_allow_many_sockets())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, upstreams, reread, world))
+        runner.run(_serve(settings, upstreams, reread, world, limits))
 
 
 async def _serve(
-    settings: Settings, upstreams: Sequence[UpstreamConfig], reread: ReadConfigs | None, world: World | None
+    settings: Settings,
+    upstreams: Sequence[UpstreamConfig],
+    reread: ReadConfigs | None,
+    world: World | None,
+    limits: HttpLimits,
 ) -> None:
     with _listen(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with application(settings, upstreams, reread=reread, world=world) as app:
-            await _run(app, settings, listener, upstreams)
+            await _run(app, settings, listener, upstreams, limits)
 
 
 async def _run(
-    app: Application, settings: Settings, listener: socket.socket, upstreams: Sequence[UpstreamConfig]
+    app: Application,
+    settings: Settings,
+    listener: socket.socket,
+    upstreams: Sequence[UpstreamConfig],
+    limits: HttpLimits,
 ) -> None:
-    server = http_server(app.api)
+    server = http_server(app.api, limits=limits)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -104,30 +115,42 @@ async def _reload_whenever(hung_up: asyncio.Event, app: Application) -> None:
             await app.services.upkeep.reload_upstreams()
 
 
-def http_server(api: FastAPI) -> Server:
+def http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
+    return HttpLimits(
+        connections_max=settings.connections_max or connections_max(open_files_max),
+        peer_connections_max=settings.peer_connections_max,
+        trusted_proxies=settings.trusted_proxies,
+    )
+
+
+def http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: Connections | None = None) -> Server:
+    """`connections` for who watches them; else they have these limits, or the default ones."""
+    if connections is None:
+        connections = Connections(limits or HttpLimits())
+    protocol = partial(BoundedHttpProtocol, connections=connections)
     return Server(
         uvicorn.Config(
             api,
-            http="httptools",
+            http=cast("Any", protocol),  # uvicorn calls what it is given; it is a class only in its annotation
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=LAST_ANSWERS_SECONDS,
         )
     )
 
 
-def _allow_many_sockets() -> None:
-    """Attempts in flight, clients and upstreams take a socket each.
+def _allow_many_sockets() -> int:
+    """How many files may be open from now on. Attempts in flight, clients and upstreams take a socket each.
 
     The usual soft limit of 1,024 files protects programs that call select(), which this one does not. A socket that cannot be
     had would look like a receiver that cannot be reached.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else OPEN_FILES_UNLIMITED
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:

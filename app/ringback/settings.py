@@ -155,6 +155,20 @@ class Settings(BaseSettings):
         ge=1,
         description="Requests of one principal that start work, in a minute: calls, tests, replays.",
     )
+    connections_max: int | None = Field(
+        default=None,
+        ge=16,
+        description="Connections that all clients together may have open at once. Default: the limit on open files (ulimit "
+        "-Hn) without half of it, or without 4096 when it is more than 8192.",
+    )
+    peer_connections_max: int = Field(
+        default=256, ge=1, description="Connections that one client address may have open at once (IPv6: one /64)."
+    )
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default=(),
+        description="Reverse proxies, comma-separated CIDRs: RINGBACK_PEER_CONNECTIONS_MAX is not for them, because behind one "
+        "everybody has its address.",
+    )
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="The largest request body that is read, in bytes."
     )
@@ -170,12 +184,14 @@ class Settings(BaseSettings):
     def _split_commas(cls, value: Any) -> Any:
         return _parts(value) if isinstance(value, str) else value
 
-    @field_validator("callback_private_cidrs", mode="before")
+    @field_validator("callback_private_cidrs", "trusted_proxies", mode="before")
     @classmethod
     def _parse_networks(cls, value: Any) -> Any:
         return [ipaddress.ip_network(part) for part in _parts(value)] if isinstance(value, str) else value
 
-    @field_validator("public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", mode="before")
+    @field_validator(
+        "public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "connections_max", mode="before"
+    )
     @classmethod
     def _empty_is_unset(cls, value: Any) -> Any:
         return None if value == "" else value

@@ -4,20 +4,26 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from typing import Final
 
 from fastapi import FastAPI
 
+from ringback.http_server import HttpLimits
 from ringback.server import http_server
+
+ALL_FROM_HERE: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
+"""Every client of a test has the same address, as behind a proxy; some tests have ten thousand."""
 
 
 @asynccontextmanager
-async def serving(api: FastAPI) -> AsyncGenerator[str]:
+async def serving(api: FastAPI, *, limits: HttpLimits = ALL_FROM_HERE) -> AsyncGenerator[str]:
     """The URL at which it listens; at the end it is stopped as the command stops it."""
     # asyncio sends at once (TCP_NODELAY) only on sockets that were made for TCP by name: create_server's wait 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
-        server = http_server(api)
+        server = http_server(api, limits=limits)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

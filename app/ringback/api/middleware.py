@@ -8,7 +8,7 @@ HTTP transport asks for the same).
 import logging
 import re
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -44,17 +44,25 @@ class LastResort:
 
         try:
             await self._app(scope, receive, watched)
-        except ClientDisconnect:
-            log.debug("request.abandoned")
-        except Exception:  # the boundary between a bug and the other requests
+        except Exception as error:  # the boundary between a bug and the other requests
+            if _is_disconnect(error):
+                log.debug("request.abandoned")
+                return
             if scope["type"] != "http" or started:
                 raise
             log.exception("request.failed", extra={"method": scope["method"], "path": scope["path"]})
-            error = InternalError(
+            failure = InternalError(
                 "The service failed at this request, and its log says why. A call started with an Idempotency-Key can be "
                 "sent again."
             )
-            await problem_response(error)(scope, receive, send)
+            await problem_response(failure)(scope, receive, send)
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    """Whether nothing but the client's leaving is told: by itself, or by each of the tasks that have met it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_disconnect(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    return isinstance(error, ClientDisconnect)
 
 
 class Door:

@@ -78,6 +78,36 @@ class ForeignOrigin(errors.Forbidden):
     slug = "foreign-origin"
 
 
+class MalformedRequest(errors.RingbackError):
+    """Request cannot be read."""
+
+    slug = "malformed-request"
+
+
+class RequestTooSlow(errors.RingbackError):
+    """Request did not come in time."""
+
+    slug = "request-too-slow"
+
+
+class UrlTooLong(errors.RingbackError):
+    """URL too long."""
+
+    slug = "url-too-long"
+
+
+class HeadersTooLarge(errors.RingbackError):
+    """Headers too large."""
+
+    slug = "headers-too-large"
+
+
+class TooManyConnections(errors.Unavailable):
+    """Too many connections."""
+
+    slug = "too-many-connections"
+
+
 class InternalError(errors.RingbackError):
     """Internal error."""
 
@@ -86,18 +116,22 @@ class InternalError(errors.RingbackError):
 
 STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
     MalformedJson: 400,
+    MalformedRequest: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
     errors.NotFound: 404,
     MethodNotAllowed: 405,
+    RequestTooSlow: 408,
     errors.Conflict: 409,
     errors.Gone: 410,
     ContentTooLarge: 413,
+    UrlTooLong: 414,
     UnsupportedMediaType: 415,
     RangeNotSatisfiable: 416,
     ForeignHost: 421,
     errors.InvalidRequest: 422,
     errors.QuotaExceeded: 429,
+    HeadersTooLarge: 431,
     errors.RingbackError: 500,
     errors.Unavailable: 503,
 }

@@ -90,7 +90,7 @@ async def application(
             mcp_server(parts, services, settings, authenticator) as mcp,
         ):
             yield Application(
-                api=create_app(services, config=api_config(settings, supervisor, authenticator), mcp=mcp),
+                api=create_app(services, config=api_config(settings, supervisor, authenticator, mcp), mcp=mcp),
                 services=services,
                 store=parts.store,
                 supervisor=supervisor,

@@ -65,7 +65,7 @@ async def mcp_server(
             await workers.aclose()
 
 
-def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authenticator) -> ApiConfig:
+def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer) -> ApiConfig:
     return ApiConfig(
         authenticator=authenticator,
         oauth=protected_resource(settings),
@@ -73,6 +73,6 @@ def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authen
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
-        failing_workers=supervisor.failing,
+        failing_workers=lambda: supervisor.failing() | mcp.failing(),
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

@@ -24,6 +24,7 @@
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
         ├── IssuerUnavailable     whose tokens cannot be checked without it
+        ├── EndpointUnavailable   of MCP: it failed and is being started again
         └── ShuttingDown
 
 An error's `slug` is the stable last part of its problem type; its `detail` says what to do, because agents read it. The
@@ -188,6 +189,12 @@ class IssuerUnavailable(Unavailable):
     """The token issuer cannot be asked."""
 
     slug = "issuer-unavailable"
+
+
+class EndpointUnavailable(Unavailable):
+    """The MCP endpoint is being started again."""
+
+    slug = "endpoint-unavailable"
 
 
 class ShuttingDown(Unavailable):

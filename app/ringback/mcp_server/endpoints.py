@@ -1,7 +1,7 @@
 """`/mcp` and `/mcp/{upstream}` as one ASGI application: who asks, which endpoint, and that endpoint's server.
 
-Each endpoint has a server of the SDK's with a session manager of its own, made when somebody first comes by. A session manager
-must be entered and left in one task, so each has a task that keeps it.
+Each endpoint has a server of the SDK's with a session manager of its own (`keeping`), made when its first request comes. An
+unknown name makes none: there are as many endpoints as upstreams, and one for all of them.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ringback import __version__
-from ringback.domain.errors import NotFound, ShuttingDown
+from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import legacy_tasks, listening, own_tools, passthrough, tasks, tools
@@ -24,6 +24,7 @@ from ringback.mcp_server.dispatch import Dispatch
 from ringback.mcp_server.exchange import LEFT, Endpoint
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.greeting import Greeting
+from ringback.mcp_server.keeping import EndpointKeeper
 from ringback.mcp_server.relay import LogLevels
 from ringback.mcp_server.sessions import Sessions
 
@@ -61,27 +62,51 @@ class Workers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class AnswerWatch:
+    """Sends an answer on, and knows whether it has begun and ended."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+        self._ended = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+    async def end(self) -> None:
+        """End a stream that nobody writes to any more; its client comes back."""
+        if not self._ended:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class McpServer:
     def __init__(self, gateway: Gateway, *, authenticator: Authenticator) -> None:
         self._gateway = gateway
         self._authenticator = authenticator
         self._features = all_features(gateway)
-        self._managers: dict[Endpoint, asyncio.Future[Sessions]] = {}
-        self._keepers: set[asyncio.Task[None]] = set()
-        self._closing = asyncio.Event()
+        self._closing = False
+        self._keeper = EndpointKeeper(self._sessions, known=self._upstreams, clock=gateway.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
         caller = await admit(scope, self._authenticator)
         endpoint = self._endpoint(scope["path_params"].get("upstream"), caller)
         _ASKING.set(caller)
-        if self._closing.is_set():
+        if self._closing:
             raise ShuttingDown("The service is shutting down. Try again in a few seconds.")
-        manager = await self._manager(endpoint)
+        receive = await within_scopes(caller, scope, receive)
         scope["state"][LEFT] = left = asyncio.Event()
+        answer = AnswerWatch(send)
         try:
             with self._counted(scope, caller):
-                await manager.handle_request(scope, await within_scopes(caller, scope, receive), send)
+                async with self._keeper.handling(endpoint) as sessions:
+                    await sessions.handle_request(scope, receive, answer)
+        except EndpointUnavailable:
+            if not answer.begun:
+                raise
+            await answer.end()
         finally:
             left.set()
 
@@ -91,11 +116,19 @@ class McpServer:
             yield
         finally:
             self.close()
-            await asyncio.gather(*self._keepers, return_exceptions=True)
+            await self._keeper.aclose()
 
     def close(self) -> None:
         """End every session and stream."""
-        self._closing.set()
+        self._closing = True
+        self._keeper.close()
+
+    def failing(self) -> frozenset[str]:
+        """The endpoints that failed and do not run again yet."""
+        return self._keeper.failing()
+
+    def _upstreams(self) -> frozenset[str]:
+        return frozenset(info.name for info in self._gateway.catalog.upstreams())
 
     def _endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
         if upstream is not None:
@@ -108,23 +141,9 @@ class McpServer:
         """A session's own stream (GET) is one of its principal's streams; raises `QuotaExceeded`."""
         return self._gateway.quotas.stream(caller.principal) if scope["method"] == "GET" else nullcontext()
 
-    async def _manager(self, endpoint: Endpoint) -> Sessions:
-        ready = self._managers.get(endpoint)
-        if ready is None:
-            self._managers[endpoint] = ready = asyncio.get_running_loop().create_future()
-            keeper = asyncio.create_task(self._keep(endpoint, ready))
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
-        return await asyncio.shield(ready)
-
-    async def _keep(self, endpoint: Endpoint, ready: asyncio.Future[Sessions]) -> None:
+    def _sessions(self, endpoint: Endpoint) -> Sessions:
         gateway = self._gateway
-        manager = Sessions(
-            self._server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
-        )
-        async with manager.run():
-            ready.set_result(manager)
-            await self._closing.wait()
+        return Sessions(self._server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock)
 
     def _server(self, endpoint: Endpoint) -> Server[Any]:
         server: Server[Any] = Server("ringback", version=__version__)

@@ -42,7 +42,7 @@ class Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
-        an_upstreams = record.name == "uvicorn.error" and "/ringback/" not in text
+        an_upstreams = record.name == "uvicorn.error" and "/app/ringback/" not in text
         if (record.levelno >= logging.ERROR or record.exc_info) and not an_upstreams:
             self.told.append(f"{record.name}: {text}")
 

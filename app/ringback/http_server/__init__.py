@@ -1,0 +1,16 @@
+"""The HTTP/1.1 server: uvicorn on llhttp, with a limit on everything that a peer can send, hold or refuse to read.
+
+    socket -> protocol.BoundedHttpProtocol -> the ASGI application
+                    |        refusals: 400, 408, 414, 431, 503 as problem documents, then the connection is closed
+                    v
+              connections.Connections: how many there are in all and of each peer, and which have had their time
+
+uvicorn bounds neither a request line nor headers, nor how long a peer takes over them, nor how many connections there are.
+All of that happens before authentication, so it is bounded here, before the application sees a request.
+"""
+
+from ringback.http_server.connections import Connections
+from ringback.http_server.limits import HttpLimits, connections_max
+from ringback.http_server.protocol import BoundedHttpProtocol
+
+__all__ = ["BoundedHttpProtocol", "Connections", "HttpLimits", "connections_max"]

@@ -1,0 +1,203 @@
+"""A thousand slow and a thousand flooding connections, on real sockets and the loop that production has.
+
+The peers are in a process of their own; the server is in this one, so that what it keeps can be seen.
+"""
+
+import asyncio
+import json
+import resource
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final, cast
+
+import httpx
+import uvloop
+from starlette.types import Receive, Scope, Send
+
+from ringback.http_server import Connections, HttpLimits
+from ringback.server import http_server
+
+PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers.py"
+WAIT_SECONDS: Final = 60.0
+EACH: Final = 25
+EACH_DEEP: Final = 250
+"""Of each of four slow and of four flooding kinds."""
+BYTES_EACH_MAX: Final = 160 * 1024
+"""Of a hostile connection, generously: one read of uvloop's (250 KiB) is gone again, the limits are 64 KiB."""
+LARGE: Final = b"r" * 8 * 1024 * 1024
+"""More than the system keeps for a peer that does not read, on loopback too."""
+
+
+class Clock:
+    """Stands still, so that a busy machine cuts nobody off; the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class App:
+    """Answers at once; `/large` with more than anybody's buffers hold, `/held` never."""
+
+    served: int = 0
+    ended: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.served += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self.ended += 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/held":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        while (await receive()).get("more_body", False):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for place in range(0, len(LARGE) if scope["path"] == "/large" else 1, 65_536):
+            await send({"type": "http.response.body", "body": LARGE[place : place + 65_536], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Peers:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def send(self, kind: str, count: int) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"kind": kind, "count": count}).encode() + b"\n")
+        assert int(await asyncio.wait_for(self._process.stdout.readline(), 2 * WAIT_SECONDS)) == count
+
+
+@dataclass(slots=True)
+class Stage:
+    app: App
+    connections: Connections
+    clock: Clock
+    peers: Peers
+    http: httpx.AsyncClient
+
+    async def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.connections.sweep()
+
+    async def other_client_is_served(self) -> None:
+        assert (await self.http.get("/")).status_code == 200
+
+
+@asynccontextmanager
+async def stage(**limits: Any) -> AsyncGenerator[Stage]:
+    app, clock = App(), Clock()
+    connections = Connections(HttpLimits(connections_max=10_000, **limits), monotonic=clock)
+    server = http_server(cast("Any", app), connections=connections)
+    server.config.timeout_graceful_shutdown = 1
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(PEERS), "127.0.0.1", str(port), stdin=PIPE, stdout=PIPE
+        )
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS) as http:
+            try:
+                yield Stage(app, connections, clock, Peers(process), http)
+            finally:
+                process.kill()
+                await process.communicate()
+                server.should_exit = True
+                await serving
+
+
+def on_uvloop(scenario: Coroutine[Any, Any, None]) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def until(stage: Stage, reached: Callable[[], bool]) -> None:
+    """Another client is served all the while."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not reached():
+            await stage.other_client_is_served()
+
+
+def test_slow_and_flooding_connections_are_refused_or_cut_and_others_are_served(*, deep: bool) -> None:
+    each = EACH_DEEP if deep else EACH
+
+    async def scenario() -> None:
+        async with stage(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
+            await here.other_client_is_served()
+            before, counts = resident_bytes(), here.connections.counts
+            for kind in ("silent", "half a line", "half a head", "half a body"):
+                await here.peers.send(kind, each)
+                await here.other_client_is_served()
+            assert len(here.connections) == 4 * each + 1
+            for kind in ("url", "header", "chunk", "trailer"):
+                await here.peers.send(kind, each)
+                await here.other_client_is_served()
+            await until(here, lambda: len(here.connections) == 4 * each + 1)
+            assert (counts["url_too_long"], counts["headers_too_large"]) == (each, 3 * each)
+            assert resident_bytes() - before < 8 * each * BYTES_EACH_MAX
+            await here.pass_time(HttpLimits().headers_seconds)
+            await until(here, lambda: len(here.connections) == each + 1)
+            await here.pass_time(HttpLimits().body_seconds)
+            await until(here, lambda: len(here.connections) == 1)
+            assert (counts["idle_headers"], counts["request_too_slow"]) == (each, 3 * each)
+
+    on_uvloop(scenario())
+
+
+def test_peers_that_never_read_and_floods_of_pipelined_requests_are_cut(*, deep: bool) -> None:
+    each = EACH_DEEP if deep else EACH
+
+    async def scenario() -> None:
+        async with stage(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
+            await here.other_client_is_served()
+            before = resident_bytes()
+            await here.peers.send("never reads", each)
+            await until(here, lambda: here.app.served >= each + 1)
+            assert resident_bytes() - before < 2 * each * BYTES_EACH_MAX
+            for _ in range(6):
+                await here.pass_time(HttpLimits().write_seconds / 4)
+                await here.other_client_is_served()
+            await until(here, lambda: len(here.connections) == 1)
+            assert here.connections.counts["answer_not_read"] == each
+            served = here.app.served
+            await here.peers.send("pipeline", 4)
+            await here.other_client_is_served()
+            assert here.connections.counts["too_many_pipelined"] == 4
+            assert here.app.served <= served + 4 + 1
+
+    on_uvloop(scenario())
+
+
+def test_a_peer_has_its_share_of_connections_and_others_are_told_why() -> None:
+    async def scenario() -> None:
+        async with stage(peer_connections_max=EACH) as here:
+            await here.other_client_is_served()
+            await here.peers.send("half a head", 2 * EACH)
+            await until(here, lambda: len(here.connections) == EACH)
+            assert here.connections.counts == {"too_many_connections": EACH + 1}
+            async with httpx.AsyncClient(base_url=here.http.base_url) as another:
+                refused = await another.get("/")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert refused.json()["type"] == "/problems/too-many-connections"
+
+    on_uvloop(scenario())

@@ -1,0 +1,77 @@
+"""Peers that mean no good, each a connection of its own: a script, so that the service's process has only its own ends of them.
+
+hostile_peers.py HOST PORT
+    stdin     a line of JSON for each group: {"count": 1000, "kind": "trickle"}
+    stdout    a line for each group, once all of it was sent that could be: how many connections there are
+They go on until it ends; `flood` sends until it is cut.
+"""
+
+import json
+import resource
+import socket
+import sys
+import threading
+from typing import Final
+
+WAIT_SECONDS: Final = 60.0
+PIECE: Final = b"x" * 65_536
+FLOODS: Final = {
+    "url": b"GET /",
+    "header": b"GET / HTTP/1.1\r\nhost: x\r\nx: ",
+    "chunk": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1;",
+    "trailer": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
+}
+SLOW: Final = {
+    "silent": b"",
+    "half a line": b"GET / HT",
+    "half a head": b"GET / HTTP/1.1\r\nhost: x\r\nx: y",
+    "half a body": b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf",
+}
+PIPELINE: Final = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" * 2_000
+PIECES_MAX: Final = 64
+"""Of a flood: 4 MiB, 64 times what is allowed."""
+
+
+def flood(connection: socket.socket, start: bytes, piece: bytes) -> None:
+    try:
+        connection.sendall(start)
+        for _ in range(PIECES_MAX):
+            connection.sendall(piece)
+    except OSError:
+        return
+
+
+def send(connection: socket.socket, kind: str) -> None:
+    connection.settimeout(1.0 if kind == "pipeline" else WAIT_SECONDS)
+    if kind in FLOODS:
+        flood(connection, FLOODS[kind], PIECE)
+    elif kind == "pipeline":
+        flood(connection, b"", PIPELINE)
+    elif kind in SLOW:
+        connection.sendall(SLOW[kind])
+    else:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")  # and reads nothing of its answer
+
+
+def main(host: str, port: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held: list[socket.socket] = []
+    for line in sys.stdin:
+        asked = json.loads(line)
+        group = [socket.create_connection((host, int(port)), WAIT_SECONDS) for _ in range(asked["count"])]
+        held += group
+        threads = [threading.Thread(target=send, args=(one, asked["kind"])) for one in group]
+        for begin in range(0, len(threads), 50):
+            some = threads[begin : begin + 50]
+            for thread in some:
+                thread.start()
+            for thread in some:
+                thread.join()
+        sys.stdout.write(f"{len(group)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
