@@ -13,6 +13,8 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import Final, cast
 
+WAIT_SECONDS: Final = 60
+"""Only a broken test waits that long."""
 _A: Final = 1
 _CNAME: Final = 5
 _AAAA: Final = 28
@@ -68,9 +70,10 @@ class NameServer(asyncio.DatagramProtocol):
 
     async def until_asked_for(self, *names: str) -> None:
         """Return when a query of each name has come."""
-        while not all(self.queries[name] for name in names):
-            self._moved.clear()
-            await self._moved.wait()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not all(self.queries[name] for name in names):
+                self._moved.clear()
+                await self._moved.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)

@@ -8,8 +8,9 @@ While it is open nothing is sent, and nothing that waits is charged for it: a pa
 one delivery goes as a probe. There are two kinds: of a webhook, which counts every failure, and of an origin (scheme, host and
 port), which counts only failures to reach it at all and stands for every webhook there.
 
-A look-up that failed (`Category.LOOK_UP_FAILED`) may be our own name servers' fault. The breaker of an origin does not count it: it
-would stop webhooks of others. The breaker of a webhook does: it only spreads attempts that cannot get anywhere, and burns none.
+A look-up that failed (`Category.LOOK_UP_FAILED`) may be our own name servers' fault. The breaker of an origin does not count
+it, because that would stop webhooks of others. The breaker of a webhook does: it spreads attempts that cannot succeed, and burns
+none.
 
 What has failed, or has never answered, gets one attempt at a time even before its breaker opens (`health.trusted`): a thousand
 receivers that hang hold a thousand attempts, and not thirty times as many.

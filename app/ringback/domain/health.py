@@ -5,10 +5,10 @@
 Suspension is for receivers that are gone: what is for them is held, in bounds, and one delivery an hour asks whether they are
 back. Shorter failures are the breaker's. Both are told in the same place, so that they cannot disagree.
 
-A look-up that failed (`Category.LOOK_UP_FAILED`) is no failure of the receiver: while our name servers are down, every look-up fails
-so. It sets no `failing_since` and suspends nothing, however long it lasts. A name whose own name servers never answer therefore is
-never suspended: its deliveries end with their ladder, so what waits for it is bounded by the age at which they are given up. A name that
-does not exist (`Category.NAME_NOT_FOUND`) is like a receiver that is gone, and is suspended like one.
+A look-up that failed (`Category.LOOK_UP_FAILED`) is no failure of the receiver: while our name servers are down, every look-up
+fails so. It sets no `failing_since` and suspends nothing, however long it lasts. A webhook whose name servers never answer is
+therefore never suspended. Its deliveries die with their ladder, so the age at which they are given up bounds what waits for it.
+A name that does not exist (`Category.NAME_NOT_FOUND`) is like a receiver that is gone, and is suspended like one.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Permits for look-ups: so many in all, so many for each principal, and fair turns while there are too few.
 
-A principal at its limit waits for its own look-ups to end, and for nobody else's. When all permits are out, the next one that is
-given back goes to the waiting principal that holds the fewest, so no number of hung names keeps another principal waiting for more
-than one permit's end.
+A principal at its limit waits for its own look-ups to end, and for those of no other principal. When all permits are out, the
+next one that is released goes to the waiting principal that holds the fewest: one principal's hung names, however many, do not
+keep another principal waiting for longer than until the next permit is released.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 from ringback.domain.principal import Principal
 
 LOOK_UPS_MAX: Final = 256
-"""In flight at once. A name server that answers in 20 ms gets 12,800 queries a second from that, more than resolvers for an office bear."""
+"""In flight at once. With answers in 20 ms these are 12,800 look-ups a second, more than a service of one process needs."""
 LOOK_UPS_PER_PRINCIPAL_MAX: Final = 16
 """A sixteenth: one principal's hung names, of which each holds a permit for `RESOLVE_SECONDS`, leave all the others free."""
 
@@ -56,8 +56,10 @@ class LookUpPermits:
             principal = min(self._waiting, key=self._held.__getitem__)
             if self._held[principal] >= self._per_principal_max:
                 return
-            self._held[principal] += 1
-            self._dequeue(principal).set_result(None)
+            granted = self._dequeue(principal)
+            if not granted.cancelled():  # its caller has left in this turn of the event loop, and has not run since
+                self._held[principal] += 1
+                granted.set_result(None)
 
     def _dequeue(self, principal: Principal) -> asyncio.Future[None]:
         """The one that came first; a principal that goes on waiting goes behind those that hold as many."""
@@ -71,7 +73,8 @@ class LookUpPermits:
         if future.done() and not future.cancelled():
             self.release(principal)  # it was granted in the same turn of the event loop
             return
-        queue = self._waiting[principal]
-        queue.remove(future)
+        queue = self._waiting.get(principal, ())
+        if future in queue:
+            queue.remove(future)
         if not queue:
-            del self._waiting[principal]
+            self._waiting.pop(principal, None)

@@ -2,8 +2,8 @@
 
     look_up(host, principal) ──▶ cached? ──▶ in flight? share it ──▶ permit of this principal ──▶ resolver
 
-A look-up that is in flight is shared by everybody who asks for its name; one that still waits for a permit is not, because the permit is
-one principal's, and another one must not wait in that queue.
+A look-up in flight is shared by all callers that want its name. One that still waits for a permit is not shared: the permit
+belongs to one principal, and another principal must not wait in its queue.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from ringback.notifier.look_up_permits import LookUpPermits
 from ringback.notifier.resolver import FAILED_SECONDS, LookUpFailed, NameNotFound, Resolution, Resolver
 
 RESOLVE_SECONDS: Final = 2.0
-"""From asking for a name to its addresses, the wait for a permit included. A healthy resolver answers in milliseconds, and takes a
-second or so for a name that it has to ask far away for."""
+"""For a name's addresses, the wait for a permit included. A healthy resolver answers in milliseconds what it has cached, and
+within a second or so what it has to ask other name servers for."""
 NO_PRINCIPAL: Final = Principal("")
-"""For what is looked up on nobody's behalf: it has a principal's share, and is no principal."""
+"""For look-ups of the service itself and of the CLI: together they have one principal's share."""
 
 _TIMED_OUT: Final = Resolution(seconds=FAILED_SECONDS, failure="no answer from the name servers in time")
 
@@ -52,7 +52,7 @@ class LookUps:
         return found.addresses
 
     async def aclose(self) -> None:
-        """Give up what is in flight; whoever waits for it, and whoever comes later, gets LookUpFailed."""
+        """Cancel the look-ups in flight; their callers, and all later ones, get LookUpFailed."""
         self._closed = True
         tasks = list(self._in_flight.values())
         for task in tasks:

@@ -4,11 +4,11 @@
     AresResolver the machine's name servers and /etc/hosts, asked over sockets that wait for all names at once
 
 Two failures have to be told apart. A name that does not exist (NXDOMAIN, or no address record) is an answer, and the
-receiver's own affair: `NameNotFound`. A time-out, SERVFAIL, REFUSED, an unreadable reply, name servers that are down, or a limit of
-ours says nothing about the receiver: `LookUpFailed`. What each counts for stands in `domain.breaker` and `domain.health`.
+receiver's own affair: `NameNotFound`. A time-out, SERVFAIL, REFUSED, an unreadable reply, name servers that are down, or a
+limit of ours says nothing about the receiver: `LookUpFailed`. `domain.breaker` and `domain.health` say what each counts for.
 
-A host is always absolute: the `search` list and the HOSTALIASES variable are for people at a terminal, and could turn a callback's host into
-another one. So `receiver` is looked up as `receiver`, and never as `receiver.corp.example`.
+A host is always absolute: the `search` list of resolv.conf and the HOSTALIASES variable are for people at a terminal, and could
+turn a callback's host into another one. So `receiver` is looked up as `receiver`, and never as `receiver.corp.example`.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import aiodns
 import pycares
-from aiodns.error import ARES_EBADNAME, ARES_ENODATA, ARES_ENOTFOUND, DNSError
+from aiodns.error import DNSError
 
 from ringback.notifier.addresses import Address
 
@@ -34,22 +34,23 @@ FAILED_SECONDS: Final = 5.0
 """A look-up that failed is not repeated for so long (RFC 9520 §3.2 asks for at least 1 s, and proposes 5 s)."""
 
 QUERY_SECONDS: Final = 1.0
-"""Until the first retransmission, as long as c-ares has measured nothing; later it takes five times a server's average, at least 0.25 s."""
+"""Until the first retransmission. Once c-ares has measured a server, it takes five times the average, at least 0.25 s."""
 QUERY_TRIES: Final = 4
 """For each name server: 0.25 + 0.5 + 1 + 2 s outlast `RESOLVE_SECONDS` also when c-ares has got used to quick answers."""
 RECORDS_PER_CHANNEL: Final = 20_000
 """c-ares caches replies itself, for their TTL and without a bound on their number; a new channel begins with an empty cache.
 20,000 records are some megabytes, and a channel takes about a millisecond to make."""
 
-_FLAGS: Final = (
-    pycares.ARES_FLAG_NOSEARCH
-    | pycares.ARES_FLAG_NOALIASES
-    | pycares.ARES_FLAG_EDNS
+_ares: Final = cast("Any", pycares)  # its constants come from C, and have no types
+_FLAGS: Final[int] = (
+    _ares.ARES_FLAG_NOSEARCH
+    | _ares.ARES_FLAG_NOALIASES
+    | _ares.ARES_FLAG_EDNS
     # What does not fit into a datagram (some 75 addresses) is left out, not fetched over TCP: 64 KiB of a stranger's records
     # would be sorted and cached for a name of which `ADDRESSES_MAX` addresses are tried.
-    | pycares.ARES_FLAG_IGNTC
+    | _ares.ARES_FLAG_IGNTC
 )
-_NOT_FOUND: Final = frozenset({ARES_ENOTFOUND, ARES_ENODATA, ARES_EBADNAME})
+_NOT_FOUND: Final = frozenset[int]({_ares.errno.ARES_ENOTFOUND, _ares.errno.ARES_ENODATA, _ares.errno.ARES_EBADNAME})
 
 
 class UnresolvedHost(OSError):
@@ -97,8 +98,8 @@ class _Channel:
 class AresResolver:
     """One channel of c-ares at a time: a few sockets and one thread, however many names hang.
 
-    A look-up that is cancelled is forgotten at once. Its query stays in the channel until its retransmissions are over (some
-    12 s for each dead name server): about a kilobyte, and no thread. resolv.conf and /etc/hosts are read again when they change.
+    A look-up that is cancelled is forgotten at once. Its query stays in the channel until its retransmissions are over, some
+    12 s for each dead name server: a kilobyte, and no thread. resolv.conf and /etc/hosts are read again when they change.
     """
 
     def __init__(self, name_servers: Sequence[str] = ()) -> None:
@@ -161,6 +162,6 @@ def _resolution(found: pycares.AddrInfoResult) -> Resolution:
         return Resolution(seconds=NOT_FOUND_SECONDS)
     ttl_seconds = min(record.ttl for record in [*found.nodes, *found.cnames])
     return Resolution(
-        addresses=tuple(ip_address(node.addr[0].decode("ascii")) for node in found.nodes),
+        addresses=tuple(ip_address(cast("Any", node).addr[0].decode("ascii")) for node in found.nodes),
         seconds=min(max(ttl_seconds, TTL_SECONDS_MIN), TTL_SECONDS_MAX),
     )

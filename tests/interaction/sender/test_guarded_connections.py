@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ringback.domain.delivery import Answer, Category
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
 from ringback.notifier.http1_sender import Http1Sender
-from ringback.domain.principal import Principal
 from ringback.notifier.look_ups import NO_PRINCIPAL
 from ringback.notifier.resolver import Resolution, Resolver
 from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy, parse_target
@@ -23,6 +23,7 @@ from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
 from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target, resolved
 
 REFUSED = Answer(category=Category.CONNECTION_REFUSED)
+NOT_FOUND = Answer(category=Category.NAME_NOT_FOUND)
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -57,7 +58,7 @@ async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when
         return
 
     async with counting_sender(resolver, sockets) as sender:
-        assert await sender.post(target, {}, b"{}") == REFUSED
+        assert await sender.post(target, {}, b"{}") in {REFUSED, NOT_FOUND}
     assert sockets.addresses == []
 
 
@@ -127,7 +128,7 @@ async def test_a_name_that_does_not_exist_is_told_as_that() -> None:
     async with counting_sender(FakeResolver({}), sockets) as sender:
         answer = await sender.post(https("nowhere.test"), {}, b"{}")
 
-    assert answer == Answer(category=Category.NAME_NOT_FOUND)
+    assert answer == NOT_FOUND
     assert sockets.addresses == []
 
 
@@ -236,6 +237,10 @@ class _BlindGuard(TargetGuard):
         self._blind = resolver
 
     async def resolve(
-        self, host: str, principal: Principal = NO_PRINCIPAL, *, until: float | None = None
+        self,
+        host: str,
+        principal: Principal = NO_PRINCIPAL,  # noqa: ARG002 - the guard's own names
+        *,
+        until: float | None = None,  # noqa: ARG002
     ) -> Sequence[Address]:
         return (await self._blind(host)).addresses
