@@ -9,8 +9,7 @@ one delivery goes as a probe. There are two kinds: of a webhook, which counts ev
 port), which counts only failures to reach it at all and stands for every webhook there.
 
 A look-up that failed (`Category.LOOK_UP_FAILED`) may be our own name servers' fault. The breaker of an origin does not count
-it, because that would stop webhooks of others. The breaker of a webhook does: it spreads attempts that cannot succeed, and burns
-none.
+it, because that would stop webhooks of others. The breaker of a webhook does: it spreads attempts that cannot succeed.
 
 What has failed, or has never answered, gets one attempt at a time even before its breaker opens (`health.trusted`): a thousand
 receivers that hang hold a thousand attempts, and not thirty times as many.

@@ -73,7 +73,7 @@ class LookUpPermits:
         if future.done() and not future.cancelled():
             self.release(principal)  # it was granted in the same turn of the event loop
             return
-        queue = self._waiting.get(principal, ())
+        queue = self._waiting.get(principal, deque[asyncio.Future[None]]())
         if future in queue:
             queue.remove(future)
         if not queue:
