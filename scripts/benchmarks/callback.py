@@ -35,12 +35,12 @@ def bodies() -> Bodies:
     return Bodies(tokens=tokens, public_url="https://ringback.example")
 
 
-def running_call(ids: Ids, clock: Clock, *, session: str) -> Call:
+def running_call(ids: Ids, clock: Clock, *, session: str, principal: Principal = PRINCIPAL) -> Call:
     """A call that was dispatched and is about to end."""
     now = clock.now()
     return Call(
         id=ids.call(),
-        principal=PRINCIPAL,
+        principal=principal,
         upstream="benchmark",
         tool="measure_something",
         arguments={"path": "/srv/data", "depth": 3},
@@ -57,11 +57,19 @@ def running_call(ids: Ids, clock: Clock, *, session: str) -> Call:
     )
 
 
-def new_webhook(ids: Ids, clock: Clock, *, url: str, session: str, include_result: bool = False) -> Webhook:
+def new_webhook(
+    ids: Ids,
+    clock: Clock,
+    *,
+    url: str,
+    session: str,
+    include_result: bool = False,
+    principal: Principal = PRINCIPAL,
+) -> Webhook:
     now = clock.now()
     return Webhook(
         id=ids.webhook(),
-        principal=PRINCIPAL,
+        principal=principal,
         url=url,
         client_session_id=session,
         secrets=(WebhookSecret(value=SECRET),),

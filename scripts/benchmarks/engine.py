@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,16 +15,27 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.delivery import Answer
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.notifier.batcher import AT_ONCE
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.ends import Ends
 from ringback.notifier.http1_sender import Http1Sender
+from ringback.notifier.look_ups import NO_PRINCIPAL
 from ringback.notifier.record import End, Recorder
+from ringback.notifier.resolver import Resolver
 from ringback.notifier.sender import ATTEMPT_SECONDS
-from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy
+from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
-from scripts.benchmarks.callback import LEASE, RESULT, RETENTION_SECONDS, bodies, new_webhook, running_call
+from scripts.benchmarks.callback import (
+    LEASE,
+    PRINCIPAL,
+    RESULT,
+    RETENTION_SECONDS,
+    bodies,
+    new_webhook,
+    running_call,
+)
 from scripts.benchmarks.measure import Measured, measuring
 
 LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), http_allowed_for_private=True)
@@ -37,16 +48,29 @@ INSERTED_AT_ONCE: Final = 500
 
 
 class CountingSender:
-    """The production sender; tells of every answer, so that a run knows when it is over."""
+    """The production sender; tells of every answer, so that a run knows when it is over.
 
-    def __init__(self, sender: Http1Sender) -> None:
+    What goes to an origin in `names` is sent to that name instead of its literal address, so that the resolver is in its way. A
+    callback URL itself may name nobody but localhost without TLS, which would be most of what is measured.
+    """
+
+    def __init__(self, sender: Http1Sender, names: Mapping[str, str]) -> None:
         self._sender = sender
+        self._names = names
         self.answered: Callable[[], None] = lambda: None
 
     async def post(
-        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal = NO_PRINCIPAL,
+        deadline_seconds: float = ATTEMPT_SECONDS,
     ) -> Answer:
-        answer = await self._sender.post(target, headers, body, deadline_seconds=deadline_seconds)
+        if target.origin in self._names:
+            target = replace(target, host=self._names[target.origin])
+        answer = await self._sender.post(target, headers, body, principal=principal, deadline_seconds=deadline_seconds)
         self.answered()
         return answer
 
@@ -63,9 +87,9 @@ class Engine:
     dispatcher: Dispatcher
     sender: CountingSender
 
-    async def listen(self, urls: Sequence[str]) -> None:
+    async def listen(self, urls: Sequence[str], principal: Principal = PRINCIPAL) -> None:
         """A webhook for each URL, which hears the session of the same name."""
-        webhooks = [new_webhook(self.ids, self.clock, url=url, session=url) for url in urls]
+        webhooks = [new_webhook(self.ids, self.clock, url=url, session=url, principal=principal) for url in urls]
 
         async def insert(tx: Transaction) -> None:
             for webhook in webhooks:
@@ -73,9 +97,12 @@ class Engine:
 
         await self.store.write(insert)
 
-    async def running_calls(self, urls: Sequence[str], count: int) -> list[Call]:
+    async def running_calls(self, urls: Sequence[str], count: int, principal: Principal = PRINCIPAL) -> list[Call]:
         """Stored calls that are about to end, one URL after the other."""
-        calls = [running_call(self.ids, self.clock, session=urls[number % len(urls)]) for number in range(count)]
+        calls = [
+            running_call(self.ids, self.clock, session=urls[number % len(urls)], principal=principal)
+            for number in range(count)
+        ]
         for start in range(0, count, INSERTED_AT_ONCE):
             await self.store.write(lambda tx, chunk=calls[start : start + INSERTED_AT_ONCE]: _insert(tx, chunk))
         return calls
@@ -115,11 +142,14 @@ class Engine:
 
 
 @asynccontextmanager
-async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> AsyncGenerator[Engine]:
+async def engine(
+    urls: Sequence[str], *, resolver: Resolver | None = None, names: Mapping[str, str] | None = None
+) -> AsyncGenerator[Engine]:
     """An engine over an empty store in a folder of its own, with a webhook for each URL."""
     clock = SystemClock()
     ids = Ids(clock)
-    sender = CountingSender(Http1Sender(TargetGuard(LOOPBACK, resolver=resolver), clock=clock))
+    guard = TargetGuard(LOOPBACK, resolver=resolver)
+    sender = CountingSender(Http1Sender(guard, clock=clock), names or {})
     sealer = AesGcmSealer({"benchmark": ids.random(KEY_BYTES)}, current="benchmark", random=ids.random)
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"
@@ -144,6 +174,7 @@ async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> As
             await made.listen(urls)
             yield made
             await sender.aclose()
+            await guard.aclose()
 
 
 async def sustained(urls: Sequence[str], deliveries: int) -> Measured:

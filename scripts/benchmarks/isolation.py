@@ -1,31 +1,32 @@
 """What bad receivers do to the good ones beside them: latency of the good ones' callbacks, against the same when all is quiet.
 
 Each scenario has a backlog of the bad ones' deliveries that is due when the dispatcher starts; the good calls follow at
-the pace of the latency runs. Every scenario has an engine of its own, and a quiet one goes before each.
+the pace of the latency runs. Every scenario has an engine of its own, and a quiet one goes before each. The bad ones belong to
+another principal. The good ones have names, which a name server of this run answers; it leaves all other names unanswered.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
 from socket import create_server
-from threading import Event
 from typing import Final
 
-from ringback.notifier.addresses import Address
-from ringback.notifier.target_guard import RESOLVE_THREADS, Resolver
+from ringback.domain.principal import Principal
+from ringback.notifier.resolver import AresResolver
 from scripts.benchmarks.engine import engine
 from scripts.benchmarks.latency import paced
 from scripts.benchmarks.measure import Json, percentile, say, summary
 from scripts.benchmarks.receivers import Receivers, hung_receivers
+from tests.support.name_servers import HANG, Records, name_server
 
 ROUNDS_MAX: Final = 3
 """A starved good receiver waits for the whole patience of a round, and starving is no matter of a median of seven."""
 SETTLE_SECONDS: Final = 0.5
 """After the dispatcher's start, so that the bad ones hold all that they can get."""
-LOOK_UP_SECONDS: Final = 30.0
-"""How long getaddrinfo hangs on dead name servers (resolv.conf: 3 servers, 5 s, 2 attempts)."""
+STRANGER: Final = Principal("stranger")
+GOOD_TTL_SECONDS: Final = 1
+"""So that good names are looked up again and again beside those that hang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +43,6 @@ QUICK: Final = Size(hung_receivers=50, dead_pending=200, hung_names=20)
 class Bad:
     urls: Sequence[str] = ()
     pending: int = 0
-    resolver: Resolver | None = None
-
-
-class HangingResolver:
-    """Name servers that never answer, as the machine's resolver shows it: a thread that waits for each look-up."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=RESOLVE_THREADS, thread_name_prefix="hanging")
-        self._over = Event()
-
-    async def __call__(self, host: str, /) -> Sequence[Address]:
-        del host
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._over.wait, LOOK_UP_SECONDS)
-        return ()
-
-    def close(self) -> None:
-        self._over.set()
-        self._threads.shutdown(cancel_futures=True)
 
 
 @asynccontextmanager
@@ -80,15 +63,7 @@ async def one_dead(size: Size) -> AsyncGenerator[Bad]:
 @asynccontextmanager
 async def hung_names(size: Size) -> AsyncGenerator[Bad]:
     """Hosts whose name servers do not answer, with one callback each."""
-    resolver = HangingResolver()
-    try:
-        yield Bad(
-            urls=[f"https://hung-{number}.example/hook" for number in range(size.hung_names)],
-            pending=size.hung_names,
-            resolver=resolver,
-        )
-    finally:
-        resolver.close()
+    yield Bad(urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names)
 
 
 SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[Bad]]]] = {
@@ -125,8 +100,14 @@ async def _pair(
 
 async def _good_latency(receivers: Receivers, bad: Bad, *, seconds: float) -> list[float]:
     urls = receivers.urls("/timed")
-    async with engine([*urls, *bad.urls], resolver=bad.resolver) as made:
-        await made.end_all(await made.running_calls(bad.urls, bad.pending))
+    names = {origin: f"receiver-{number}.test" for number, origin in enumerate(receivers.origins)}
+    records = {name: Records("127.0.0.1", ttl_seconds=GOOD_TTL_SECONDS) for name in names.values()}
+    async with (
+        name_server(records, others=HANG) as server,
+        engine(urls, resolver=AresResolver([server.address]), names=names) as made,
+    ):
+        await made.listen(bad.urls, STRANGER)
+        await made.end_all(await made.running_calls(bad.urls, bad.pending, STRANGER))
         async with made.dispatching():
             await asyncio.sleep(SETTLE_SECONDS)
             return await paced(made, receivers, urls, seconds=seconds)

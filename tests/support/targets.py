@@ -6,6 +6,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final
 
 from ringback.notifier.addresses import Address
+from ringback.notifier.resolver import Resolution
 from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
 
 PUBLIC: Final = TargetPolicy()
@@ -19,15 +20,21 @@ LOOPBACK: Final = TargetPolicy(
 class FakeResolver:
     """Names with the addresses that a test gives them; all others do not exist."""
 
-    def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, names: Mapping[str, Sequence[str]], *, seconds: float = 0.0) -> None:
         self.names = names
+        self.seconds = seconds
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, /) -> Sequence[Address]:
+    async def __call__(self, host: str, /) -> Resolution:
         self.asked.append(host)
-        if host not in self.names:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [ip_address(address) for address in self.names[host]]
+        return resolved(*self.names.get(host, ()), seconds=self.seconds)
+
+    async def aclose(self) -> None: ...
+
+
+def resolved(*addresses: str, seconds: float = 0.0) -> Resolution:
+    """What a resolver answers; nothing of it is cached unless it says so."""
+    return Resolution(addresses=tuple(ip_address(address) for address in addresses), seconds=seconds)
 
 
 class SocketCounter:

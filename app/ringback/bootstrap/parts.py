@@ -70,9 +70,10 @@ async def open_parts(
         ResumeTokens(token_keys(ring), audience=AUDIENCE), result_retention_seconds=retention.result_seconds
     )
     bodies = Bodies(tokens=tokens, public_url=settings.base_url)
-    guard = TargetGuard(target_policy(settings))
+    guard = TargetGuard(target_policy(settings), resolver=world.resolver)
     sender = HttpxSender(world.egress, clock=world.clock) if world.egress else Http1Sender(guard, clock=world.clock)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(guard.aclose)
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)

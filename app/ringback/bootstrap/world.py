@@ -9,6 +9,7 @@ import httpx
 
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.ports import Store
+from ringback.notifier.resolver import Resolver
 from ringback.runner.upstreams import UpstreamConfig
 
 ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
@@ -27,6 +28,8 @@ class World:
     chance: Callable[[], float] = random.SystemRandom().random
     """Uniform in [0, 1), for jitter."""
     random_bytes: Callable[[int], bytes] = os.urandom
+    resolver: Resolver | None = None
+    """Looks up the hosts of callbacks, instead of the machine's name servers."""
     egress: httpx.AsyncBaseTransport | None = None
     """Callbacks go out through it instead of our own guarded sender."""
     store: Callable[[Store], Store] = _same

@@ -21,7 +21,8 @@ from ringback.identity.documents import NoDocument
 from ringback.identity.documents import client as issuer_client
 from ringback.identity.issuer import fetch_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
-from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, UnresolvedHost, parse_target
+from ringback.notifier.resolver import UnresolvedHost
+from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, parse_target
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import sqlite_path
@@ -245,8 +246,8 @@ class CallbackCheck:
                 return Finding(about, *await self._connect(target))
         except BlockedAddress as blocked:
             return Finding(about, False, f"Its address may not be called back ({blocked.special}).")
-        except UnresolvedHost:
-            return Finding(about, False, "Its name has no address. Check DNS.")
+        except UnresolvedHost as problem:
+            return Finding(about, False, f"Its name cannot be looked up: {problem}. Check DNS.")
         except ssl.SSLError as problem:
             return Finding(about, False, f"TLS fails: {problem.reason or problem}. Check its certificate.")
         except (OSError, TimeoutError):

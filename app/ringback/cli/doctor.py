@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Annotated
 
@@ -67,8 +68,8 @@ async def _examine(
         policy = TargetPolicy(
             private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http
         )
-        async with client_of(at, api_key) as client:
-            check = CallbackCheck(TargetGuard(policy), clock=clock, tls=ssl.create_default_context())
+        async with client_of(at, api_key) as client, aclosing(TargetGuard(policy)) as guard:
+            check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
             findings += await check.run(client)
     return findings
 

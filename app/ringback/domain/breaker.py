@@ -8,6 +8,9 @@ While it is open nothing is sent, and nothing that waits is charged for it: a pa
 one delivery goes as a probe. There are two kinds: of a webhook, which counts every failure, and of an origin (scheme, host and
 port), which counts only failures to reach it at all and stands for every webhook there.
 
+A look-up that failed (`Category.LOOK_UP_FAILED`) may be our own name servers' fault. The breaker of an origin does not count
+it, because that would stop webhooks of others. The breaker of a webhook does: it spreads attempts that cannot succeed.
+
 What has failed, or has never answered, gets one attempt at a time even before its breaker opens (`health.trusted`): a thousand
 receivers that hang hold a thousand attempts, and not thirty times as many.
 """
@@ -63,8 +66,11 @@ OF_ORIGIN: Final = BreakerRule(failures_to_open=10, pauses_seconds=PAUSES_SECOND
 OF_SUSPENDED: Final = BreakerRule(failures_to_open=1, pauses_seconds=(HOUR,))
 """A receiver that was silent for days is asked once an hour."""
 
-UNREACHED: Final = frozenset({Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR})
-"""Nobody answered: what an origin's breaker counts. An answer, whatever it says, shows that the origin is there."""
+UNREACHED: Final = frozenset(
+    {Category.NAME_NOT_FOUND, Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR}
+)
+"""Nobody answered: what an origin's breaker counts. An answer, whatever it says, shows that the origin is there. A look-up that
+failed shows neither, and leaves the origin's breaker as it is."""
 
 
 def after_failure(breaker: Breaker, rule: BreakerRule, *, now: datetime, chance: float) -> Breaker:

@@ -60,6 +60,11 @@ class Category(StrEnum):
     """How an attempt ended. Receivers' own words never leave the attempt log; these do."""
 
     DELIVERED = "delivered"
+    LOOK_UP_FAILED = "look_up_failed"
+    """Nobody told us the host's addresses: a time-out, SERVFAIL, name servers that are down, or a limit of ours. It says
+    nothing about the receiver, so it counts against no origin and suspends no webhook (`domain.health`)."""
+    NAME_NOT_FOUND = "name_not_found"
+    """The name servers say that the host does not exist, or has no address. That is the receiver's own affair."""
     CONNECTION_REFUSED = "connection_refused"
     TIMEOUT = "timeout"
     TLS_ERROR = "tls_error"

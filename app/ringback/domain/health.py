@@ -4,6 +4,11 @@
 
 Suspension is for receivers that are gone: what is for them is held, in bounds, and one delivery an hour asks whether they are
 back. Shorter failures are the breaker's. Both are told in the same place, so that they cannot disagree.
+
+A look-up that failed (`Category.LOOK_UP_FAILED`) is no failure of the receiver: while our name servers are down, every look-up
+fails so. It sets no `failing_since` and suspends nothing, however long it lasts. A webhook whose name servers never answer is
+therefore never suspended. Its deliveries die with their ladder, so the age at which they are given up bounds what waits for it.
+A name that does not exist (`Category.NAME_NOT_FOUND`) is like a receiver that is gone, and is suspended like one.
 """
 
 from collections.abc import Mapping
@@ -32,7 +37,7 @@ RELEASE_STEP: Final = 500
 
 def trusted(webhook: Webhook) -> bool:
     """Whether it answered the last attempt. Any other gets one attempt at a time."""
-    return webhook.last_delivery_at is not None and webhook.failing_since is None
+    return webhook.last_delivery_at is not None and webhook.failing_since is None and webhook.breaker == CLOSED
 
 
 def succeeded(webhook: Webhook, *, now: datetime) -> Webhook:
@@ -50,10 +55,11 @@ def succeeded(webhook: Webhook, *, now: datetime) -> Webhook:
 
 
 def failed(webhook: Webhook, category: Category, *, now: datetime, chance: float) -> Webhook:
-    """The webhook after an attempt that was not; suspended if that has been so for too long."""
-    failing_since = webhook.failing_since or now
-    gone = now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
-    suspended = gone and webhook.state is WebhookState.ACTIVE
+    """The webhook after an attempt that was not; suspended if that has been so for too long, and the receiver's doing."""
+    tells = category is not Category.LOOK_UP_FAILED
+    failing_since = webhook.failing_since or (now if tells else None)
+    gone = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
+    suspended = tells and gone and webhook.state is WebhookState.ACTIVE
     state = WebhookState.SUSPENDED if suspended else webhook.state
     rule = OF_SUSPENDED if state is WebhookState.SUSPENDED else OF_WEBHOOK
     return replace(

@@ -15,6 +15,8 @@ from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Category
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.principal import Principal
+from ringback.notifier.look_ups import NO_PRINCIPAL
 from ringback.notifier.sender import Asker
 from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
 
@@ -74,19 +76,19 @@ class PublishedReceivers:
         self._policy = policy
         self._known: OrderedDict[str, _Published] = OrderedDict()
 
-    async def list_it(self, target: Target) -> bool:
-        """Whether its origin says that callbacks are wanted there."""
+    async def list_it(self, target: Target, principal: Principal = NO_PRINCIPAL) -> bool:
+        """Whether its origin says that callbacks are wanted there; a look-up that this takes counts for `principal`."""
         now = self._clock.monotonic()
         published = self._known.get(target.origin)
         if published is None or published.known_until <= now:
-            published = _Published(await self._fetch(target), now + PUBLISHED_SECONDS)
+            published = _Published(await self._fetch(target, principal), now + PUBLISHED_SECONDS)
             self._keep(target.origin, published)
         return any(covers(prefix, target.path) for prefix in published.receivers)
 
-    async def _fetch(self, target: Target) -> tuple[str, ...]:
+    async def _fetch(self, target: Target, principal: Principal) -> tuple[str, ...]:
         document = parse_target(target.origin + PUBLISHED_PATH, self._policy)
         answer, body = await self._asker.ask(
-            "GET", document, {"accept": "application/json"}, b"", deadline_seconds=FETCH_SECONDS
+            "GET", document, {"accept": "application/json"}, b"", principal=principal, deadline_seconds=FETCH_SECONDS
         )
         return receivers_in(body) if answer.category is Category.DELIVERED else ()
 

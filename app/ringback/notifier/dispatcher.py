@@ -205,7 +205,9 @@ class Dispatcher:
                 keys=self._keys,
                 now=now,
             )
-            return await self._sender.post(target, headers, delivery.body, deadline_seconds=ATTEMPT_SECONDS)
+            return await self._sender.post(
+                target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+            )
         except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
             return Answer(category=Category.CONNECTION_REFUSED)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
 from ringback.notifier.http1_connection import Connection
 from ringback.notifier.sender import CONNECT_SECONDS
@@ -47,11 +48,14 @@ class Dialer:
         self._open_socket = open_socket
 
     async def dial(
-        self, target: Target, new: Callable[[str, socket.socket], Connection], *, until: float
+        self, target: Target, new: Callable[[str, socket.socket], Connection], *, principal: Principal, until: float
     ) -> Connection:
-        """A connection to `target`, made by `new`; raises OSError, of which TimeoutError and ssl.SSLError are kinds."""
+        """A connection to `target`, made by `new`; raises OSError, of which TimeoutError and ssl.SSLError are kinds.
+
+        The look-up counts for `principal`. One that takes until `until` is a failed look-up, not a receiver that is slow.
+        """
+        addresses = await self._guard.resolve(target.host, principal, until=until)
         async with asyncio.timeout_at(until):
-            addresses = await self._guard.resolve(target.host)
             async with asyncio.timeout(CONNECT_SECONDS):
                 connected = await self._reach_any(addresses[:ADDRESSES_MAX], target.port)
                 return await self._speak(target, connected, new)

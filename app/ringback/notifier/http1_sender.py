@@ -23,6 +23,7 @@ from contextlib import suppress
 
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Answer
+from ringback.domain.principal import Principal
 from ringback.notifier.http1_connection import Connection, Reply, StaleConnection
 from ringback.notifier.http1_dialer import Dialer, OpenSocket, open_socket, tls_context
 from ringback.notifier.http1_pool import ConnectionPool
@@ -53,17 +54,24 @@ class Http1Sender(OneExchange):
         await self._pool.aclose()
 
     async def exchange(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal,
+        deadline_seconds: float,
     ) -> tuple[Answer, bytes]:
         until = asyncio.get_running_loop().time() + deadline_seconds
         try:
-            reply = await self._send(target, request_bytes(method, target, headers, body), until)
+            reply = await self._send(target, request_bytes(method, target, headers, body), principal, until)
         except OSError as error:
             return failed(error), b""
         now = self._clock.now()
         return answered(reply.status_code, retry_after=reply.retry_after, head=reply.head, now=now), reply.head
 
-    async def _send(self, target: Target, request: bytes, until: float) -> Reply:
+    async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> Reply:
         """A POST on a kept connection that the receiver is just closing gets one fresh connection.
 
         HTTP does not let clients repeat a POST. Ours may be repeated: receivers know a repeat by its `webhook-id`.
@@ -73,7 +81,7 @@ class Http1Sender(OneExchange):
             with suppress(StaleConnection):
                 return await self._over(kept, request, until)
         self._pool.check_open()
-        fresh = await self._dialer.dial(target, self._pool.new, until=until)
+        fresh = await self._dialer.dial(target, self._pool.new, principal=principal, until=until)
         self._pool.opened(fresh)
         return await self._over(fresh, request, until)
 

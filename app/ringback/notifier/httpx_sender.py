@@ -12,6 +12,7 @@ import httpx
 
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import Answer, Category
+from ringback.domain.principal import Principal
 from ringback.notifier.sender import (
     ASKED_BYTES_MAX,
     CONNECT_SECONDS,
@@ -35,7 +36,14 @@ class HttpxSender(OneExchange):
         await self._transport.aclose()
 
     async def exchange(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal,  # noqa: ARG002 - the transport looks names up, for nobody in particular
+        deadline_seconds: float,
     ) -> tuple[Answer, bytes]:
         request = _request(method, target, headers, body)
         until = asyncio.get_running_loop().time() + deadline_seconds

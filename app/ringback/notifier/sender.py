@@ -18,7 +18,10 @@ from typing import Final, Literal, Protocol
 
 from ringback import __version__
 from ringback.domain.delivery import Answer, Category, category_of
+from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
+from ringback.notifier.look_ups import NO_PRINCIPAL
+from ringback.notifier.resolver import LookUpFailed, NameNotFound
 from ringback.notifier.target_guard import Target
 from ringback.signing.resume_token import without_signatures
 
@@ -45,9 +48,17 @@ ADDED_HEADERS: Final = {
 
 class Sender(Protocol):
     async def post(
-        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal = NO_PRINCIPAL,
+        deadline_seconds: float = ATTEMPT_SECONDS,
     ) -> Answer:
         """POST `body` once and tell what came of it, at the latest when `deadline_seconds` have passed.
+
+        The look-up of the host counts for `principal`.
 
         Redirects are not followed. Raises ValueError only for headers that cannot be sent, which is a fault of ours.
         """
@@ -65,7 +76,14 @@ class Asker(Protocol):
     """The same way out, for questions whose answer is read."""
 
     async def ask(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal = NO_PRINCIPAL,
+        deadline_seconds: float,
     ) -> tuple[Answer, bytes]:
         """What came of one request, and the first `ASKED_BYTES_MAX` of the answer's body: under the terms of `Sender.post`."""
         ...
@@ -76,22 +94,44 @@ class OneExchange(ABC):
 
     @abstractmethod
     async def exchange(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal,
+        deadline_seconds: float,
     ) -> tuple[Answer, bytes]:
         """As `Asker.ask`, with the headers as they are sent."""
 
     async def post(
-        self, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float = ATTEMPT_SECONDS
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal = NO_PRINCIPAL,
+        deadline_seconds: float = ATTEMPT_SECONDS,
     ) -> Answer:
         sent = outgoing_headers(headers)
-        answer, _ = await self.exchange("POST", target, sent, body, deadline_seconds=deadline_seconds)
+        answer, _ = await self.exchange(
+            "POST", target, sent, body, principal=principal, deadline_seconds=deadline_seconds
+        )
         return answer
 
     async def ask(
-        self, method: Method, target: Target, headers: Mapping[str, str], body: bytes, *, deadline_seconds: float
+        self,
+        method: Method,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal = NO_PRINCIPAL,
+        deadline_seconds: float,
     ) -> tuple[Answer, bytes]:
         sent = outgoing_headers(headers)
-        return await self.exchange(method, target, sent, body, deadline_seconds=deadline_seconds)
+        return await self.exchange(method, target, sent, body, principal=principal, deadline_seconds=deadline_seconds)
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -145,8 +185,12 @@ def answered(status_code: int, *, retry_after: str | None, head: bytes, now: dat
 
 
 def failed(error: BaseException) -> Answer:
-    """No answer. Clients wrap what happened: the nearest cause that is about time or TLS tells, else nobody served."""
+    """No answer. Clients wrap what happened: the nearest cause that is about names, time or TLS tells, else nobody served."""
     for cause in _causes(error):
+        if isinstance(cause, LookUpFailed):
+            return Answer(category=Category.LOOK_UP_FAILED)
+        if isinstance(cause, NameNotFound):
+            return Answer(category=Category.NAME_NOT_FOUND)
         if isinstance(cause, TimeoutError):
             return Answer(category=Category.TIMEOUT)
         if isinstance(cause, ssl.SSLError):

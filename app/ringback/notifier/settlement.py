@@ -132,6 +132,8 @@ class Settlement:
         tx.at_end(partial(self._learn, after))
 
     def _origin_after(self, breaker: Breaker, answer: Answer, *, now: datetime) -> Breaker:
+        if answer.category is Category.LOOK_UP_FAILED:
+            return breaker
         if answer.category not in UNREACHED:
             return CLOSED
         return after_failure(breaker, OF_ORIGIN, now=now, chance=self._chance())
@@ -151,7 +153,8 @@ async def write_off(tx: Transaction, deliveries: Collection[Delivery]) -> None:
 
 def _untold(webhook: Webhook, answer: Answer, became: Settled) -> Webhook:
     """A gap that failed counts for nothing; but while nobody was there to hear it, it still has to be told."""
-    if became.state is DeliveryState.DEAD and answer.category in UNREACHED:
+    unheard = answer.category in UNREACHED or answer.category is Category.LOOK_UP_FAILED
+    if became.state is DeliveryState.DEAD and unheard:
         return health.missed(webhook, became.delivery.seq or 0)
     return webhook
 

@@ -10,30 +10,25 @@ for the one address that it connects to, because a name may answer differently a
 No `ringback.services` import may reach a web framework through here, so this module knows none.
 """
 
-import asyncio
 import re
-import socket
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Final, Protocol
+from typing import Final
 
 import idna
 
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address, Network, SpecialRange, is_opened, judge_address
+from ringback.notifier.look_ups import NO_PRINCIPAL, LookUps
+from ringback.notifier.resolver import AresResolver, Resolver, UnresolvedHost
 
 URL_LENGTH_MAX: Final = 2048
 """Characters. Far above what receivers use for routing; the length that old browsers and proxies made a convention."""
 HOST_LENGTH_MAX: Final = 253
 """Characters of a name in text form (RFC 1035 §2.3.4: 255 octets on the wire)."""
 PORT_MAX: Final = 65_535
-RESOLVE_SECONDS: Final = 2.0
-"""A healthy resolver answers in milliseconds, and the first retry of a lost query comes after 5 s: too late to wait for."""
-RESOLVE_THREADS: Final = 64
-"""Look-ups that may hang at once. getaddrinfo cannot be cancelled and waits up to 30 s for dead name servers
-(resolv.conf: 3 servers, 5 s, 2 attempts), so names that hang hold threads; a thread costs nothing until it is needed."""
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 _URL = re.compile(
@@ -54,10 +49,6 @@ class BlockedAddress(OSError):
     def __init__(self, special: SpecialRange) -> None:
         super().__init__(f"blocked address: {special}")
         self.special = special
-
-
-class UnresolvedHost(OSError):
-    """A name has no address now, or its name servers do not answer in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,48 +80,37 @@ class Target:
         return self.origin + self.path
 
 
-class Resolver(Protocol):
-    async def __call__(self, host: str, /) -> Sequence[Address]:
-        """All addresses of a name; raises OSError when it has none."""
-        ...
-
-
-class SystemResolver:
-    """The machine's resolver, on threads of its own: the event loop's few are not left to other people's name servers."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=RESOLVE_THREADS, thread_name_prefix="resolve")
-
-    async def __call__(self, host: str, /) -> Sequence[Address]:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _system_addresses, host)
-
-
 class TargetGuard:
     """Judges hosts by their addresses."""
 
     def __init__(self, policy: TargetPolicy, *, resolver: Resolver | None = None) -> None:
         self.policy = policy
-        self._resolver = resolver or SystemResolver()
-        self._look_ups: dict[str, asyncio.Future[Sequence[Address]]] = {}
+        self._look_ups = LookUps(resolver or AresResolver())
 
-    async def check(self, url: str) -> Target:
-        """The target of a URL that is being registered; raises InvalidCallbackUrl when it may not be called back.
+    async def check(self, url: str, principal: Principal = NO_PRINCIPAL) -> Target:
+        """The target of a URL that `principal` is registering; raises InvalidCallbackUrl when it may not be called back.
 
         A name that does not resolve at the moment is accepted: its server may come up later, and it is judged then.
         """
         target = parse_target(url, self.policy)
         try:
-            await self.resolve(target.host)
+            await self.resolve(target.host, principal)
         except BlockedAddress as blocked:
             raise InvalidCallbackUrl(_explain(blocked.special)) from None
         except UnresolvedHost:
             pass
         return target
 
-    async def resolve(self, host: str) -> Sequence[Address]:
-        """Every address of `host`, all of them allowed; raises BlockedAddress if any is not, or UnresolvedHost."""
+    async def resolve(
+        self, host: str, principal: Principal = NO_PRINCIPAL, *, until: float | None = None
+    ) -> Sequence[Address]:
+        """Every address of `host`, all of them allowed; raises BlockedAddress if any is not, or UnresolvedHost.
+
+        The look-up counts for `principal`, and ends at the loop time `until` at the latest. Addresses that were cached are
+        judged like those that were just looked up.
+        """
         literal = _literal(host)
-        addresses = await self._look_up(host) if literal is None else (literal,)
+        addresses = (literal,) if literal else await self._look_ups.look_up(host, principal, until=until)
         for address in addresses:
             self.admit(address)
         return addresses
@@ -141,27 +121,9 @@ class TargetGuard:
         if special is not None:
             raise BlockedAddress(special)
 
-    async def _look_up(self, host: str) -> Sequence[Address]:
-        """One look-up of a name at a time: who comes meanwhile shares it, and a name that hangs holds one thread."""
-        look_up = self._look_ups.get(host)
-        if look_up is None:
-            look_up = self._look_ups[host] = asyncio.ensure_future(self._ask(host))
-            look_up.add_done_callback(lambda _: self._look_ups.pop(host))
-        try:
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                addresses = await asyncio.shield(look_up)
-        except TimeoutError:
-            raise UnresolvedHost("no answer from the name servers in time") from None
-        if not addresses:
-            raise UnresolvedHost("the name has no address")
-        return addresses
-
-    async def _ask(self, host: str) -> Sequence[Address]:
-        """A name that does not resolve has no addresses; nobody may be left to hear an exception."""
-        try:
-            return await self._resolver(host)
-        except (OSError, UnicodeError):  # getaddrinfo encodes names once more, and refuses some as UnicodeError
-            return ()
+    async def aclose(self) -> None:
+        """Give up the look-ups in flight."""
+        await self._look_ups.aclose()
 
 
 def parse_target(url: str, policy: TargetPolicy) -> Target:
@@ -292,11 +254,3 @@ def _explain(special: SpecialRange) -> str:
     if not special.openable:
         return f"{detail}; this one is never called back."
     return f"{detail}, or have the operator open the network: {_SETTING}={special.network}"
-
-
-def _system_addresses(host: str) -> tuple[Address, ...]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(ip_address(sockaddr[0]) for family, _, _, _, sockaddr in found if family in _FAMILIES)
-
-
-_FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})

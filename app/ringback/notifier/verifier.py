@@ -207,10 +207,13 @@ class Verifier:
             keys=self._keys,
             now=now,
         )
-        answer, told = await self._asker.ask("POST", target, headers, body, deadline_seconds=CHALLENGE_SECONDS)
+        principal = taken.challenge.principal
+        answer, told = await self._asker.ask(
+            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_SECONDS
+        )
         if answer.category is Category.DELIVERED and echoes(told, nonce):
             return None
-        if answer.status_code is not None and await self._published.list_it(target):
+        if answer.status_code is not None and await self._published.list_it(target, principal):
             return None
         return _refusal(answer)
 

@@ -109,7 +109,7 @@ class Registrations:
     async def _prepare(
         self, caller: Caller, registration: Registration, *, origin: Origin
     ) -> tuple[str | None, Webhook]:
-        await self._guard.check(registration.url)
+        await self._guard.check(registration.url, caller.principal)
         secret, generated = chosen_secret(registration.secret, self._ids)
         now = self._clock.now()
         expiry = registration.expires_in_seconds

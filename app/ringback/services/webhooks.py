@@ -102,7 +102,7 @@ class Webhooks:
         """Change what is named. Whatever was held for a webhook goes out as soon as that becomes active."""
         caller.require(Scope.WEBHOOKS)
         if change.url is not None:
-            await self._guard.check(change.url)
+            await self._guard.check(change.url, caller.principal)
 
         async def apply(tx: Transaction) -> Webhook:
             before = await own_webhook(tx, caller.principal, webhook_id)

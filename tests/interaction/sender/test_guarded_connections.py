@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 
 import pytest
 from hypothesis import given
@@ -12,15 +11,19 @@ from hypothesis import strategies as st
 
 from ringback.domain.delivery import Answer, Category
 from ringback.domain.errors import InvalidCallbackUrl
+from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
 from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.target_guard import Resolver, Target, TargetGuard, TargetPolicy, parse_target
+from ringback.notifier.look_ups import NO_PRINCIPAL
+from ringback.notifier.resolver import Resolution, Resolver
+from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
 from tests.support.receivers import NO_CONTENT, Connection, answering, answering_once_each, never_answers, serve
 from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
-from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
+from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target, resolved
 
 REFUSED = Answer(category=Category.CONNECTION_REFUSED)
+NOT_FOUND = Answer(category=Category.NAME_NOT_FOUND)
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -55,7 +58,7 @@ async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when
         return
 
     async with counting_sender(resolver, sockets) as sender:
-        assert await sender.post(target, {}, b"{}") == REFUSED
+        assert await sender.post(target, {}, b"{}") in {REFUSED, NOT_FOUND}
     assert sockets.addresses == []
 
 
@@ -120,23 +123,20 @@ async def test_the_socket_is_guarded_even_if_the_resolver_were_not() -> None:
     assert {str(address) for address in sockets.addresses} == {"93.184.216.34"}
 
 
-async def test_a_name_that_does_not_resolve_is_a_refused_connection() -> None:
+async def test_a_name_that_does_not_exist_is_told_as_that() -> None:
     sockets = SocketCounter()
     async with counting_sender(FakeResolver({}), sockets) as sender:
-        assert await sender.post(https("nowhere.test"), {}, b"{}") == REFUSED
+        answer = await sender.post(https("nowhere.test"), {}, b"{}")
 
+    assert answer == NOT_FOUND
     assert sockets.addresses == []
 
 
-async def test_a_name_that_hangs_ends_with_the_attempt() -> None:
-    async def hang(_host: str, /) -> Sequence[Address]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with counting_sender(hang, SocketCounter()) as sender:
+async def test_a_name_that_hangs_ends_with_the_attempt_and_is_no_receiver_that_is_slow() -> None:
+    async with counting_sender(_Hanging(), SocketCounter()) as sender:
         answer = await sender.post(https("hung.test"), {}, b"{}", deadline_seconds=0.1)
 
-    assert answer == Answer(category=Category.TIMEOUT)
+    assert answer == Answer(category=Category.LOOK_UP_FAILED)
 
 
 async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
@@ -213,10 +213,20 @@ class _Flipping:
         self._answers = answers
         self.told = 0
 
-    async def __call__(self, _host: str, /) -> Sequence[Address]:
+    async def __call__(self, _host: str, /) -> Resolution:
         answer = self._answers[self.told]
         self.told += 1
-        return [ip_address(address) for address in answer]
+        return resolved(*answer)
+
+    async def aclose(self) -> None: ...
+
+
+class _Hanging:
+    async def __call__(self, _host: str, /) -> Resolution:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def aclose(self) -> None: ...
 
 
 class _BlindGuard(TargetGuard):
@@ -226,5 +236,11 @@ class _BlindGuard(TargetGuard):
         super().__init__(policy, resolver=resolver)
         self._blind = resolver
 
-    async def resolve(self, host: str) -> Sequence[Address]:
-        return await self._blind(host)
+    async def resolve(
+        self,
+        host: str,
+        principal: Principal = NO_PRINCIPAL,  # noqa: ARG002 - the guard's own names
+        *,
+        until: float | None = None,  # noqa: ARG002
+    ) -> Sequence[Address]:
+        return (await self._blind(host)).addresses

@@ -1,22 +1,15 @@
 """Reading callback URLs, and judging their hosts."""
 
-import asyncio
-import socket
-from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
 import pytest
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier import target_guard
-from ringback.notifier.addresses import Address
 from ringback.notifier.target_guard import (
     URL_LENGTH_MAX,
     BlockedAddress,
-    SystemResolver,
     TargetGuard,
     TargetPolicy,
-    UnresolvedHost,
     parse_target,
 )
 from tests.support.ssrf import BLOCKED_URLS, GOOD_URLS, NAMES
@@ -176,60 +169,13 @@ async def test_a_literal_is_judged_without_a_look_up() -> None:
     assert resolver.asked == []
 
 
-async def test_callers_for_one_name_share_one_look_up() -> None:
-    resolver = _Slow()
-    guard = TargetGuard(PUBLIC, resolver=resolver)
-    waiting = [asyncio.create_task(guard.resolve("slow.test")) for _ in range(50)]
-    await asyncio.wait_for(resolver.asked.wait(), 5)
-    resolver.release.set()
+async def test_addresses_that_were_cached_are_judged_again() -> None:
+    """What the guard remembers is where a name leads, and never that this was allowed."""
+    resolver = FakeResolver({"kept.test": ["10.0.0.1"]}, seconds=60.0)
+    guard = TargetGuard(TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),)), resolver=resolver)
+    await guard.resolve("kept.test")
+    guard.policy = PUBLIC
 
-    assert await asyncio.gather(*waiting) == [[ip_address("8.8.8.8")]] * 50
-    assert resolver.look_ups == 1
-    await guard.resolve("slow.test")
-    assert resolver.look_ups == 2
-
-
-async def test_a_name_that_hangs_is_given_up_and_holds_one_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_guard, "RESOLVE_SECONDS", 0.05)
-    resolver = _Slow()
-    guard = TargetGuard(PUBLIC, resolver=resolver)
-    for _ in range(3):
-        with pytest.raises(UnresolvedHost):
-            await guard.resolve("hung.test")
-    assert resolver.look_ups == 1
-    resolver.release.set()
-
-    assert await guard.resolve("hung.test") == [ip_address("8.8.8.8")]
-
-
-@pytest.mark.parametrize(
-    "error", [socket.gaierror(socket.EAI_AGAIN, "again"), OSError("broken"), UnicodeError("label")]
-)
-async def test_a_failing_look_up_is_a_host_without_an_address(error: Exception) -> None:
-    async def failing(_host: str, /) -> Sequence[Address]:
-        raise error
-
-    with pytest.raises(UnresolvedHost):
-        await TargetGuard(PUBLIC, resolver=failing).resolve("broken.test")
-
-
-async def test_the_machines_resolver_knows_localhost() -> None:
-    addresses = await SystemResolver()("localhost")
-
-    assert addresses
-    assert all(address.is_loopback for address in addresses)
-
-
-class _Slow:
-    """Answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.release = asyncio.Event()
-        self.look_ups = 0
-
-    async def __call__(self, _host: str, /) -> Sequence[Address]:
-        self.look_ups += 1
-        self.asked.set()
-        await self.release.wait()
-        return [ip_address("8.8.8.8")]
+    with pytest.raises(BlockedAddress):
+        await guard.resolve("kept.test")
+    assert resolver.asked == ["kept.test"]
