@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
-from ringback.domain.call_rows import Tombstone
+from ringback.domain.call_rows import Change, Tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
@@ -112,7 +112,7 @@ class Janitor:
             if isinstance(recovered, Ending):
                 await self._finish(tx, call, recovered)
             else:
-                await tx.calls.update(recovered, expected=call.status, lease_token=None)
+                await tx.calls.update(recovered, Change.QUEUED, expected=call.status, lease_token=None)
                 tx.ring(QUEUED, changed(call.id))
         return len(lapsed)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.call import Call, Handle, Phase, Status, answered, enter, finish
+from ringback.domain.call_rows import Change
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -151,13 +152,13 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
     await insert(store, call)
     (leased,) = await lease(store)
     queued = enter(leased, Phase.QUEUED, now=START)
-    await store.write(lambda tx: tx.calls.update(queued, expected=leased.status, lease_token="lease_1"))
+    await store.write(lambda tx: tx.calls.update(queued, Change.QUEUED, expected=leased.status, lease_token="lease_1"))
     (again,) = await store.write(
         lambda tx: tx.call_queue.lease("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
     )
 
     stale = await store.write(
-        lambda tx: tx.calls.update(leased, expected=Status.WORKING, lease_token=leased.lease_token)
+        lambda tx: tx.calls.update(leased, Change.QUEUED, expected=Status.WORKING, lease_token=leased.lease_token)
     )
 
     assert not stale

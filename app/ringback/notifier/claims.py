@@ -12,6 +12,7 @@ from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import Ids, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.lanes import Lanes, Slot
 from ringback.notifier.settlement import write_off
 from ringback.notifier.targets import Targets
@@ -118,7 +119,8 @@ class Claims:
     async def _suspend(self, tx: Transaction, webhook: Webhook) -> None:
         """Nothing can be signed for it. Once an hour it is looked at again: its owner, or its old key, may have mended it."""
         pause = after_failure(CLOSED, OF_SUSPENDED, now=tx.now(), chance=0.5)
-        await tx.webhooks.update(replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=pause))
+        suspended = replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=pause)
+        await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
         await tx.delivery_lanes.hold(webhook.id, limit=RELEASE_STEP)
 
     def _enter(self, tx: Transaction, webhook: Webhook, origin: str) -> Slot:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain import inputs
 from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, Status, enter
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -67,7 +68,7 @@ class LeasedCall:
             self._writing_progress = asyncio.create_task(self._progress_keeper.run())
 
     async def keep(self, handle: Handle | None) -> None:
-        await self._change(lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
+        await self._change(Change.HANDLE, lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
         if handle is not None:
             self.kept.set()
         else:
@@ -103,7 +104,7 @@ class LeasedCall:
 
     async def passed_on(self, keys: Collection[str]) -> None:
         if keys:
-            await self._change(lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
+            await self._change(Change.INPUTS, lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
 
     # -- what the drive does --
 
@@ -184,7 +185,7 @@ class LeasedCall:
         if call.handle is not None:
             return call
         dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
-        await tx.calls.update(dispatched, expected=call.status, lease_token=self._lease_token)
+        await tx.calls.update(dispatched, Change.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
     async def _end(self, tx: Transaction, *, ending: Ending) -> End | None:
@@ -223,15 +224,15 @@ class LeasedCall:
         recovered = recover(known, now=tx.now())
         if isinstance(recovered, Ending):
             return await self._finish(tx, recovered)
-        await tx.calls.update(recovered, expected=call.status, lease_token=self._lease_token)
+        await tx.calls.update(recovered, Change.QUEUED, expected=call.status, lease_token=self._lease_token)
         tx.ring(QUEUED, changed(call.id))
         return recovered
 
-    async def _change(self, change: Callable[[Call, Transaction], Call]) -> None:
+    async def _change(self, kind: Change, change: Callable[[Call, Transaction], Call]) -> None:
         async def work(tx: Transaction) -> Call:
             held = await self._held(tx)
             changed_call = change(held, tx)
-            await tx.calls.update(changed_call, expected=held.status, lease_token=self._lease_token)
+            await tx.calls.update(changed_call, kind, expected=held.status, lease_token=self._lease_token)
             return changed_call
 
         self.call = await self._write(work)

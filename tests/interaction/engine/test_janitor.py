@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import Call, Handle, Outcome, Phase, Status
+from ringback.domain.call_rows import Change
 from ringback.domain.delivery import DeliveryState, Verdict, settled
 from ringback.domain.errors import CallExpired
 from ringback.domain.ports import Transaction
@@ -35,7 +36,9 @@ async def dispatched(engine: Engine, call: Call) -> Call:
     """The call as its runner left it when it died: leased, and on its way."""
     leased = await engine.lease(call)
     running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
-    await engine.store.write(lambda tx: tx.calls.update(running, expected=leased.status, lease_token=None))
+    await engine.store.write(
+        lambda tx: tx.calls.update(running, Change.DISPATCHED, expected=leased.status, lease_token=None)
+    )
     return running
 
 
