@@ -254,8 +254,8 @@ class Calls:
             return repeated
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, now=tx.now())
+        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
         await tx.calls.insert(call)
-        await self._registrations.insert_callback(tx, callback, call)
         if call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
             tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)

@@ -137,8 +137,8 @@ class Reports:
     async def _insert(self, tx: Transaction, principal: Principal, report: Report, callback: Webhook | None) -> Call:
         await self._quotas.require_room_for_call(tx, principal)
         call = as_reported(self._new_call(principal, report, now=tx.now()))
+        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
         await tx.calls.insert(call)
-        await self._registrations.insert_callback(tx, callback, call)
         return call
 
     def _new_call(self, principal: Principal, report: Report, *, now: datetime) -> Call:
