@@ -26,7 +26,7 @@ from ringback.notifier.record import End, Recorder
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.runner.live import LiveHub
 from ringback.runner.progress import ProgressKeeper
-from ringback.waits import Flag
+from ringback.waits import Flag, first_of
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,9 @@ class LeasedCall:
     """Implements `runner.drivers.Desk`."""
 
     def __init__(
-        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, ends: Ends, live: LiveHub
+        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, ends: Ends, live: LiveHub, cut: Flag
     ) -> None:
+        """`cut` is set once this process must end: what the store does not take then is left to the next one."""
         self.call = call
         self.lost = Flag()
         """Set once the lease is somebody else's, or may be."""
@@ -53,6 +54,7 @@ class LeasedCall:
         self._recorder = recorder
         self._ends = ends
         self._live = live
+        self._cut = cut
         self._nudged = Flag()
         self._progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
         self._may_write_progress = False
@@ -158,7 +160,6 @@ class LeasedCall:
     async def finish(self, ending: Ending) -> None:
         ended = await self._persist(lambda: self._ends.finish(partial(self._end, ending=ending)))
         if ended is None:
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
             return
         about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
         log.info("call.finished", extra=about)
@@ -193,6 +194,7 @@ class LeasedCall:
         try:
             call = await self._held(tx)
         except LeaseLost:
+            log.warning("call.lease_lost", extra={"call_id": self.call.id})
             return None
         latest = replace(call, progress=self._progress_keeper.latest or call.progress)
         return End(call=latest, ending=ending, lease_token=self._lease_token)
@@ -252,16 +254,34 @@ class LeasedCall:
         raise LeaseLost
 
     async def _persist(self, write: Callable[[], Awaitable[Call | None]]) -> Call | None:
-        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours."""
+        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours.
+
+        Once the process must end there is one attempt more, and then None, too: the lease is voided at the next start, which
+        does with the call what is true of one whose runner was lost.
+        """
         while True:
+            last = self._cut.is_set()
             try:
                 return await write()
             except LeaseLost:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
                 return None
             except StoreUnavailable:
+                if last:
+                    log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has said why
+                    return None
                 log.warning("call.not_recorded", extra={"call_id": self.call.id})
-                await self._clock.sleep(STORE_PAUSE_SECONDS)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the store may be written again, or the process must end."""
+        cut = asyncio.Event()
+        self._cut.watch(cut.set)
+        try:
+            if not self._cut.is_set():
+                await first_of(self._clock.sleep(STORE_PAUSE_SECONDS), cut.wait())
+        finally:
+            self._cut.unwatch(cut.set)
 
     async def _write_progress(self, progress: Progress) -> None:
         try:

@@ -17,7 +17,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_serv
 
 T = TypeVar("T")
 CALLBACK = {"callback": {"url": CALLBACK_URL}}
-REPORT = {"key": "build-1", "upstream": "build-farm", "tool": "build"}
+REPORT: dict[str, Any] = {"key": "build-1", "upstream": "build-farm", "tool": "build"}
 
 
 @pytest.fixture

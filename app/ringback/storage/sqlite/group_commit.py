@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ringback.domain.clock import Clock
@@ -57,7 +56,8 @@ class _Unit:
     @property
     def kind(self) -> str:
         """The function that the work is, by its name in the code."""
-        work = self.work.func if isinstance(self.work, partial) else self.work
+        work: Any = self.work
+        work = getattr(work, "func", work)  # of a `partial`
         return getattr(work, "__qualname__", type(work).__qualname__)
 
     def undone(self) -> None:
