@@ -16,7 +16,7 @@ from ringback.domain.delivery import Answer
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.batcher import AT_ONCE
-from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.ends import Ends
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.record import End, Recorder
@@ -138,6 +138,7 @@ async def engine(urls: Sequence[str], *, resolver: Resolver | None = None) -> As
                     recorder=recorder,
                     policy=LOOPBACK,
                     chance=random.SystemRandom().random,
+                    config=DispatcherConfig(owner=ids.lease()),
                 ),
                 sender=sender,
             )

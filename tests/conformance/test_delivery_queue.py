@@ -24,6 +24,9 @@ LATER = START + timedelta(milliseconds=1)
 QUIET, LOUD = WebhookId("wh_quiet"), WebhookId("wh_loud")
 
 
+OWNER = "dispatcher-1"
+
+
 async def insert(store: Store, *deliveries: Delivery) -> None:
     await store.write(lambda tx: tx.deliveries.insert(deliveries))
 
@@ -41,7 +44,7 @@ async def lease(
 ) -> Sequence[Delivery]:
     return await store.write(
         lambda tx: tx.delivery_queue.lease(
-            webhook_id, now=START, token="lease_1", until=UNTIL, limit=limit, ordered=ordered
+            webhook_id, now=START, owner=OWNER, token="lease_1", until=UNTIL, limit=limit, ordered=ordered
         )
     )
 

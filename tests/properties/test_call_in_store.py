@@ -312,7 +312,7 @@ class CallInStore(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The process that serves the store died, and another one begins."""
-        self.run(self.engine.janitor().recover())
+        self.run(self.engine.recover())
         if self.model.phase == "running":
             self.model.lease_ends = float("-inf")
         self.mended()

@@ -195,7 +195,7 @@ class Deliveries(RuleBasedStateMachine):
     @rule()
     def start_again(self) -> None:
         """Nothing of what matters is in the dispatcher's memory."""
-        self._run(self.janitor.recover())
+        self._run(self.engine.recover())
         self.dispatcher = self.engine.dispatcher(self._receive)
         for box in self.boxes.values():
             self._keep(box)

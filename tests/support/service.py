@@ -178,7 +178,13 @@ class Service:
             for webhook_id in {delivery.webhook_id for delivery in deliveries}:
                 now = tx.now()
                 leased = await tx.delivery_queue.lease(
-                    webhook_id, now=now, token="lease_1", until=now + seconds(60), limit=1000, ordered=False
+                    webhook_id,
+                    now=now,
+                    owner="dispatcher-1",
+                    token="lease_1",
+                    until=now + seconds(60),
+                    limit=1000,
+                    ordered=False,
                 )
                 settled = [
                     Settled(

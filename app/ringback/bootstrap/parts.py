@@ -44,6 +44,8 @@ class Parts:
     """What they tell unasked, from before they were opened."""
     configured: Configured
     ids: Ids
+    owner: str
+    """Names this process in leases."""
     tokens: CallTokens
     recorder: Recorder
     births: Births
@@ -92,6 +94,7 @@ async def open_parts(
             upstreams=await stack.enter_async_context(upstreams),
             configured=Reloading(upstreams, read=reread or (lambda: upstream_configs)),
             ids=ids,
+            owner=ids.lease(),
             tokens=tokens,
             recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
             births=Births(),

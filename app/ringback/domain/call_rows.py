@@ -106,11 +106,8 @@ class CallQueue(Protocol):
         """Queued and parked calls whose deadline has passed; whoever drives a call watches its deadline itself."""
         ...
 
-    async def release_all(self) -> int:
-        """Void every lease at once; how many. Only for a store that proves at start that no other process serves it.
-
-        The calls stay running, and have lapsed: what becomes of them is `domain.recovery`'s to say.
-        """
+    async def abandoned(self, *, owner: str, limit: int) -> Sequence[Call]:
+        """Running calls that another owner has leased, or nobody. Only for a store that is this owner's alone."""
         ...
 
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...

@@ -96,3 +96,11 @@ class Store(Protocol):
 
     @property
     def signals(self) -> Signals: ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether opening it has proven that no other process serves it.
+
+        Then leases of other owners are void, whatever the clock says; else only those are that have run out.
+        """
+        ...

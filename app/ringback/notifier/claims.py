@@ -39,11 +39,14 @@ class Claimed:
 
 
 class Claims:
-    def __init__(self, *, store: Store, ids: Ids, lanes: Lanes, targets: Targets, lease_seconds: float) -> None:
+    def __init__(
+        self, *, store: Store, ids: Ids, lanes: Lanes, targets: Targets, owner: str, lease_seconds: float
+    ) -> None:
         self._store = store
         self._ids = ids
         self._lanes = lanes
         self._targets = targets
+        self._owner = owner
         self._lease_seconds = lease_seconds
 
     async def claim(self) -> Claimed:
@@ -91,6 +94,7 @@ class Claims:
         deliveries = await tx.delivery_queue.lease(
             webhook.id,
             now=now,
+            owner=self._owner,
             token=self._ids.lease(),
             until=now + seconds(self._lease_seconds),
             limit=share,
@@ -136,7 +140,13 @@ class Claims:
         """Cancel what is due for a webhook that was switched off, or is gone."""
         now = tx.now()
         unwanted = await tx.delivery_queue.lease(
-            webhook_id, now=now, token=self._ids.lease(), until=now, limit=GIVEN_UP_AT_ONCE, ordered=False
+            webhook_id,
+            now=now,
+            owner=self._owner,
+            token=self._ids.lease(),
+            until=now,
+            limit=GIVEN_UP_AT_ONCE,
+            ordered=False,
         )
         verdict = Verdict(state=DeliveryState.CANCELLED)
         unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in unwanted]

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(LaneLimits):
+    owner: str
+    """Names this process in leases."""
     lease_seconds: float = 30.0
     poll_seconds: float = 1.0
     """How long a missed ring can cost, and how late a pause is noticed to be over."""
@@ -63,10 +65,10 @@ class Dispatcher:
         recorder: Recorder,
         policy: TargetPolicy,
         chance: Callable[[], float],
-        config: DispatcherConfig | None = None,
+        config: DispatcherConfig,
         signing_keys: Sequence[SigningKey] = (),
     ) -> None:
-        self._config = config or DispatcherConfig()
+        self._config = config
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -80,7 +82,8 @@ class Dispatcher:
             ids=ids,
             lanes=self._lanes,
             targets=self._targets,
-            lease_seconds=self._config.lease_seconds,
+            owner=config.owner,
+            lease_seconds=config.lease_seconds,
         )
         settlement = Settlement(recorder=recorder, ids=ids, lanes=self._lanes, chance=chance)
         self._settler = Settler(store=store, settlement=settlement, on_settled=self._leave)
@@ -124,7 +127,7 @@ class Dispatcher:
                 leased = Leased(delivery=delivery, webhook=webhook, slot=slot)
                 tx.at_end(partial(self._begin, attempts, leased))
 
-            return Lease(token, tx.now() + seconds(self._config.lease_seconds), hand_over)
+            return Lease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_over)
 
         try:
             with self._handover.open(grant):

@@ -114,6 +114,7 @@ class FanOut:
             ),
             state=_state(webhook, lease),
             attempts=0 if lease is None else 1,
+            lease_owner=None if lease is None else lease.owner,
             lease_token=None if lease is None else lease.token,
             lease_until=None if lease is None else lease.until,
             due_at=due_at(webhook, event, call, now=now),

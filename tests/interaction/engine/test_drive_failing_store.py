@@ -102,7 +102,7 @@ async def test_a_runner_stops_while_the_store_takes_nothing_and_the_next_start_t
         unsteady.refusals = FOREVER
         stop.set()
     unsteady.refusals = 0
-    await engine.janitor().recover()
+    await engine.recover()
 
     assert {(await engine.call(each)).outcome for each in (call, *others)} == {Outcome.UNKNOWN}
 

@@ -17,6 +17,7 @@ from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_serv
 
 T = TypeVar("T")
 CALLBACK = {"callback": {"url": CALLBACK_URL}}
+RESULT: dict[str, Any] = {"content": []}
 REPORT: dict[str, Any] = {"key": "build-1", "upstream": "build-farm", "tool": "build"}
 
 
@@ -62,7 +63,7 @@ async def test_what_the_rules_of_a_call_refuse(
 ) -> None:
     ended = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.finish(ended)
-    await alice.post("/v1/calls/report", json=REPORT | {"result": {"content": []}})
+    await alice.post("/v1/calls/report", json=REPORT | {"result": RESULT})
     for _ in range(20):
         await alice.post("/v1/calls", json=CALL_BODY)
 
@@ -71,7 +72,7 @@ async def test_what_the_rules_of_a_call_refuse(
     await refused(alice.post("/v1/calls", json=CALL_BODY))
     await refused(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
     await refused(alice.post("/v1/calls/report", json=REPORT | {"key": "build-2"}))
-    await refused(alice.post("/v1/calls/report", json=REPORT | {"result": {"content": [], "isError": True}}))
+    await refused(alice.post("/v1/calls/report", json=REPORT | {"result": RESULT | {"isError": True}}))
 
     assert len(written_by_refused) >= 5
     assert sum(written_by_refused) == 0

@@ -1,10 +1,10 @@
 -- name: insert
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_token, lease_until, last_category, created_at, finished_at
+    lease_owner, lease_token, lease_until, last_category, created_at, finished_at
 ) VALUES (
     :id, :principal, :webhook_id, :event_id, :kind, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at,
-    :order_key, :lease_token, :lease_until, :last_category, :created_at, :finished_at
+    :order_key, :lease_owner, :lease_token, :lease_until, :last_category, :created_at, :finished_at
 );
 
 -- name: insert_body

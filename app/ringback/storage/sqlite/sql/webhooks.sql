@@ -62,7 +62,7 @@ UPDATE webhooks SET missed_from = :missed_from WHERE id = :id;
 DELETE FROM webhooks WHERE id = :id;
 
 -- name: cancel_open_deliveries
-UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_token = NULL, lease_until = NULL
+UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- name: remove_expired
