@@ -38,6 +38,8 @@ PAUSE_SECONDS: Final = 0.02
 """Between two rounds while there is more to do, so that the chores of a neglected store leave most of the writer to others."""
 ENDED_AT_ONCE: Final = 50
 """Calls that one unit of work may end: each also writes its event and the deliveries of that."""
+KEEP_TIME_SECONDS: Final = 60.0
+"""How much of scheduling time the next process may have to go through again, if the clock was set back before it starts."""
 WEBHOOKS_AT_ONCE: Final = 4
 """Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
 GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
@@ -87,6 +89,7 @@ class Janitor:
         self._sleep = sleep
         self._config = config
         self._turn = 0
+        self._kept_scheduling_time: datetime | None = None
         self._no_abandoned_calls = False
         self._no_abandoned_deliveries = False
         self._chores: Sequence[Chore] = (
@@ -105,6 +108,7 @@ class Janitor:
             self._remove_webhooks,
             self._remove_tombstones,
             self._remove_proofs,
+            self._keep_scheduling_time,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -249,6 +253,14 @@ class Janitor:
         proofs = await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=self._config.batch)
         sent = await tx.challenges.forget(older_than=tx.now() - seconds(RATE_SECONDS), limit=self._config.batch)
         return self._full(max(proofs, sent))
+
+    async def _keep_scheduling_time(self, tx: Transaction) -> bool:
+        """Once a minute, because it is the one thing that an idle service writes."""
+        last, now = self._kept_scheduling_time, tx.now()
+        if last is None or now - last >= seconds(KEEP_TIME_SECONDS):
+            await tx.scheduling_time.keep(now)
+            self._kept_scheduling_time = now
+        return False
 
     def _end_of_events(self, tx: Transaction) -> datetime:
         return tx.now() - seconds(self._config.retention.event_seconds)

@@ -79,6 +79,8 @@ async def open_parts(
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
         )
+        if store.exclusive and (last := await store.read(lambda tx: tx.scheduling_time.last())) is not None:
+            world.clock.continue_from(last)
         store = world.store(store)
         upstreams = Upstreams(
             upstream_configs,

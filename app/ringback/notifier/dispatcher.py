@@ -168,9 +168,9 @@ class Dispatcher:
         return min(due_in or self._config.poll_seconds, self._config.poll_seconds)
 
     async def _attempt(self, leased: Leased) -> None:
-        started_at, began = self._clock.now(), self._clock.monotonic()
+        started_at, began = self._clock.wall(), self._clock.monotonic()
         try:
-            answer = await self._post(leased, now=started_at)
+            answer = await self._post(leased, signed_at=started_at)
         except asyncio.CancelledError:
             self._lanes.leave(leased.slot)
             raise
@@ -194,7 +194,7 @@ class Dispatcher:
             )
         )
 
-    async def _post(self, leased: Leased, *, now: datetime) -> Answer:
+    async def _post(self, leased: Leased, *, signed_at: datetime) -> Answer:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._targets.of(webhook.url)
         if target is None:
@@ -204,9 +204,9 @@ class Dispatcher:
                 webhook_id=webhook.id,
                 message_id=delivery.message_id,
                 body=delivery.body,
-                secrets=signing_secrets(webhook, now=now),
+                secrets=signing_secrets(webhook, now=self._clock.now()),
                 keys=self._keys,
-                now=now,
+                now=signed_at,
             )
             return await self._sender.post(target, headers, delivery.body, deadline_seconds=ATTEMPT_SECONDS)
         except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's deliveries

@@ -199,14 +199,13 @@ class Verifier:
             return Category.CONNECTION_REFUSED
         nonce = urlsafe_b64encode(self._ids.random(NONCE_BYTES)).decode()
         body = verification(nonce)
-        now = self._clock.now()
         headers = callback_headers(
             webhook_id=taken.webhook.id,
             message_id=f"msg_verification_{(taken.challenge.token or '').partition('_')[2]}",
             body=body,
-            secrets=signing_secrets(taken.webhook, now=now),
+            secrets=signing_secrets(taken.webhook, now=self._clock.now()),
             keys=self._keys,
-            now=now,
+            now=self._clock.wall(),
         )
         answer, told = await self._asker.ask("POST", target, headers, body, deadline_seconds=CHALLENGE_SECONDS)
         if answer.category is Category.DELIVERED and echoes(told, nonce):

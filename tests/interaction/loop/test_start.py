@@ -3,15 +3,17 @@
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ringback.bootstrap import application
+from ringback.bootstrap import World, application
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings, load_settings
 from ringback.storage.sqlite import database
+from tests.support.clock import SteppedClock
 from tests.support.stores import sqlite_store
 
 STEPS = 100
@@ -89,3 +91,14 @@ async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a
     many = await work_before_the_first_request(folders[1], 100_000, monkeypatch)
 
     assert many <= few + 10
+
+
+async def test_a_start_goes_on_from_where_the_last_process_stood(tmp_path: Path) -> None:
+    before = SteppedClock()
+    async with application(settings_in(tmp_path), (), world=World(clock=before)) as service:
+        await service.store.write(lambda tx: tx.scheduling_time.keep(tx.now()))
+    after = SteppedClock(before.wall() - timedelta(days=1))
+
+    async with application(settings_in(tmp_path), (), world=World(clock=after)):
+        assert after.now() == before.now()
+        assert after.wall() == before.wall() - timedelta(days=1)

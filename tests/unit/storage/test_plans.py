@@ -20,7 +20,7 @@ NOUNS = [
     *("calls", "call_queue", "tombstones", "events", "webhooks"),
     *("deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep", "origins", "usage", "keys"),
     *("verification", "sealed", "joined_names"),
-    *("catalog", "watches"),
+    *("catalog", "watches", "scheduling_time"),
 ]
 WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start

@@ -51,8 +51,9 @@ WHERE webhook_id = :webhook_id AND generation = 1 AND state IN ('held', 'pending
 -- name: attempts
 SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
+-- The index is named where others would do as well: which one SQLite takes then depends on the order in which it read them.
 -- name: supersede
-UPDATE deliveries SET state = 'cancelled', finished_at = :now
+UPDATE deliveries INDEXED BY deliveries_progress SET state = 'cancelled', finished_at = :now
 WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
 
 -- name: spare
