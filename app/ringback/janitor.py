@@ -93,9 +93,9 @@ class Janitor:
         self._no_abandoned_calls = False
         self._no_abandoned_deliveries = False
         self._chores: Sequence[Chore] = (
-            self._release_abandoned,
-            self._recover_abandoned,
             self._recover_lapsed,
+            self._recover_abandoned,
+            self._release_abandoned,
             self._end_overdue,
             self._release_lapsed,
             self._give_up_held,

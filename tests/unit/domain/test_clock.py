@@ -80,7 +80,12 @@ def test_what_is_due_when_a_machine_wakes_up_is_due() -> None:
 
 def test_time_since_boot_is_asked_for_where_the_machine_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("time.clock_gettime_ns", lambda which: asked.append(which) or 0)
+
+    def clock_gettime_ns(which: int) -> int:
+        asked.append(which)
+        return 0
+
+    monkeypatch.setattr("time.clock_gettime_ns", clock_gettime_ns)
     monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", 7)
     SystemClock()
     monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", None)
