@@ -1,13 +1,21 @@
-"""The janitor: puts right what the dead have left, and removes what is past its day. Bounded batches, one transaction each."""
+"""The janitor: puts right what the dead have left, and removes what is past its day.
+
+    round ──▶ one batch of each chore, a unit of work each ──▶ a pause ──▶ the next round, at once if a batch was full
+
+It works beside the service from the first moment on, and nothing waits for it: what a process of before has leased is known by
+its owner, so leases need not be voided before anything is served. However much one chore has to do, each of the others has its
+batch in every round, and a chore that fails only loses its own turn.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
-from ringback.domain.call_rows import Tombstone
+from ringback.domain.call_rows import Change, Tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
@@ -23,6 +31,15 @@ from ringback.waits import first_of
 
 log = logging.getLogger(__name__)
 
+Chore = Callable[[Transaction], Awaitable[bool]]
+"""One bounded batch of some work; whether there may be more of it."""
+
+PAUSE_SECONDS: Final = 0.02
+"""Between two rounds while there is more to do, so that the chores of a neglected store leave most of the writer to others."""
+ENDED_AT_ONCE: Final = 50
+"""Calls that one unit of work may end: each also writes its event and the deliveries of that."""
+KEEP_TIME_SECONDS: Final = 60.0
+"""How much of scheduling time the next process may have to go through again, if the clock was set back before it starts."""
 WEBHOOKS_AT_ONCE: Final = 4
 """Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
 GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
@@ -55,7 +72,10 @@ class Retention:
 class JanitorConfig:
     retention: Retention = field(default_factory=Retention)
     every_seconds: float = 5.0
-    batch: int = 500
+    batch: int = 200
+    """Rows that one unit of work removes or releases: some ten milliseconds of the one writer's time."""
+    only_owner: str | None = None
+    """The owner of every living lease, if no other process serves the store. None: only leases that ran out are void."""
 
 
 class Janitor:
@@ -68,103 +88,138 @@ class Janitor:
         self._recorder = recorder
         self._sleep = sleep
         self._config = config
-
-    async def run(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            try:
-                busy = await self.run_once()
-            except StoreUnavailable:
-                log.warning("janitor.store_unavailable")
-                busy = False
-            if not busy:
-                await first_of(stop.wait(), self._sleep(self._config.every_seconds))
-
-    async def run_once(self) -> bool:
-        """One round of every chore; whether any of them filled its batch and should be run again at once."""
-        chores = (
-            self._recover_the_lost,
-            self._end_the_overdue,
-            self._release_deliveries,
+        self._turn = 0
+        self._kept_scheduling_time: datetime | None = None
+        self._no_abandoned_calls = False
+        self._no_abandoned_deliveries = False
+        self._chores: Sequence[Chore] = (
+            self._recover_lapsed,
+            self._recover_abandoned,
+            self._release_abandoned,
+            self._end_overdue,
+            self._release_lapsed,
             self._give_up_held,
             self._release_held,
             self._probe_suspended,
             self._bury_expired_calls,
-            self._remove_old,
+            self._remove_deliveries,
+            self._remove_events,
+            self._remove_origins,
+            self._remove_webhooks,
+            self._remove_tombstones,
+            self._remove_proofs,
+            self._keep_scheduling_time,
         )
-        return any([await self._store.write(chore) >= self._config.batch for chore in chores])
 
-    async def recover(self) -> None:
-        """At the start of a store that proves to be ours alone: no lease in it can be anybody's. Void them and mend."""
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                more = await self.run_once()
+            except StoreUnavailable:
+                log.warning("janitor.store_unavailable")
+                more = False
+            await first_of(stop.wait(), self._sleep(PAUSE_SECONDS if more else self._config.every_seconds))
 
-        async def void(tx: Transaction) -> tuple[int, int]:
-            return await tx.call_queue.release_all(), await tx.delivery_upkeep.release_all()
+    async def run_once(self) -> bool:
+        """One batch of every chore; whether any of them has more to do.
 
-        calls, deliveries = await self._store.write(void)
-        log.info("leases.voided", extra={"calls": calls, "deliveries": deliveries})
-        while await self.run_once():
-            pass
+        A round that a failure has cut short goes on, the next time, with the chore after the one that failed.
+        """
+        more = False
+        for _ in self._chores:
+            chore = self._chores[self._turn % len(self._chores)]
+            self._turn += 1
+            more |= await self._store.write(chore)
+        return more
 
-    async def _recover_the_lost(self, tx: Transaction) -> int:
+    # -- chores: each returns whether there may be more of it --
+
+    async def _recover_abandoned(self, tx: Transaction) -> bool:
+        """Calls that a process of before has left running. No such call can come up later, so this is over one day."""
+        owner, limit = self._config.only_owner, min(ENDED_AT_ONCE, self._config.batch)
+        if owner is None or self._no_abandoned_calls:
+            return False
+        abandoned = await tx.call_queue.abandoned(owner=owner, limit=limit)
+        await self._recover(tx, abandoned)
+        self._no_abandoned_calls = not abandoned
+        return len(abandoned) == limit
+
+    async def _release_abandoned(self, tx: Transaction) -> bool:
+        """Deliveries that a process of before has left leased: they go again, under the same webhook-id."""
+        owner, limit = self._config.only_owner, self._config.batch
+        if owner is None or self._no_abandoned_deliveries:
+            return False
+        released = await tx.delivery_upkeep.release_abandoned(owner=owner, limit=limit)
+        if released:
+            tx.ring(DUE)
+        self._no_abandoned_deliveries = not released
+        return released == limit
+
+    async def _recover_lapsed(self, tx: Transaction) -> bool:
         """Calls whose runner has died: queued again if they can be, else the truth, which is that nobody knows."""
-        lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=self._config.batch)
-        for call in lapsed:
+        limit = min(ENDED_AT_ONCE, self._config.batch)
+        lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=limit)
+        await self._recover(tx, lapsed)
+        return len(lapsed) == limit
+
+    async def _recover(self, tx: Transaction, lost: Sequence[Call]) -> None:
+        for call in lost:
             recovered = recover(call, now=tx.now())
             if isinstance(recovered, Ending):
                 await self._finish(tx, call, recovered)
             else:
-                await tx.calls.update(recovered, expected=call.status, lease_token=None)
+                await tx.calls.update(recovered, Change.QUEUED, expected=call.status, lease_token=None)
                 tx.ring(QUEUED, changed(call.id))
-        return len(lapsed)
 
-    async def _end_the_overdue(self, tx: Transaction) -> int:
+    async def _end_overdue(self, tx: Transaction) -> bool:
         """Calls that waited for a runner, for answers, or for a report, until their deadline had passed."""
-        late = tx.now() - seconds(OVERDUE_GRACE_SECONDS)
+        late, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(ENDED_AT_ONCE, self._config.batch)
         ended = 0
-        for call in await tx.call_queue.overdue(now=tx.now(), limit=self._config.batch):
+        for call in await tx.call_queue.overdue(now=tx.now(), limit=limit):
             if call.phase is Phase.PARKED or left_nothing(call) or call.deadline_at <= late:
                 await self._finish(tx, call, VANISHED if is_reported(call) else overdue(call))
                 ended += 1
-        return ended
+        return ended == limit
 
     async def _finish(self, tx: Transaction, call: Call, ending: Ending) -> None:
         if await self._recorder.finish(tx, call, ending, lease_token=None):
             log.info("call.finished", extra={"call_id": call.id, "outcome": str(ending.outcome)})
 
-    async def _release_deliveries(self, tx: Transaction) -> int:
+    async def _release_lapsed(self, tx: Transaction) -> bool:
         """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
-        released = await tx.delivery_upkeep.release_lapsed(now=tx.now())
+        released = await tx.delivery_upkeep.release_lapsed(now=tx.now(), limit=self._config.batch)
         if released:
             tx.ring(DUE)
-        return 0  # it releases all of them at once, so there is never a rest
+        return released == self._config.batch
 
-    async def _give_up_held(self, tx: Transaction) -> int:
+    async def _give_up_held(self, tx: Transaction) -> bool:
         """Deliveries whose receiver did not come back in time; it will be told from where to poll.
 
         What is pending is the dispatcher's to give up, after a last attempt.
         """
         given_up = await tx.delivery_upkeep.give_up_held(now=tx.now(), limit=self._config.batch)
         await write_off(tx, given_up)
-        return len(given_up)
+        return len(given_up) == self._config.batch
 
-    async def _release_held(self, tx: Transaction) -> int:
+    async def _release_held(self, tx: Transaction) -> bool:
         """What is still held of webhooks that are active again, a step of each."""
         released = 0
         for webhook_id in await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE):
             released += await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=RELEASE_STEP)
         if released:
             tx.ring(DUE)
-        return released
+        return released >= RELEASE_STEP
 
-    async def _probe_suspended(self, tx: Transaction) -> int:
+    async def _probe_suspended(self, tx: Transaction) -> bool:
         """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
         silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch)
         for webhook_id in silent:
             await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=1)
         if silent:
             tx.ring(DUE)
-        return len(silent)
+        return len(silent) == self._config.batch
 
-    async def _bury_expired_calls(self, tx: Transaction) -> int:
+    async def _bury_expired_calls(self, tx: Transaction) -> bool:
         expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
         for call in expired:
             await tx.tombstones.bury(
@@ -176,18 +231,39 @@ class Janitor:
                     expired_at=tx.now(),
                 )
             )
-        return len(expired)
+        return len(expired) == self._config.batch
 
-    async def _remove_old(self, tx: Transaction) -> int:
-        """Events and ended deliveries past their day, tombstones past theirs, webhooks past their own; the largest batch."""
-        retention, limit = self._config.retention, self._config.batch
-        old = tx.now() - seconds(retention.event_seconds)
-        return max(
-            await tx.deliveries.remove(older_than=old, limit=limit),
-            await tx.events.remove(older_than=old, limit=limit),
-            await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
-            await tx.tombstones.remove(older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit),
-            await tx.origins.remove(older_than=old, limit=limit),
-            await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=limit),
-            await tx.challenges.forget(older_than=tx.now() - seconds(RATE_SECONDS), limit=limit),
-        )
+    async def _remove_deliveries(self, tx: Transaction) -> bool:
+        return self._full(await tx.deliveries.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+
+    async def _remove_events(self, tx: Transaction) -> bool:
+        return self._full(await tx.events.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+
+    async def _remove_origins(self, tx: Transaction) -> bool:
+        return self._full(await tx.origins.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+
+    async def _remove_webhooks(self, tx: Transaction) -> bool:
+        return self._full(await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch))
+
+    async def _remove_tombstones(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        return self._full(await tx.tombstones.remove(older_than=old, limit=self._config.batch))
+
+    async def _remove_proofs(self, tx: Transaction) -> bool:
+        proofs = await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=self._config.batch)
+        sent = await tx.challenges.forget(older_than=tx.now() - seconds(RATE_SECONDS), limit=self._config.batch)
+        return self._full(max(proofs, sent))
+
+    async def _keep_scheduling_time(self, tx: Transaction) -> bool:
+        """Once a minute, because it is the one thing that an idle service writes."""
+        last, now = self._kept_scheduling_time, tx.now()
+        if last is None or now - last >= seconds(KEEP_TIME_SECONDS):
+            await tx.scheduling_time.keep(now)
+            self._kept_scheduling_time = now
+        return False
+
+    def _end_of_events(self, tx: Transaction) -> datetime:
+        return tx.now() - seconds(self._config.retention.event_seconds)
+
+    def _full(self, rows: int) -> bool:
+        return rows >= self._config.batch

@@ -1,7 +1,8 @@
 """The process: one application, one HTTP server, and an orderly end.
 
 On SIGTERM or SIGINT nothing new is started (503, and readiness turns red) while what runs is drained and recorded; readers are
-answered until the very end. A second signal ends it at once: nothing acknowledged is lost by that either. On SIGHUP the
+answered until the very end. A second signal ends it at once, and so does a deadline after the first, when something does not
+stop: nothing acknowledged is lost by that either. On SIGHUP the
 configuration of the upstreams is read again; what cannot be used changes nothing, and the log says why.
 """
 
@@ -11,7 +12,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
@@ -23,6 +24,7 @@ from fastapi import FastAPI
 from ringback import __version__
 from ringback.bootstrap import Application, ReadConfigs, World, application
 from ringback.domain.errors import RingbackError
+from ringback.exit_deadline import ExitDeadline
 from ringback.http_server import BoundedHttpProtocol, Connections, HttpLimits, connections_max
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings, SettingsError
@@ -36,6 +38,10 @@ OPEN_FILES_UNLIMITED: Final = 1_048_576
 LAST_ANSWERS_SECONDS: Final = 5
 """After everything was drained: what is being answered then may go on for so long, and a reader that has stopped reading holds
 up nobody's restart."""
+
+EXIT_SECONDS: Final = 30.0
+"""After the drain time the process ends, whatever does not stop. Longer than what bounds itself takes in all: a challenge
+(10 s), then an attempt (10 s), the last answers (5 s), and an upstream's child that is asked to go (4 s)."""
 
 
 class Server(uvicorn.Server):
@@ -52,12 +58,19 @@ def serve(
     *,
     reread: ReadConfigs | None = None,
     world: World | None = None,
+    exit_seconds: float = EXIT_SECONDS,
 ) -> None:
-    """Serve until a signal says stop. Blocks. `reread` tells the upstreams anew, on SIGHUP and when an operator asks."""
+    """Serve until a signal says stop. Blocks; ends the process when it does not stop `exit_seconds` after its drain time.
+
+    `reread` tells the upstreams anew, on SIGHUP and when an operator asks.
+    """
     configure_logging(level=settings.log_level, style=settings.log_format)
     limits = http_limits(settings, open_files_max=_allow_many_sockets())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, upstreams, reread, world, limits))
+    with (
+        ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(settings, upstreams, reread, world, limits, deadline))
 
 
 async def _serve(
@@ -66,12 +79,13 @@ async def _serve(
     reread: ReadConfigs | None,
     world: World | None,
     limits: HttpLimits,
+    deadline: ExitDeadline,
 ) -> None:
     with _listen(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with application(settings, upstreams, reread=reread, world=world) as app:
-            await _run(app, settings, listener, upstreams, limits)
+            await _run(app, settings, listener, upstreams, limits, deadline)
 
 
 async def _run(
@@ -80,12 +94,13 @@ async def _run(
     listener: socket.socket,
     upstreams: Sequence[UpstreamConfig],
     limits: HttpLimits,
+    deadline: ExitDeadline,
 ) -> None:
     server = http_server(app.api, limits=limits)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop_or_die, stop)
+        loop.add_signal_handler(number, _stop_or_die, stop, partial(deadline.start, app.supervisor.running))
     hung_up = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     log.info(
@@ -153,10 +168,11 @@ def _allow_many_sockets() -> int:
     return hard if hard != resource.RLIM_INFINITY else OPEN_FILES_UNLIMITED
 
 
-def _stop_or_die(stop: asyncio.Event) -> None:
+def _stop_or_die(stop: asyncio.Event, start_deadline: Callable[[], None]) -> None:
     if stop.is_set():
         os._exit(1)
     stop.set()
+    start_deadline()
 
 
 def _listen(settings: Settings) -> socket.socket:

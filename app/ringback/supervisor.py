@@ -34,10 +34,15 @@ class Supervisor:
         self._workers = workers
         self._clock = clock
         self._failing: set[str] = set()
+        self._running: set[str] = set()
 
     def failing(self) -> frozenset[str]:
         """The names of the workers that are down or have just come back."""
         return frozenset(self._failing)
+
+    def running(self) -> frozenset[str]:
+        """The names of the workers that have not stopped."""
+        return frozenset(self._running)
 
     async def run(self, stop: asyncio.Event) -> None:
         stops = {worker.name: asyncio.Event() for worker in self._workers}
@@ -49,6 +54,13 @@ class Supervisor:
                 await tasks[worker.name]
 
     async def _keep(self, worker: Worker, stop: asyncio.Event) -> None:
+        self._running.add(worker.name)
+        try:
+            await self._run_again_and_again(worker, stop)
+        finally:
+            self._running.discard(worker.name)
+
+    async def _run_again_and_again(self, worker: Worker, stop: asyncio.Event) -> None:
         pause = 0.0
         while not stop.is_set():
             began = self._clock.monotonic()

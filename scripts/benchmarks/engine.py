@@ -17,7 +17,7 @@ from ringback.domain.ids import Ids
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.notifier.batcher import AT_ONCE
-from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.ends import Ends
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.look_ups import NO_PRINCIPAL
@@ -168,6 +168,7 @@ async def engine(
                     recorder=recorder,
                     policy=LOOPBACK,
                     chance=random.SystemRandom().random,
+                    config=DispatcherConfig(owner=ids.lease()),
                 ),
                 sender=sender,
             )

@@ -49,6 +49,10 @@ class WatchedStore:
     def signals(self) -> Signals:
         return self._store.signals
 
+    @property
+    def exclusive(self) -> bool:
+        return self._store.exclusive
+
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         began = time.monotonic()
         try:

@@ -44,7 +44,7 @@ UNITS: Final = (
     "Ends._record",
     "Claims._claim",
     "Settlement.settle",
-    "Janitor.recover.<locals>",
+    "Janitor._recover_abandoned",
 )
 """The durable steps of a call's way, by the beginning of the name of each unit of work."""
 

@@ -34,6 +34,10 @@ class SteppingStore:
     def signals(self) -> Signals:
         return self._store.signals
 
+    @property
+    def exclusive(self) -> bool:
+        return self._store.exclusive
+
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.read(work)
 

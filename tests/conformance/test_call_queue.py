@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.call import Call, Handle, Phase, Status, answered, enter, finish
+from ringback.domain.call_rows import Change
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -135,15 +136,17 @@ async def test_overdue_are_the_waiting_calls_past_their_deadline(store: Store) -
     assert sorted(call.id for call in overdue) == [queued.id, parked.id]
 
 
-async def test_releasing_all_voids_every_lease_and_leaves_the_calls_to_be_found(store: Store) -> None:
-    leased = [a_call(**LEASED), a_call(**LEASED, dispatched_at=START)]
-    await insert(store, *leased, a_call(), a_call(phase=Phase.PARKED))
+async def test_what_others_have_leased_is_abandoned_and_ones_own_is_not(store: Store) -> None:
+    left = [a_call(**LEASED | {"lease_owner": "another"}), a_call(**LEASED | {"lease_owner": None})]
+    mine = a_call(**LEASED | {"lease_owner": "me"})
+    await insert(store, *left, mine, a_call(), a_call(phase=Phase.PARKED))
 
-    released = await store.write(lambda tx: tx.call_queue.release_all())
+    async def abandoned(limit: int) -> set[str]:
+        calls = await store.read(lambda tx: tx.call_queue.abandoned(owner="me", limit=limit))
+        return {call.id for call in calls}
 
-    assert released == 2
-    assert await lapsed(store) == [call.id for call in leased]
-    assert await store.write(lambda tx: tx.call_queue.release_all()) == 0
+    assert await abandoned(10) == {call.id for call in left}
+    assert len(await abandoned(1)) == 1
 
 
 async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(store: Store) -> None:
@@ -151,13 +154,13 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
     await insert(store, call)
     (leased,) = await lease(store)
     queued = enter(leased, Phase.QUEUED, now=START)
-    await store.write(lambda tx: tx.calls.update(queued, expected=leased.status, lease_token="lease_1"))
+    await store.write(lambda tx: tx.calls.update(queued, Change.QUEUED, expected=leased.status, lease_token="lease_1"))
     (again,) = await store.write(
         lambda tx: tx.call_queue.lease("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
     )
 
     stale = await store.write(
-        lambda tx: tx.calls.update(leased, expected=Status.WORKING, lease_token=leased.lease_token)
+        lambda tx: tx.calls.update(leased, Change.QUEUED, expected=Status.WORKING, lease_token=leased.lease_token)
     )
 
     assert not stale

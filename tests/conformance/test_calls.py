@@ -18,7 +18,7 @@ from ringback.domain.call import (
     failed,
     finish,
 )
-from ringback.domain.call_rows import CallFilter
+from ringback.domain.call_rows import CallFilter, Change
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -136,10 +136,31 @@ async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Stor
     assert page == [wanted]
 
 
-async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
-    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
+LEASE = frozenset({"lease_owner", "lease_token", "lease_until"})
+INPUTS = frozenset({"status", "phase", "input_requests", "input_responses", "input_round", "updated_at"})
+DECIDED = {
+    Change.DISPATCHED: {"dispatched_at", "runs", "updated_at"},
+    Change.HANDLE: {"handle", "updated_at"},
+    Change.PROGRESS: {"progress", "updated_at"},
+    Change.INPUTS: INPUTS,
+    Change.PARKED: INPUTS | LEASE | {"handle", "progress"},
+    Change.QUEUED: (INPUTS - {"input_round"}) | LEASE | {"handle", "dispatched_at", "runs"},
+    Change.CANCELLING: {"cancel_requested", "updated_at"},
+    Change.UNATTENDED: {"attended_until"},
+    Change.ENDED: {
+        *(INPUTS - {"input_round"} | LEASE),
+        *("outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "cancel_requested"),
+        *("finished_at", "expires_at"),
+    },
+}
+"""What each kind of change writes. Nothing writes `token_version`, which only `revoke_tokens` does."""
+
+
+@pytest.mark.parametrize("change", Change)
+async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: Store, change: Change) -> None:
+    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER, attended_until=START)
     await insert(store, call)
-    changed = replace(
+    other = replace(
         finish(call, answered(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
         handle=HANDLE,
         input_requests={"r1.1": QUESTION},
@@ -151,12 +172,39 @@ async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
         runs=1,
         token_version=2,
         deadline_at=LATER,
+        attended_until=LATER,
     )
 
-    updated = await store.write(lambda tx: tx.calls.update(changed, expected=Status.WORKING, lease_token="lease_1"))
+    updated = await store.write(
+        lambda tx: tx.calls.update(other, change, expected=Status.WORKING, lease_token="lease_1")
+    )
 
+    decided = {name: getattr(other, name) for name in DECIDED[change]}
     assert updated
-    assert await get(store, call) == changed
+    assert await get(store, call) == replace(call, **decided)
+
+
+async def test_a_cancellation_that_was_asked_for_stays_so_when_the_call_ends_otherwise(store: Store) -> None:
+    call = a_call()
+    await insert(store, call)
+    asked = replace(call, cancel_requested=True)
+    await store.write(lambda tx: tx.calls.update(asked, Change.CANCELLING, expected=call.status, lease_token=None))
+    ended = finish(call, answered(b"{}", is_error=False), now=LATER, result_retention_seconds=60)
+
+    await store.write(lambda tx: tx.calls.update(ended, Change.ENDED, expected=call.status, lease_token=None))
+
+    assert await get(store, call) == replace(ended, cancel_requested=True)
+
+
+async def test_revoking_raises_the_version_that_the_row_has_now(store: Store) -> None:
+    call = a_call()
+    await insert(store, call)
+
+    versions = [await store.write(lambda tx: tx.calls.revoke_tokens(call.id, now=LATER)) for _ in range(2)]
+
+    assert versions == [2, 3]
+    assert await get(store, call) == replace(call, token_version=3, updated_at=LATER)
+    assert await store.write(lambda tx: tx.calls.revoke_tokens(CallId("call_0"), now=LATER)) is None
 
 
 @pytest.mark.parametrize(("expected", "lease_token"), [(Status.INPUT_REQUIRED, None), (Status.WORKING, "lease_2")])
@@ -167,25 +215,11 @@ async def test_an_update_that_comes_too_late_writes_nothing(
     await insert(store, call)
 
     updated = await store.write(
-        lambda tx: tx.calls.update(replace(call, runs=9), expected=expected, lease_token=lease_token)
+        lambda tx: tx.calls.update(replace(call, runs=9), Change.DISPATCHED, expected=expected, lease_token=lease_token)
     )
 
     assert not updated
     assert await get(store, call) == call
-
-
-async def test_progress_is_saved_by_the_holder_of_the_lease_only(store: Store) -> None:
-    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
-    await insert(store, call)
-    progress = Progress(progress=3, total=None, message="three")
-
-    stale = await store.write(
-        lambda tx: tx.calls.save_progress(call.id, Progress(progress=9), now=LATER, lease_token="lease_0")
-    )
-    held = await store.write(lambda tx: tx.calls.save_progress(call.id, progress, now=LATER, lease_token="lease_1"))
-
-    assert (stale, held) == (False, True)
-    assert await get(store, call) == replace(call, progress=progress, updated_at=LATER)
 
 
 async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:

@@ -16,12 +16,16 @@ from tests.support.clock import START
 UNTIL = START + timedelta(seconds=30)
 LEASED: Final[dict[str, Any]] = {
     "state": DeliveryState.LEASED,
+    "lease_owner": "dispatcher-1",
     "lease_token": "lease_1",
     "lease_until": UNTIL,
     "attempts": 1,
 }
 LATER = START + timedelta(milliseconds=1)
 QUIET, LOUD = WebhookId("wh_quiet"), WebhookId("wh_loud")
+
+
+OWNER = "dispatcher-1"
 
 
 async def insert(store: Store, *deliveries: Delivery) -> None:
@@ -41,7 +45,7 @@ async def lease(
 ) -> Sequence[Delivery]:
     return await store.write(
         lambda tx: tx.delivery_queue.lease(
-            webhook_id, now=START, token="lease_1", until=UNTIL, limit=limit, ordered=ordered
+            webhook_id, now=START, owner=OWNER, token="lease_1", until=UNTIL, limit=limit, ordered=ordered
         )
     )
 
@@ -193,8 +197,8 @@ async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: St
     again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=Category.TIMEOUT)
 
     assert await settle(store, dead, again) == {dead.id, again.id}
-    assert await get(store, first) == replace(dead, lease_token=None, lease_until=None)
-    assert await get(store, second) == replace(again, lease_token=None, lease_until=None)
+    assert await get(store, first) == replace(dead, lease_owner=None, lease_token=None, lease_until=None)
+    assert await get(store, second) == replace(again, lease_owner=None, lease_token=None, lease_until=None)
 
 
 async def test_a_stale_token_settles_nothing_and_leaves_its_neighbours_alone(store: Store) -> None:

@@ -41,18 +41,35 @@ async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: St
     run_out, held = a_delivery(**LEASED), a_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}))
     await insert(store, run_out, held)
 
-    assert await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL)) == 1
+    assert await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL, limit=10)) == 1
     assert await get(store, run_out) == replace(run_out, **PENDING_AGAIN)
     assert await get(store, held) == held
 
 
-async def test_releasing_all_voids_every_lease(store: Store) -> None:
-    leased, held = [a_delivery(**LEASED), a_delivery(**LEASED)], a_delivery(**HELD)
-    await insert(store, *leased, held)
+async def test_leases_that_ran_out_are_released_in_bounded_steps(store: Store) -> None:
+    await insert(store, *(a_delivery(**LEASED) for _ in range(3)))
 
-    assert await store.write(lambda tx: tx.delivery_upkeep.release_all()) == 2
-    assert [await get(store, each) for each in leased] == [replace(each, **PENDING_AGAIN) for each in leased]
-    assert await get(store, held) == held
+    released = [await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL, limit=2)) for _ in range(3)]
+
+    assert released == [2, 1, 0]
+
+
+async def test_what_others_have_leased_is_released_in_bounded_steps_and_ones_own_is_not(store: Store) -> None:
+    """However long the others' leases were to last: the clock may have been set back since."""
+    theirs = LEASED | {"lease_until": UNTIL + timedelta(days=1)}
+    left = [a_delivery(**theirs, lease_owner="another"), *(a_delivery(**theirs, lease_owner=None) for _ in range(2))]
+    mine, held = a_delivery(**LEASED, lease_owner="me"), a_delivery(**HELD)
+    await insert(store, *left, mine, held)
+
+    released = [
+        await store.write(lambda tx: tx.delivery_upkeep.release_abandoned(owner="me", limit=2)) for _ in range(3)
+    ]
+
+    assert released == [2, 1, 0]
+    assert [await get(store, each) for each in left] == [
+        replace(each, **PENDING_AGAIN, lease_owner=None) for each in left
+    ]
+    assert [await get(store, each) for each in (mine, held)] == [mine, held]
 
 
 async def test_what_was_held_to_its_age_is_given_up_oldest_first_in_bounded_steps(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Tasks upstream, and the calls that follow them."""
 
 from ringback.domain.call import Call, Handle, Phase, answered, finish
+from ringback.domain.call_rows import Change
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
 from tests.support.clock import START
@@ -37,7 +38,7 @@ async def test_a_call_that_has_ended_is_still_found(store: Store) -> None:
     call = a_call(handle=Handle(driver="legacy_task", data={"task_id": "task-1", "session": {"id": "s"}}))
     await insert(store, call)
     ended = finish(call, answered(b"{}", is_error=False), now=START, result_retention_seconds=60)
-    await store.write(lambda tx: tx.calls.update(ended, expected=call.status, lease_token=None))
+    await store.write(lambda tx: tx.calls.update(ended, Change.ENDED, expected=call.status, lease_token=None))
 
     found = await of_task(store, call.upstream, "task-1")
     assert found is not None

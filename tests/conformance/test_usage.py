@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.call import FINAL, Call, Status
+from ringback.domain.call_rows import Change
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.usage import Totals, Usage
@@ -52,7 +53,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
                 del calls[number]
                 continue
             calls[number] = replace(call, status=status, result_bytes=size if status in FINAL else None)
-            await tx.calls.update(calls[number], expected=call.status, lease_token=None)
+            await tx.calls.update(calls[number], Change.ENDED, expected=call.status, lease_token=None)
 
     await store.write(live)
 

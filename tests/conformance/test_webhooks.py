@@ -13,6 +13,7 @@ from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import Profile
 from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When
+from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from tests.support.builders import a_delivery, a_webhook, an_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -76,8 +77,38 @@ async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(sto
     webhook = a_webhook()
 
     assert await get(store, webhook) is None
-    assert not await store.write(lambda tx: tx.webhooks.update(webhook))
+    assert not await store.write(lambda tx: tx.webhooks.update(webhook, *WebhookPart))
     assert not await store.write(lambda tx: tx.webhooks.delete(webhook.id))
+
+
+HEALTH = ("last_delivery_at", "last_error", "failing_since", "breaker")
+OTHERS_PARTS = {"secrets", "state", "missed_from", *HEALTH}
+
+
+@pytest.mark.parametrize("part", WebhookPart)
+async def test_an_update_of_one_part_leaves_the_others_as_they_are(store: Store, part: WebhookPart) -> None:
+    webhook = a_webhook()
+    await insert(store, webhook)
+    other = replace(webhook, url="https://other.example/", **FULL)
+    decided = {
+        WebhookPart.SETTINGS: {"url", *FULL} - OTHERS_PARTS - {"origin"},
+        WebhookPart.SECRETS: {"secrets", "updated_at"} & FULL.keys(),
+        WebhookPart.STATE: {"state", "updated_at"} & FULL.keys(),
+        WebhookPart.HEALTH: set(HEALTH),
+        WebhookPart.MISSED: {"missed_from"},
+    }[part]
+
+    assert await store.write(lambda tx: tx.webhooks.update(other, part))
+
+    assert await get(store, webhook) == replace(webhook, **{name: getattr(other, name) for name in decided})
+
+
+async def test_the_parts_that_differ_are_the_parts_that_a_transition_has_decided() -> None:
+    webhook = a_webhook()
+
+    assert changed_parts(webhook, webhook) == []
+    assert changed_parts(webhook, replace(webhook, missed_from=1)) == [WebhookPart.MISSED]
+    assert changed_parts(webhook, replace(webhook, url="https://other.example/", **FULL)) == list(WebhookPart)
 
 
 async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
@@ -85,7 +116,7 @@ async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
     await insert(store, webhook)
     changed = replace(webhook, url="https://other.example/", **FULL)
 
-    assert await store.write(lambda tx: tx.webhooks.update(changed))
+    assert await store.write(lambda tx: tx.webhooks.update(changed, *WebhookPart))
     assert await get(store, webhook) == changed
 
 
@@ -205,7 +236,7 @@ async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: S
         return {each.id: each for each in await store.read(lambda tx: tx.webhooks.by_ids(wanted))}
 
     assert await by_ids() == {webhooks[0].id: webhooks[0], webhooks[2].id: webhooks[2]}
-    await store.write(lambda tx: tx.webhooks.update(changed))
+    await store.write(lambda tx: tx.webhooks.update(changed, *WebhookPart))
     assert await by_ids() == {webhooks[0].id: changed, webhooks[2].id: webhooks[2]}
 
 
@@ -214,7 +245,7 @@ async def test_a_change_that_was_undone_is_not_seen(store: Store) -> None:
     await insert(store, webhook)
 
     async def change_and_fail(tx: Transaction) -> None:
-        await tx.webhooks.update(replace(webhook, description="never"))
+        await tx.webhooks.update(replace(webhook, description="never"), WebhookPart.SETTINGS)
         assert await tx.webhooks.get(webhook.id) == replace(webhook, description="never")
         raise LookupError
 

@@ -32,6 +32,7 @@ from ringback.services.answers import Answers
 from ringback.services.births import Births
 from ringback.services.calls import Calls
 from ringback.services.lifecycle import Lifecycle
+from ringback.waits import Flag
 from tests.support.builders import a_call
 from tests.support.clock import FakeClock
 from tests.support.engine import DONE, LEASE_SECONDS, Engine
@@ -194,6 +195,7 @@ class CallInStore(RuleBasedStateMachine):
                 recorder=self.engine.recorder,
                 ends=Ends(store=self.engine.store, recorder=self.engine.recorder),
                 live=self.engine.live,
+                cut=Flag(),
             )
             self.model.phase, self.model.holder = "running", who
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
@@ -310,7 +312,7 @@ class CallInStore(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The process that serves the store died, and another one begins."""
-        self.run(self.engine.janitor().recover())
+        self.run(self.engine.recover())
         if self.model.phase == "running":
             self.model.lease_ends = float("-inf")
         self.mended()

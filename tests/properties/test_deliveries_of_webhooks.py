@@ -22,6 +22,7 @@ from ringback.domain.cursor import decode_seq
 from ringback.domain.delivery import Delivery, Kind
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, WebhookState, switched
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Retention
 from ringback.notifier.lanes import RECHECK_SECONDS
 from tests.support.builders import a_call, a_webhook
@@ -183,7 +184,7 @@ class Deliveries(RuleBasedStateMachine):
         async def switch(tx: Transaction) -> None:
             webhook = await tx.webhooks.get(box.webhook.id)
             assert webhook is not None
-            await tx.webhooks.update(switched(webhook, wanted))
+            await tx.webhooks.update(switched(webhook, wanted), *WebhookPart)
 
         self._run(self.store.write(switch))
         if on and box.state != "active":
@@ -194,7 +195,7 @@ class Deliveries(RuleBasedStateMachine):
     @rule()
     def start_again(self) -> None:
         """Nothing of what matters is in the dispatcher's memory."""
-        self._run(self.janitor.recover())
+        self._run(self.engine.recover())
         self.dispatcher = self.engine.dispatcher(self._receive)
         for box in self.boxes.values():
             self._keep(box)

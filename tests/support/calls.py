@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringback.domain.call import Call, Status
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import seconds
 from ringback.domain.inputs import Answered
 from ringback.domain.ports import Transaction
@@ -78,7 +79,8 @@ async def ask_to_cancel(engine: Engine, call: Call) -> None:
         running = await tx.calls.get(call.id)
         assert running is not None
         if not running.final:
-            await tx.calls.update(replace(running, cancel_requested=True), expected=running.status, lease_token=None)
+            asked = replace(running, cancel_requested=True)
+            await tx.calls.update(asked, Change.CANCELLING, expected=running.status, lease_token=None)
         tx.ring(cancelling(call.id))
 
     await engine.store.write(ask)

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from ringback.domain.clock import SystemClock, seconds
+from ringback.domain.clock import SystemClock, epoch_milliseconds, seconds
 
 START = datetime(2026, 11, 20, 17, tzinfo=UTC)
 
@@ -22,6 +22,12 @@ class FakeClock:
     def now(self) -> datetime:
         return self._now
 
+    def wall(self) -> datetime:
+        return self._now
+
+    def continue_from(self, last: datetime) -> None:
+        self._now = max(self._now, last)
+
     def monotonic(self) -> float:
         return (self._now - self._start).total_seconds()
 
@@ -39,10 +45,48 @@ class ShiftedClock(SystemClock):
     """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._ahead = timedelta()
 
     def now(self) -> datetime:
         return super().now() + self._ahead
 
+    def wall(self) -> datetime:
+        return super().wall() + self._ahead
+
+    def continue_from(self, last: datetime) -> None:
+        super().continue_from(last - self._ahead)
+
     def advance(self, by_seconds: float) -> None:
         self._ahead += seconds(by_seconds)
+
+
+class SteppedClock(SystemClock):
+    """A machine's clock in a test's hands: time passes when the test says so, and the wall clock is set as it says."""
+
+    def __init__(self, wall: datetime = START, *, elapsed_seconds: float = 1000.0) -> None:
+        self._wall_milliseconds = epoch_milliseconds(wall)
+        self._elapsed_milliseconds = round(elapsed_seconds * 1000)
+        super().__init__()
+
+    def pass_time(self, by_seconds: float) -> None:
+        self._wall_milliseconds += round(by_seconds * 1000)
+        self._elapsed_milliseconds += round(by_seconds * 1000)
+
+    def step(self, by_seconds: float) -> None:
+        """Somebody sets the clock; no time passes. A service reads the clock all the time, so also just before that."""
+        self.now()
+        self._wall_milliseconds += round(by_seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self._elapsed_milliseconds / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        self.pass_time(seconds)
+        await asyncio.sleep(0)
+
+    def _wall(self) -> int:
+        return self._wall_milliseconds * 1_000_000
+
+    def _elapsed(self) -> int:
+        return self._elapsed_milliseconds * 1_000_000

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ringback.domain.call import Call, Handle, Status
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.runner.drive import Drive
@@ -34,7 +35,7 @@ async def take_lease(engine: Engine, call: Call) -> Call:
         found = await tx.calls.get(call.id)
         assert found is not None
         taken = replace(found, lease_owner="runner-2", lease_token="lease_of_another")
-        await tx.calls.update(taken, expected=found.status, lease_token=None)
+        await tx.calls.update(taken, Change.QUEUED, expected=found.status, lease_token=None)
         return taken
 
     return await engine.store.write(take)

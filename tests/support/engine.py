@@ -226,11 +226,17 @@ class Engine:
             recorder=self.recorder,
             policy=PUBLIC,
             chance=lambda: 0.5,
-            config=DispatcherConfig(**config),
+            config=DispatcherConfig(owner=OWNER, **config),
         )
 
     def janitor(self, **config: Any) -> Janitor:
         return Janitor(store=self.store, recorder=self.recorder, sleep=self.clock.sleep, config=JanitorConfig(**config))
+
+    async def recover(self, janitor: Janitor | None = None) -> None:
+        """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
+        janitor = janitor or self.janitor(only_owner="the next process")
+        while await janitor.run_once():
+            pass
 
     # -- what is there --
 

@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
 from ringback.domain.call import MRTR, Call, Ending, Handle, Phase, Progress, answered, enter
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Settled
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -30,6 +31,7 @@ from ringback.domain.inputs import ELICITATION
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
 from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.identity.bearers import Bearers, Everybody
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
@@ -130,7 +132,7 @@ class Service:
             running = replace(
                 call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
             )
-            return await tx.calls.update(running, expected=call.status, lease_token=None)
+            return await tx.calls.update(running, Change.QUEUED, expected=call.status, lease_token=None)
 
         assert await self.store.write(dispatch)
 
@@ -176,7 +178,13 @@ class Service:
             for webhook_id in {delivery.webhook_id for delivery in deliveries}:
                 now = tx.now()
                 leased = await tx.delivery_queue.lease(
-                    webhook_id, now=now, token="lease_1", until=now + seconds(60), limit=1000, ordered=False
+                    webhook_id,
+                    now=now,
+                    owner="dispatcher-1",
+                    token="lease_1",
+                    until=now + seconds(60),
+                    limit=1000,
+                    ordered=False,
                 )
                 settled = [
                     Settled(
@@ -198,7 +206,7 @@ class Service:
         async def put(tx: Transaction) -> bool:
             webhook = await tx.webhooks.get(WebhookId(webhook_id))
             assert webhook is not None
-            return await tx.webhooks.update(replace(webhook, state=state))
+            return await tx.webhooks.update(replace(webhook, state=state), WebhookPart.STATE)
 
         assert await self.store.write(put)
 

@@ -71,9 +71,8 @@ async def application(
             store=parts.store,
             recorder=parts.recorder,
             sleep=parts.world.clock.sleep,
-            config=JanitorConfig(retention=retention),
+            config=JanitorConfig(retention=retention, only_owner=parts.owner if parts.store.exclusive else None),
         )
-        await janitor.recover()
         workers: list[Worker] = [
             runner(parts, settings),
             watchman(parts),

@@ -44,6 +44,8 @@ class Parts:
     """What they tell unasked, from before they were opened."""
     configured: Configured
     ids: Ids
+    owner: str
+    """Names this process in leases."""
     tokens: CallTokens
     recorder: Recorder
     births: Births
@@ -78,6 +80,8 @@ async def open_parts(
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
         )
+        if store.exclusive and (last := await store.read(lambda tx: tx.scheduling_time.last())) is not None:
+            world.clock.continue_from(last)
         store = world.store(store)
         upstreams = Upstreams(
             upstream_configs,
@@ -93,6 +97,7 @@ async def open_parts(
             upstreams=await stack.enter_async_context(upstreams),
             configured=Reloading(upstreams, read=reread or (lambda: upstream_configs)),
             ids=ids,
+            owner=ids.lease(),
             tokens=tokens,
             recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
             births=Births(),

@@ -3,7 +3,7 @@
 from ringback.bootstrap.parts import Parts
 from ringback.bootstrap.policies import target_policy
 from ringback.keyring import load_signing_keys
-from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.runner.watchman import Watchman
@@ -19,7 +19,7 @@ def runner(parts: Parts, settings: Settings) -> Runner:
         sessions=parts.upstreams,
         live=parts.upstreams.live,
         births=parts.births,
-        config=RunnerConfig(owner=parts.ids.lease(), drain_seconds=settings.drain_seconds),
+        config=RunnerConfig(owner=parts.owner, drain_seconds=settings.drain_seconds),
     )
 
 
@@ -42,6 +42,7 @@ def dispatcher(parts: Parts, settings: Settings) -> Dispatcher:
         recorder=parts.recorder,
         policy=target_policy(settings),
         chance=parts.world.chance,
+        config=DispatcherConfig(owner=parts.owner),
         signing_keys=load_signing_keys(settings),
     )
 

@@ -184,7 +184,7 @@ def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
         return Finding(
             "clock", False, "The service tells no time. Is there a proxy in between that takes the Date header away?"
         )
-    skew = (there - clock.now()).total_seconds()
+    skew = (there - clock.wall()).total_seconds()
     if abs(skew) > SKEW_SECONDS_MAX:
         return Finding(
             "clock",
@@ -266,7 +266,7 @@ class CallbackCheck:
         writer.transport.abort()
         if certificate is None:
             return True, "it can be reached"
-        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.now().timestamp()) / _DAY
+        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.wall().timestamp()) / _DAY
         if days < CERTIFICATE_DAYS_MIN:
             return False, f"Its certificate ends in {days:.0f} days. Renew it."
         return True, f"it can be reached; its certificate is good for {days:.0f} days"

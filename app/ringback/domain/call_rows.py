@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
-from ringback.domain.call import Call, Progress, Status
+from ringback.domain.call import Call, Status
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
@@ -17,6 +18,26 @@ class CallFilter:
     status: Status | None = None
     upstream: str | None = None
     tool: str | None = None
+
+
+class Change(StrEnum):
+    """A kind of change of a call, by the columns that it decides; all but UNATTENDED write `updated_at`, too."""
+
+    DISPATCHED = "dispatched"
+    """`dispatched_at` and `runs`."""
+    HANDLE = "handle"
+    PROGRESS = "progress"
+    INPUTS = "inputs"
+    """What is asked and answered, and the status and phase that follow from it."""
+    PARKED = "parked"
+    """As INPUTS; also the handle, the progress, and the lease, which ends."""
+    QUEUED = "queued"
+    """Who has it, how far it got, and what is asked and answered: all that `domain.recovery` decides."""
+    CANCELLING = "cancelling"
+    UNATTENDED = "unattended"
+    """`attended_until`."""
+    ENDED = "ended"
+    """Status, phase, outcome, result, handle, progress and expiry; the lease and what is asked end with the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +64,20 @@ class CallRows(Protocol):
         """Newest first; `before` is the id of the last call of the previous page."""
         ...
 
-    async def update(self, call: Call, *, expected: Status, lease_token: str | None) -> bool:
-        """Write every changing column if the row still has the status `expected` and (when a token is given) that lease.
+    async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:
+        """Write what this change decides, if the row still has the status `expected` and (when a token is given) that lease.
 
-        False means that somebody else was first; nothing was written.
+        Everything else stays as it is in the row, whatever `call` says of it. False means that somebody else was first;
+        nothing was written.
         """
         ...
 
-    async def save_progress(self, call_id: CallId, progress: Progress, *, now: datetime, lease_token: str) -> bool: ...
+    async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
+        """Raise the version that resume tokens of this call must carry; the new one, or None when the call is gone.
+
+        Nothing else writes the version, so a token that was revoked never works again.
+        """
+        ...
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None: ...
 
@@ -79,11 +106,8 @@ class CallQueue(Protocol):
         """Queued and parked calls whose deadline has passed; whoever drives a call watches its deadline itself."""
         ...
 
-    async def release_all(self) -> int:
-        """Void every lease at once; how many. Only for a store that proves at start that no other process serves it.
-
-        The calls stay running, and have lapsed: what becomes of them is `domain.recovery`'s to say.
-        """
+    async def abandoned(self, *, owner: str, limit: int) -> Sequence[Call]:
+        """Running calls that another owner has leased, or nobody. Only for a store that is this owner's alone."""
         ...
 
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...

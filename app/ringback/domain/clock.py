@@ -2,22 +2,33 @@
 
 Instants are aware UTC datetimes in whole milliseconds: that is what the wire shows and what both stores keep, so a value
 read back equals the value written. Times that two processes compare (leases, due dates) come from the store's clock, which
-is `Transaction.now()`; everything else asks the injected `Clock`.
+is `Transaction.now()`; everything else asks the injected `Clock`. `now` is the default, and is safe against a clock that is
+set (`domain.scheduling_time`); `wall` is for what another machine compares with its own clock.
 """
 
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
+
+from ringback.domain.scheduling_time import SchedulingTime
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The current instant in UTC, in whole milliseconds."""
+        """Scheduling time in UTC, in whole milliseconds: for all that is due, lasts or runs out. It never goes backwards."""
+        ...
+
+    def wall(self) -> datetime:
+        """The wall clock's time in UTC, in whole milliseconds: for what is compared with another machine's clock."""
         ...
 
     def monotonic(self) -> float:
         """Seconds that never go backwards, for measuring how long something took."""
+        ...
+
+    def continue_from(self, last: datetime) -> None:
+        """Let scheduling time go on from where an earlier process has left it, if the wall clock was set back since."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -26,14 +37,36 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
+    def __init__(self) -> None:
+        self._scheduling = SchedulingTime(self._wall(), self._elapsed())
+
     def now(self) -> datetime:
-        return from_epoch_milliseconds(time.time_ns() // 1_000_000)  # noqa: TID251 - the one place that reads it
+        self._scheduling = self._scheduling.at(elapsed=self._elapsed(), wall=self._wall())
+        return from_epoch_milliseconds(self._scheduling.instant // 1_000_000)
+
+    def wall(self) -> datetime:
+        return from_epoch_milliseconds(self._wall() // 1_000_000)
 
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def continue_from(self, last: datetime) -> None:
+        self.now()
+        self._scheduling = self._scheduling.continued_from(epoch_milliseconds(last) * 1_000_000)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def _wall(self) -> int:
+        return time.time_ns()  # noqa: TID251 - the one place that reads it
+
+    def _elapsed(self) -> int:
+        """With the time for which the machine was suspended, where it tells: what is due when a laptop wakes up is due."""
+        return time.monotonic_ns() if _BOOT_TIME is None else time.clock_gettime_ns(_BOOT_TIME)
+
+
+_BOOT_TIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+"""Linux has it; `time.monotonic` stands still there during a suspension."""
 
 
 def seconds(value: float) -> timedelta:

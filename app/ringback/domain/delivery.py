@@ -104,6 +104,7 @@ class Delivery:
     give_up_at: datetime
     order_key: str | None = None
     """Set when the webhook wants order: of those with the same key one is open at a time, in the order of the log."""
+    lease_owner: str | None = None
     lease_token: str | None = None
     lease_until: datetime | None = None
     last_category: Category | None = None

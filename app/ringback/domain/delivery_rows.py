@@ -84,7 +84,15 @@ class DeliveryQueue(Protocol):
         ...
 
     async def lease(
-        self, webhook_id: WebhookId, *, now: datetime, token: str, until: datetime, limit: int, ordered: bool
+        self,
+        webhook_id: WebhookId,
+        *,
+        now: datetime,
+        owner: str,
+        token: str,
+        until: datetime,
+        limit: int,
+        ordered: bool,
     ) -> Sequence[Delivery]:
         """Lease what is due for the webhook, oldest due first. Each row's `attempts` counts the attempt that the lease is for.
 
@@ -113,12 +121,12 @@ class DeliveryQueue(Protocol):
 class DeliveryUpkeep(Protocol):
     """The same rows as the janitor sees them."""
 
-    async def release_lapsed(self, *, now: datetime) -> int:
+    async def release_lapsed(self, *, now: datetime, limit: int) -> int:
         """Make pending what was leased until `now` or before. It may have been sent: the attempt stays counted."""
         ...
 
-    async def release_all(self) -> int:
-        """The same with every lease. Only for a store that proves at start that no other process serves it."""
+    async def release_abandoned(self, *, owner: str, limit: int) -> int:
+        """The same with what others than this owner have leased. Only for a store that is this owner's alone."""
         ...
 
     async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:

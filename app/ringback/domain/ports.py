@@ -32,6 +32,16 @@ from ringback.domain.webhook_rows import OriginRows, WebhookRows
 T = TypeVar("T")
 
 
+class SchedulingTimeRow(Protocol):
+    """How far scheduling time has come, for the process after this one."""
+
+    async def last(self) -> datetime | None:
+        """None in a store that nobody has served yet."""
+        ...
+
+    async def keep(self, now: datetime) -> None: ...
+
+
 class Transaction(Protocol):
     """One unit of work's view of the store."""
 
@@ -72,6 +82,9 @@ class Transaction(Protocol):
     @property
     def joined_names(self) -> JoinedNameRows: ...
 
+    @property
+    def scheduling_time(self) -> SchedulingTimeRow: ...
+
     def now(self) -> datetime:
         """The store's clock at the start of the transaction: the one that leases and due dates are compared with."""
         ...
@@ -96,3 +109,11 @@ class Store(Protocol):
 
     @property
     def signals(self) -> Signals: ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether opening it has proven that no other process serves it.
+
+        Then leases of other owners are void, whatever the clock says; else only those are that have run out.
+        """
+        ...

@@ -1,14 +1,57 @@
 """Webhooks as the store keeps them, and the breakers of the origins that they are at."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
-from ringback.domain.breaker import Breaker
+from ringback.domain.breaker import CLOSED, Breaker
 from ringback.domain.event import Event
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookState
+
+
+class WebhookPart(StrEnum):
+    """Columns of a webhook that are decided together, and by others than the rest."""
+
+    SETTINGS = "settings"
+    """What its owner chose at registration or with a change: URL, events, filters, pace, expiry."""
+    SECRETS = "secrets"
+    STATE = "state"
+    HEALTH = "health"
+    """What the receiver's answers say: last delivery, last error, breaker."""
+    MISSED = "missed"
+    """From where on the receiver has missed something."""
+
+
+def changed_parts(before: Webhook, after: Webhook) -> Sequence[WebhookPart]:
+    """The parts in which the two differ: those that a transition from one to the other has decided."""
+    return [part for part in WebhookPart if _part(before, part) != _part(after, part)]
+
+
+def _part(webhook: Webhook, part: WebhookPart) -> object:
+    match part:
+        case WebhookPart.SETTINGS:
+            return replace(
+                webhook,
+                secrets=(),
+                state=WebhookState.ACTIVE,
+                last_delivery_at=None,
+                last_error=None,
+                failing_since=None,
+                breaker=CLOSED,
+                missed_from=None,
+            )
+        case WebhookPart.SECRETS:
+            return webhook.secrets
+        case WebhookPart.STATE:
+            return webhook.state
+        case WebhookPart.HEALTH:
+            return webhook.last_delivery_at, webhook.last_error, webhook.failing_since, webhook.breaker
+        case WebhookPart.MISSED:
+            return webhook.missed_from
 
 
 class WebhookRows(Protocol):
@@ -26,8 +69,8 @@ class WebhookRows(Protocol):
         """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides."""
         ...
 
-    async def update(self, webhook: Webhook) -> bool:
-        """Write every changing column; False when it is gone."""
+    async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
+        """Write these parts, and leave the others as they are in the row; False when it is gone."""
         ...
 
     async def delete(self, webhook_id: WebhookId) -> bool:

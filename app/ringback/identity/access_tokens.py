@@ -92,7 +92,7 @@ class AccessTokens:
 
     def _judge(self, claims: dict[str, Any], accepted: Collection[str], resource: str) -> None:
         registry = JWTClaimsRegistry(
-            now=int(self._clock.now().timestamp()),
+            now=int(self._clock.wall().timestamp()),
             leeway=LEEWAY_SECONDS,
             iss={"essential": True, "value": self.issuer},
             aud={"essential": True, "values": sorted(accepted)},

@@ -12,6 +12,7 @@ from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import Ids, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.lanes import Lanes, Slot
 from ringback.notifier.settlement import write_off
 from ringback.notifier.targets import Targets
@@ -38,11 +39,14 @@ class Claimed:
 
 
 class Claims:
-    def __init__(self, *, store: Store, ids: Ids, lanes: Lanes, targets: Targets, lease_seconds: float) -> None:
+    def __init__(
+        self, *, store: Store, ids: Ids, lanes: Lanes, targets: Targets, owner: str, lease_seconds: float
+    ) -> None:
         self._store = store
         self._ids = ids
         self._lanes = lanes
         self._targets = targets
+        self._owner = owner
         self._lease_seconds = lease_seconds
 
     async def claim(self) -> Claimed:
@@ -90,6 +94,7 @@ class Claims:
         deliveries = await tx.delivery_queue.lease(
             webhook.id,
             now=now,
+            owner=self._owner,
             token=self._ids.lease(),
             until=now + seconds(self._lease_seconds),
             limit=share,
@@ -118,7 +123,8 @@ class Claims:
     async def _suspend(self, tx: Transaction, webhook: Webhook) -> None:
         """Nothing can be signed for it. Once an hour it is looked at again: its owner, or its old key, may have mended it."""
         pause = after_failure(CLOSED, OF_SUSPENDED, now=tx.now(), chance=0.5)
-        await tx.webhooks.update(replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=pause))
+        suspended = replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=pause)
+        await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
         await tx.delivery_lanes.hold(webhook.id, limit=RELEASE_STEP)
 
     def _enter(self, tx: Transaction, webhook: Webhook, origin: str) -> Slot:
@@ -134,7 +140,13 @@ class Claims:
         """Cancel what is due for a webhook that was switched off, or is gone."""
         now = tx.now()
         unwanted = await tx.delivery_queue.lease(
-            webhook_id, now=now, token=self._ids.lease(), until=now, limit=GIVEN_UP_AT_ONCE, ordered=False
+            webhook_id,
+            now=now,
+            owner=self._owner,
+            token=self._ids.lease(),
+            until=now,
+            limit=GIVEN_UP_AT_ONCE,
+            ordered=False,
         )
         verdict = Verdict(state=DeliveryState.CANCELLED)
         unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in unwanted]

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(LaneLimits):
+    owner: str
+    """Names this process in leases."""
     lease_seconds: float = 30.0
     poll_seconds: float = 1.0
     """How long a missed ring can cost, and how late a pause is noticed to be over."""
@@ -63,10 +65,10 @@ class Dispatcher:
         recorder: Recorder,
         policy: TargetPolicy,
         chance: Callable[[], float],
-        config: DispatcherConfig | None = None,
+        config: DispatcherConfig,
         signing_keys: Sequence[SigningKey] = (),
     ) -> None:
-        self._config = config or DispatcherConfig()
+        self._config = config
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -80,7 +82,8 @@ class Dispatcher:
             ids=ids,
             lanes=self._lanes,
             targets=self._targets,
-            lease_seconds=self._config.lease_seconds,
+            owner=config.owner,
+            lease_seconds=config.lease_seconds,
         )
         settlement = Settlement(recorder=recorder, ids=ids, lanes=self._lanes, chance=chance)
         self._settler = Settler(store=store, settlement=settlement, on_settled=self._leave)
@@ -124,7 +127,7 @@ class Dispatcher:
                 leased = Leased(delivery=delivery, webhook=webhook, slot=slot)
                 tx.at_end(partial(self._begin, attempts, leased))
 
-            return Lease(token, tx.now() + seconds(self._config.lease_seconds), hand_over)
+            return Lease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_over)
 
         try:
             with self._handover.open(grant):
@@ -165,9 +168,9 @@ class Dispatcher:
         return min(due_in or self._config.poll_seconds, self._config.poll_seconds)
 
     async def _attempt(self, leased: Leased) -> None:
-        started_at, began = self._clock.now(), self._clock.monotonic()
+        started_at, began = self._clock.wall(), self._clock.monotonic()
         try:
-            answer = await self._post(leased, now=started_at)
+            answer = await self._post(leased, signed_at=started_at)
         except asyncio.CancelledError:
             self._lanes.leave(leased.slot)
             raise
@@ -191,7 +194,7 @@ class Dispatcher:
             )
         )
 
-    async def _post(self, leased: Leased, *, now: datetime) -> Answer:
+    async def _post(self, leased: Leased, *, signed_at: datetime) -> Answer:
         delivery, webhook = leased.delivery, leased.webhook
         target = self._targets.of(webhook.url)
         if target is None:
@@ -201,9 +204,9 @@ class Dispatcher:
                 webhook_id=webhook.id,
                 message_id=delivery.message_id,
                 body=delivery.body,
-                secrets=signing_secrets(webhook, now=now),
+                secrets=signing_secrets(webhook, now=self._clock.now()),
                 keys=self._keys,
-                now=now,
+                now=signed_at,
             )
             return await self._sender.post(
                 target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS

@@ -13,6 +13,7 @@ from ringback.domain.ids import Ids, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, due_at, hears
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.body import Bodies
 from ringback.notifier.handover import Handover, Lease
 
@@ -87,7 +88,7 @@ class FanOut:
             return True
         if webhook.missed_from is None and webhook.id not in born.missing:
             born.missing.add(webhook.id)
-            await tx.webhooks.update(health.missed(webhook, event.seq))
+            await tx.webhooks.update(health.missed(webhook, event.seq), WebhookPart.MISSED)
         return False
 
     def _lease(self, tx: Transaction, happened: Happened, webhook: Webhook) -> Lease | None:
@@ -113,6 +114,7 @@ class FanOut:
             ),
             state=_state(webhook, lease),
             attempts=0 if lease is None else 1,
+            lease_owner=None if lease is None else lease.owner,
             lease_token=None if lease is None else lease.token,
             lease_until=None if lease is None else lease.until,
             due_at=due_at(webhook, event, call, now=now),

@@ -22,6 +22,7 @@ from ringback.domain.webhook import Webhook
 class Lease:
     """What a delivery is inserted with if it is to be sent right after the commit."""
 
+    owner: str
     token: str
     until: datetime
     hand_over: Callable[[Delivery], None]

@@ -68,7 +68,7 @@ class Http1Sender(OneExchange):
             reply = await self._send(target, request_bytes(method, target, headers, body), principal, until)
         except OSError as error:
             return failed(error), b""
-        now = self._clock.now()
+        now = self._clock.wall()  # a receiver's Retry-After may be a date
         return answered(reply.status_code, retry_after=reply.retry_after, head=reply.head, now=now), reply.head
 
     async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> Reply:

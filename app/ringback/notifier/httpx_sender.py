@@ -63,7 +63,7 @@ class HttpxSender(OneExchange):
         finally:
             await response.aclose()
         retry_after = response.headers.get("retry-after")
-        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.now()), head
+        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.wall()), head
 
 
 def _request(method: Method, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ringback.domain import call as calls
-from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.call import Call, Ending, Phase, Progress
+from ringback.domain.call_rows import Change
 from ringback.domain.event import Event, EventName, event_of, event_of_upstream
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.health import event_about
@@ -69,7 +70,8 @@ class Recorder:
 
     async def ask(self, tx: Transaction, call: Call, asked: Call, *, lease_token: str | None) -> bool:
         """Write a call whose questions have changed, and tell everybody if there are new ones. False as with `finish`."""
-        if not await tx.calls.update(asked, expected=call.status, lease_token=lease_token):
+        change = Change.PARKED if asked.phase is Phase.PARKED is not call.phase else Change.INPUTS
+        if not await tx.calls.update(asked, change, expected=call.status, lease_token=lease_token):
             return False
         if asked.input_round != call.input_round:
             await self._append(tx, EventName.CALL_INPUT_REQUIRED, [Told(asked)])
@@ -78,16 +80,19 @@ class Recorder:
 
     async def progress(self, tx: Transaction, call: Call, progress: Progress, *, lease_token: str) -> bool:
         """Store the last progress and tell whoever listens to it. False when the lease is lost."""
-        if not await tx.calls.save_progress(call.id, progress, now=tx.now(), lease_token=lease_token):
+        # The runner knows a call as it was at its dispatch; its tokens may have been revoked since.
+        latest = await tx.calls.get(call.id)
+        if latest is None or latest.final:
             return False
-        # Whoever drives a call knows it as it was at its dispatch; its tokens may have been revoked since.
-        latest = await tx.calls.get(call.id) or call
-        await self._append(tx, EventName.CALL_PROGRESS, [Told(replace(latest, progress=progress))])
+        told = replace(latest, progress=progress, updated_at=tx.now())
+        if not await tx.calls.update(told, Change.PROGRESS, expected=latest.status, lease_token=lease_token):
+            return False
+        await self._append(tx, EventName.CALL_PROGRESS, [Told(told)])
         return True
 
     async def told_progress(self, tx: Transaction, call: Call) -> None:
         """Store the progress of a call that nobody here drives, and tell whoever listens to it. The caller holds its row."""
-        await tx.calls.update(call, expected=call.status, lease_token=None)
+        await tx.calls.update(call, Change.PROGRESS, expected=call.status, lease_token=None)
         await self._append(tx, EventName.CALL_PROGRESS, [Told(call)])
 
     async def catch_up(self, tx: Transaction, webhook: Webhook, *, after_seq: int, events_max: int) -> int | None:
@@ -126,7 +131,7 @@ class Recorder:
     async def _end(self, tx: Transaction, end: End) -> Call | None:
         retention_seconds = self._result_retention_seconds
         ended = calls.finish(end.call, end.ending, now=tx.now(), result_retention_seconds=retention_seconds)
-        ours = await tx.calls.update(ended, expected=end.call.status, lease_token=end.lease_token)
+        ours = await tx.calls.update(ended, Change.ENDED, expected=end.call.status, lease_token=end.lease_token)
         return ended if ours else None
 
     async def _append(self, tx: Transaction, name: EventName, told: Sequence[Told]) -> None:

@@ -27,6 +27,7 @@ from ringback.domain.ids import Ids, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.notifier.envelopes import gap
 from ringback.notifier.lanes import Lanes, Slot
 from ringback.notifier.record import Recorder
@@ -89,8 +90,8 @@ class Settlement:
             told = gap(after, first_missed=first_missed, delivery_id=self._ids.delivery(), now=now)
             await tx.deliveries.insert([told])
             tx.ring(DUE)
-        if after != webhook:
-            await tx.webhooks.update(after)
+        if changed := changed_parts(webhook, after):
+            await tx.webhooks.update(after, *changed)
         await self._tell(tx, webhook, after)
 
     def _accounted(self, webhook: Webhook, answer: Answer, became: Settled, *, now: datetime) -> Webhook:
@@ -148,7 +149,7 @@ async def write_off(tx: Transaction, deliveries: Collection[Delivery]) -> None:
     lost = [delivery for delivery in deliveries if is_loss(delivery, None)]
     for webhook in await tx.webhooks.by_ids({delivery.webhook_id for delivery in lost}):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
-        await tx.webhooks.update(health.missed(webhook, first))
+        await tx.webhooks.update(health.missed(webhook, first), WebhookPart.MISSED)
 
 
 def _untold(webhook: Webhook, answer: Answer, became: Settled) -> Webhook:

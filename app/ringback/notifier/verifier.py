@@ -36,6 +36,7 @@ from ringback.domain.verification import (
     seconds_until_room,
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.consent import PublishedReceivers, object_in
 from ringback.notifier.envelopes import verification
 from ringback.notifier.headers import callback_headers
@@ -198,14 +199,13 @@ class Verifier:
             return Category.CONNECTION_REFUSED
         nonce = urlsafe_b64encode(self._ids.random(NONCE_BYTES)).decode()
         body = verification(nonce)
-        now = self._clock.now()
         headers = callback_headers(
             webhook_id=taken.webhook.id,
             message_id=f"msg_verification_{(taken.challenge.token or '').partition('_')[2]}",
             body=body,
-            secrets=signing_secrets(taken.webhook, now=now),
+            secrets=signing_secrets(taken.webhook, now=self._clock.now()),
             keys=self._keys,
-            now=now,
+            now=self._clock.wall(),
         )
         principal = taken.challenge.principal
         answer, told = await self._asker.ask(
@@ -232,7 +232,7 @@ class Verifier:
         latest = await tx.challenges.get(webhook.id)
         if latest is None or latest.token != challenge.token:
             return  # it was asked for anew, or its URL has changed
-        await tx.webhooks.update(replace(webhook, last_error=str(refusal)))
+        await tx.webhooks.update(replace(webhook, last_error=str(refusal)), WebhookPart.HEALTH)
         delay = delay_seconds(LADDER, attempts=challenge.attempts, chance=self._chance(), retry_after_seconds=None)
         if delay is None or webhook.state is not WebhookState.PENDING_VERIFICATION:
             await tx.challenges.drop(webhook.id)
@@ -283,7 +283,7 @@ async def accept(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
     if webhook.state is not WebhookState.PENDING_VERIFICATION:
         return webhook
     active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
-    await tx.webhooks.update(active)
+    await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
     await tx.delivery_lanes.release(active.id, now=tx.now(), limit=RELEASE_STEP)
     tx.ring(DUE)
     return active

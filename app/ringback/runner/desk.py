@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain import inputs
 from ringback.domain.call import CANCELLED, Call, Ending, Handle, Phase, Progress, Status, enter
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -25,7 +26,7 @@ from ringback.notifier.record import End, Recorder
 from ringback.runner.drivers import LeaseLost, Parked
 from ringback.runner.live import LiveHub
 from ringback.runner.progress import ProgressKeeper
-from ringback.waits import Flag
+from ringback.waits import Flag, first_of
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,9 @@ class LeasedCall:
     """Implements `runner.drivers.Desk`."""
 
     def __init__(
-        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, ends: Ends, live: LiveHub
+        self, call: Call, *, store: Store, clock: Clock, recorder: Recorder, ends: Ends, live: LiveHub, cut: Flag
     ) -> None:
+        """`cut` is set once this process must end: what the store does not take then is left to the next one."""
         self.call = call
         self.lost = Flag()
         """Set once the lease is somebody else's, or may be."""
@@ -52,6 +54,7 @@ class LeasedCall:
         self._recorder = recorder
         self._ends = ends
         self._live = live
+        self._cut = cut
         self._nudged = Flag()
         self._progress_keeper = ProgressKeeper(self._write_progress, clock=clock)
         self._may_write_progress = False
@@ -67,7 +70,7 @@ class LeasedCall:
             self._writing_progress = asyncio.create_task(self._progress_keeper.run())
 
     async def keep(self, handle: Handle | None) -> None:
-        await self._change(lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
+        await self._change(Change.HANDLE, lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
         if handle is not None:
             self.kept.set()
         else:
@@ -103,7 +106,7 @@ class LeasedCall:
 
     async def passed_on(self, keys: Collection[str]) -> None:
         if keys:
-            await self._change(lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
+            await self._change(Change.INPUTS, lambda call, tx: replace(inputs.pass_on(call, keys), updated_at=tx.now()))
 
     # -- what the drive does --
 
@@ -157,7 +160,6 @@ class LeasedCall:
     async def finish(self, ending: Ending) -> None:
         ended = await self._persist(lambda: self._ends.finish(partial(self._end, ending=ending)))
         if ended is None:
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
             return
         about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
         log.info("call.finished", extra=about)
@@ -184,7 +186,7 @@ class LeasedCall:
         if call.handle is not None:
             return call
         dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=call.runs + 1)
-        await tx.calls.update(dispatched, expected=call.status, lease_token=self._lease_token)
+        await tx.calls.update(dispatched, Change.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
     async def _end(self, tx: Transaction, *, ending: Ending) -> End | None:
@@ -192,6 +194,7 @@ class LeasedCall:
         try:
             call = await self._held(tx)
         except LeaseLost:
+            log.warning("call.lease_lost", extra={"call_id": self.call.id})
             return None
         latest = replace(call, progress=self._progress_keeper.latest or call.progress)
         return End(call=latest, ending=ending, lease_token=self._lease_token)
@@ -223,15 +226,15 @@ class LeasedCall:
         recovered = recover(known, now=tx.now())
         if isinstance(recovered, Ending):
             return await self._finish(tx, recovered)
-        await tx.calls.update(recovered, expected=call.status, lease_token=self._lease_token)
+        await tx.calls.update(recovered, Change.QUEUED, expected=call.status, lease_token=self._lease_token)
         tx.ring(QUEUED, changed(call.id))
         return recovered
 
-    async def _change(self, change: Callable[[Call, Transaction], Call]) -> None:
+    async def _change(self, kind: Change, change: Callable[[Call, Transaction], Call]) -> None:
         async def work(tx: Transaction) -> Call:
             held = await self._held(tx)
             changed_call = change(held, tx)
-            await tx.calls.update(changed_call, expected=held.status, lease_token=self._lease_token)
+            await tx.calls.update(changed_call, kind, expected=held.status, lease_token=self._lease_token)
             return changed_call
 
         self.call = await self._write(work)
@@ -251,16 +254,34 @@ class LeasedCall:
         raise LeaseLost
 
     async def _persist(self, write: Callable[[], Awaitable[Call | None]]) -> Call | None:
-        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours."""
+        """Write until the store takes it: what was seen is not forgotten because a disk was full. None when it is not ours.
+
+        Once the process must end there is one attempt more, and then None, too: the lease is voided at the next start, which
+        does with the call what is true of one whose runner was lost.
+        """
         while True:
+            last = self._cut.is_set()
             try:
                 return await write()
             except LeaseLost:
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
                 return None
             except StoreUnavailable:
+                if last:
+                    log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has said why
+                    return None
                 log.warning("call.not_recorded", extra={"call_id": self.call.id})
-                await self._clock.sleep(STORE_PAUSE_SECONDS)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the store may be written again, or the process must end."""
+        cut = asyncio.Event()
+        self._cut.watch(cut.set)
+        try:
+            if not self._cut.is_set():
+                await first_of(self._clock.sleep(STORE_PAUSE_SECONDS), cut.wait())
+        finally:
+            self._cut.unwatch(cut.set)
 
     async def _write_progress(self, progress: Progress) -> None:
         try:

@@ -103,7 +103,7 @@ class Drive:
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
-        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, ends=ends, live=live)
+        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, ends=ends, live=live, cut=halt.cut)
         self._store = store
         self._clock = clock
         self._sessions = sessions

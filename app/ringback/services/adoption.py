@@ -116,8 +116,8 @@ class Adoption:
             raise NotFound("This upstream has no task of yours with this id.")
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, handle, now=tx.now())
+        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
         await tx.calls.insert(call)
-        await self._registrations.insert_callback(tx, callback, call)
         tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 

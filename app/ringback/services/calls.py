@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ringback.domain.call import CANCELLED, Call, RerunPolicy, left_nothing, request_hash
-from ringback.domain.call_rows import CallFilter, Tombstone
+from ringback.domain.call_rows import CallFilter, Change, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -130,7 +130,8 @@ class Calls:
         async def leave(tx: Transaction) -> None:
             call = await own_call(tx, caller.principal, call_id)
             if not call.final:
-                await tx.calls.update(replace(call, attended_until=None), expected=call.status, lease_token=None)
+                left = replace(call, attended_until=None)
+                await tx.calls.update(left, Change.UNATTENDED, expected=call.status, lease_token=None)
 
         await self._store.write(leave)
 
@@ -253,8 +254,8 @@ class Calls:
             return repeated
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, now=tx.now())
+        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
         await tx.calls.insert(call)
-        await self._registrations.insert_callback(tx, callback, call)
         if call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
             tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
@@ -354,7 +355,7 @@ async def _any_unsent(tx: Transaction, call: Call) -> bool:
 
 async def _ask_to_cancel(tx: Transaction, call: Call) -> Call:
     asked = replace(call, cancel_requested=True, updated_at=tx.now())
-    await tx.calls.update(asked, expected=call.status, lease_token=None)
+    await tx.calls.update(asked, Change.CANCELLING, expected=call.status, lease_token=None)
     tx.ring(changed(call.id))
     return asked
 

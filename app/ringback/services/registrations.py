@@ -102,7 +102,10 @@ class Registrations:
         return await self._prepare(caller, registration, origin=Origin.CALL)
 
     async def insert_callback(self, tx: Transaction, webhook: Webhook | None, call: Call) -> None:
-        """Store the call's webhook, if it has one. Nobody waits for its proof: the call begins, and what it tells is held."""
+        """Store the call's webhook, if it has one. Nobody waits for its proof: the call begins, and what it tells is held.
+
+        Raises `QuotaExceeded` before anything is written.
+        """
         if webhook is not None:
             await self._verification.insert(tx, replace(webhook, call_id=call.id))
 

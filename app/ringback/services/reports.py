@@ -18,7 +18,7 @@ from ringback.domain.call import Call, Ending, Outcome, Progress, Status, answer
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
-from ringback.domain.ids import Ids
+from ringback.domain.ids import CallId, Ids
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -26,7 +26,7 @@ from ringback.domain.reported import as_reported
 from ringback.domain.results import ERROR_BYTES_MAX, can_be_kept, is_call_tool_result
 from ringback.domain.upstreams import UPSTREAM_NAME
 from ringback.domain.webhook import Webhook
-from ringback.notifier.record import Recorder
+from ringback.notifier.record import End, Recorder
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
@@ -101,8 +101,8 @@ class Reports:
         given_up, before = 0, None
         while True:
             page = await self._store.read(partial(_page, principal=caller.principal, before=before))
-            lost = [call for call in page if (call.idempotency_key or "").startswith(_NAMESPACE + key_prefix)]
-            given_up += await self._store.write(partial(self._end_all, calls=lost))
+            lost = [call.id for call in page if (call.idempotency_key or "").startswith(_NAMESPACE + key_prefix)]
+            given_up += await self._store.write(partial(self._end_all, call_ids=lost))
             if len(page) < _BATCH:
                 return given_up
             before = page[-1].id
@@ -137,8 +137,8 @@ class Reports:
     async def _insert(self, tx: Transaction, principal: Principal, report: Report, callback: Webhook | None) -> Call:
         await self._quotas.require_room_for_call(tx, principal)
         call = as_reported(self._new_call(principal, report, now=tx.now()))
+        await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
         await tx.calls.insert(call)
-        await self._registrations.insert_callback(tx, callback, call)
         return call
 
     def _new_call(self, principal: Principal, report: Report, *, now: datetime) -> Call:
@@ -170,10 +170,15 @@ class Reports:
             await self._recorder.told_progress(tx, told)
         return told
 
-    async def _end_all(self, tx: Transaction, *, calls: Sequence[Call]) -> int:
-        for call in calls:
-            await self._recorder.finish(tx, call, _REPORTER_DIED, lease_token=None)
-        return len(calls)
+    async def _end_all(self, tx: Transaction, *, call_ids: Sequence[CallId]) -> int:
+        """End those that still have no end, as they are by now: they were found in an earlier transaction."""
+        found = [await tx.calls.get(call_id) for call_id in call_ids]
+        ends = [
+            End(call=call, ending=_REPORTER_DIED, lease_token=None)
+            for call in found
+            if call is not None and not call.final
+        ]
+        return sum(ended is not None for ended in await self._recorder.finish_all(tx, ends))
 
 
 def ending_of_result(result: dict[str, Any]) -> Ending:

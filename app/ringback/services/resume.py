@@ -69,8 +69,8 @@ class Resume:
         async def issue(tx: Transaction) -> str:
             call = await own_call(tx, caller.principal, call_id)
             if revoke_older:
-                call = replace(call, token_version=call.token_version + 1, updated_at=tx.now())
-                await tx.calls.update(call, expected=call.status, lease_token=None)
+                version = await tx.calls.revoke_tokens(call.id, now=tx.now())
+                call = replace(call, token_version=version or call.token_version)
             return self._tokens.issue(call, after_seq=await tx.events.head(caller.principal))
 
         return await (self._store.write(issue) if revoke_older else self._store.read(issue))

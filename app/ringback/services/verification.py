@@ -20,6 +20,7 @@ from ringback.domain.verification import (
     seconds_until_less,
 )
 from ringback.domain.webhook import Origin, Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.notifier.consent import Allowlist
 from ringback.notifier.target_guard import TargetPolicy, parse_target
 from ringback.notifier.verifier import accept, is_proven
@@ -70,11 +71,14 @@ class Verification:
     async def update(self, tx: Transaction, before: Webhook, after: Webhook) -> Webhook:
         """Store a changed webhook. One whose URL is another has to prove that one, before anything more is sent."""
         after = await self._judged(tx, before, after)
-        await tx.webhooks.update(after)
+        waits = after.state is WebhookState.PENDING_VERIFICATION
+        to_prove = waits and (after.state, after.url) != (before.state, before.url)
+        if to_prove:
+            await self._require_room(tx, after)  # before anything is written
+        await tx.webhooks.update(after, *{WebhookPart.SETTINGS, *changed_parts(before, after)})
         if after.url != before.url:
             await tx.challenges.drop(after.id)
-        if after.state is WebhookState.PENDING_VERIFICATION and (after.state, after.url) != (before.state, before.url):
-            await self._require_room(tx, after)
+        if to_prove:
             await self._plan(tx, after)
         return after
 

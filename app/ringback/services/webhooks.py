@@ -20,6 +20,7 @@ from ringback.domain.signals import DUE
 from ringback.domain.upstreams import Catalog
 from ringback.domain.watches import WATCHES
 from ringback.domain.webhook import OLD_SECRETS_MAX, SWITCHES, Webhook, WebhookState, When, moved, rotated, switched
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.on_demand import OnDemand
 from ringback.notifier.target_guard import TargetGuard
 from ringback.services.lifecycle import Lifecycle
@@ -162,7 +163,7 @@ class Webhooks:
             webhook = await own_webhook(tx, caller.principal, webhook_id)
             webhook = rotated(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             _require_few_secrets(webhook, now)
-            await tx.webhooks.update(webhook)
+            await tx.webhooks.update(webhook, WebhookPart.SECRETS)
             return Rotated(webhook=webhook, secret=generated, overlap_ends_at=now + seconds(overlap_seconds))
 
         return await self._store.write(rotate)

@@ -63,7 +63,7 @@ async def test_a_call_is_answered_hours_and_restarts_later(engine: Engine, clock
     async with running(engine, stage, call):
         await until_asked(engine, call)
     clock.advance(8 * 3600)
-    await engine.janitor().recover()
+    await engine.recover()
     told = await answer(engine, call, {"r1.1": YES})
     async with running(engine, stage):
         (ended,) = await engine.until_final(call)

@@ -172,7 +172,7 @@ async def test_what_was_born_leased_to_a_process_that_died_is_sent_by_the_next(e
     await asyncio.wait([dying], timeout=WAIT_SECONDS)
     assert len(await in_state(engine, DeliveryState.LEASED)) == 1
 
-    await engine.janitor().recover()
+    await engine.recover()
     board.lets_go(AGENT)
     async with dispatching(engine.dispatcher(board)):
         await all_delivered(engine, 1)
@@ -192,7 +192,7 @@ async def test_a_dispatcher_that_is_started_again_has_all_its_slots(engine: Engi
     await board.until_posts(2)
     first.cancel()
     await asyncio.wait([first], timeout=WAIT_SECONDS)
-    await engine.janitor().recover()
+    await engine.recover()
 
     board.lets_go(AGENT)
     async with dispatching(dispatcher):

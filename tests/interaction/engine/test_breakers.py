@@ -8,6 +8,7 @@ import pytest
 from ringback.domain.breaker import OF_ORIGIN, OF_WEBHOOK, PAUSES_SECONDS, BreakerState
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import Webhook, moved
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.dispatcher import Dispatcher
 from tests.support.builders import a_delivery, a_trusted_webhook, a_webhook
 from tests.support.clock import FakeClock
@@ -194,7 +195,7 @@ async def test_a_new_url_begins_without_the_failures_of_the_old_one(still: Engin
     await dispatch_all(still.dispatcher(board))
     failing = await still.webhook(webhook.id)
 
-    await still.store.write(lambda tx: tx.webhooks.update(moved(failing, "https://moved.example/")))
+    await still.store.write(lambda tx: tx.webhooks.update(moved(failing, "https://moved.example/"), *WebhookPart))
 
     assert await still.dispatcher(board).run_once() == 1
     assert (await still.webhook(webhook.id)).failing_since is None

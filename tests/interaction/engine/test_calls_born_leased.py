@@ -150,7 +150,7 @@ async def test_what_is_leased_just_when_the_runner_has_stopped_is_queued_again(e
 
     await start(engine, call, lease=late)
     assert (await engine.call(call)).phase is Phase.RUNNING
-    await engine.janitor().recover()
+    await engine.recover()
 
     async with engine.running(upstreams, **NEVER):
         await engine.until_final(call)

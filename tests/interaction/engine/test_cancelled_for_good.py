@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ringback.domain.call import CANCELLED, Call, Ending, Handle
+from ringback.domain.call_rows import Change
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import cancelling
@@ -84,7 +85,8 @@ async def test_a_lease_that_somebody_else_has_tells_the_upstream_nothing(engine:
         async def take(tx: Transaction) -> None:
             found = await tx.calls.get(call.id)
             assert found is not None
-            await tx.calls.update(replace(found, lease_token="another"), expected=found.status, lease_token=None)
+            taken = replace(found, lease_token="another")
+            await tx.calls.update(taken, Change.QUEUED, expected=found.status, lease_token=None)
             tx.ring(cancelling(call.id))
 
         await engine.store.write(take)

@@ -56,4 +56,4 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
 
 def test_an_attempt_ends_within_its_lease() -> None:
     with pytest.raises(ValueError, match="lease_seconds must be at least"):
-        DispatcherConfig(lease_seconds=15)
+        DispatcherConfig(owner="dispatcher-1", lease_seconds=15)

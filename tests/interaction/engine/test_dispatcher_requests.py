@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import WebhookSecret, WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.signing.standard_webhooks import verify
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import START, FakeClock
@@ -67,7 +68,9 @@ async def test_while_a_secret_is_being_replaced_both_sign(still: Engine) -> None
 async def test_what_is_due_for_a_disabled_webhook_is_cancelled_and_not_sent(still: Engine) -> None:
     delivery = await a_due_delivery(still)
     webhook = await still.webhook(delivery.webhook_id)
-    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.DISABLED)))
+    await still.store.write(
+        lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.DISABLED), WebhookPart.STATE)
+    )
     mailman = Mailman(204)
 
     await still.dispatcher(mailman).run_once()
@@ -96,7 +99,9 @@ async def test_a_url_that_was_changed_is_where_the_next_attempt_goes(still: Engi
     dispatcher = still.dispatcher(mailman)
 
     await dispatcher.run_once()
-    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, url="https://moved.example/")))
+    await still.store.write(
+        lambda tx: tx.webhooks.update(replace(webhook, url="https://moved.example/"), WebhookPart.SETTINGS)
+    )
     await wait_until_due(still, fake_clock, delivery)
     await dispatcher.run_once()
 

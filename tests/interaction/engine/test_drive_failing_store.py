@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from ringback.domain.call import Call, Ending, Handle, Outcome, Phase
+from ringback.runner.drive import Halt
+from tests.support.calls import calls_of
 from tests.support.clock import ShiftedClock
 from tests.support.driving import a_leased_call, assert_queued_again, run
-from tests.support.engine import DONE, RESULT, Engine, OnProgress, ScriptedUpstreams
-from tests.support.stores import UnsteadyStore
+from tests.support.engine import DONE, RESULT, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams, until
+from tests.support.stores import FOREVER, UnsteadyStore
 
 
 class Unhurried(ShiftedClock):
@@ -63,3 +65,56 @@ async def test_a_call_with_a_handle_is_handed_back_when_the_store_cannot_be_writ
 
     back = await engine.call(call)
     assert (back.phase, back.handle, back.runs, back.outcome) == (Phase.QUEUED, handle, 1, None)
+
+
+async def test_an_end_that_the_store_does_not_take_is_left_to_the_next_process_once_this_one_must_end(
+    engine: Engine, unsteady: UnsteadyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    call, halt = await a_leased_call(engine), Halt()
+
+    async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> Ending:
+        unsteady.refusals = FOREVER
+        return DONE
+
+    driving = asyncio.create_task(engine.drive(call, ScriptedUpstreams(fill_the_disk), halt=halt).run())
+
+    async def is_not_recorded() -> bool:
+        return "call.not_recorded" in caplog.messages
+
+    await until(is_not_recorded)
+    halt.stopping.set()
+    halt.cut.set()
+    await asyncio.wait_for(driving, WAIT_SECONDS)
+
+    assert caplog.records[-1].message == "call.left_unrecorded"
+    left = await engine.call(call)
+    assert (left.outcome, left.lease_token) == (None, call.lease_token)
+
+
+async def test_a_runner_stops_while_the_store_takes_nothing_and_the_next_start_tells_the_truth(
+    engine: Engine, unsteady: UnsteadyStore
+) -> None:
+    (call, *others), tool = calls_of(engine, 8), Holding()
+    await engine.queue(call, *others)
+
+    async with engine.running(ScriptedUpstreams(tool), drain_seconds=0.0) as stop:
+        await tool.until_inside(8)
+        unsteady.refusals = FOREVER
+        stop.set()
+    unsteady.refusals = 0
+    await engine.recover()
+
+    assert {(await engine.call(each)).outcome for each in (call, *others)} == {Outcome.UNKNOWN}
+
+
+async def test_an_end_is_tried_once_more_after_the_cut(engine: Engine, unsteady: UnsteadyStore) -> None:
+    call, halt = await a_leased_call(engine), Halt()
+
+    async def end_late(driven_call: Call, on_progress: OnProgress) -> Ending:
+        halt.stopping.set()
+        halt.cut.set()
+        return DONE
+
+    await run(engine.drive(call, ScriptedUpstreams(end_late), halt=halt))
+
+    assert (await engine.call(call)).outcome is Outcome.RESULT

@@ -1,21 +1,24 @@
 """The janitor: what the dead have left is put right, and what is past its day goes, in the right order."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from ringback.domain.call import Call, Handle, Outcome, Phase, Status
+from ringback.domain.call_rows import Change
 from ringback.domain.delivery import DeliveryState, Verdict, settled
-from ringback.domain.errors import CallExpired
+from ringback.domain.errors import CallExpired, StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE, QUEUED
 from ringback.janitor import (
     GIVE_UP_SECONDS,
     LAPSE_GRACE_SECONDS,
     OVERDUE_GRACE_SECONDS,
+    PAUSE_SECONDS,
     Janitor,
     JanitorConfig,
     Retention,
@@ -25,8 +28,9 @@ from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
 from tests.support.clock import START, FakeClock
 from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import UnsteadyStore
+from tests.support.stores import StoreAround, UnsteadyStore
 
+T = TypeVar("T")
 DAY = 86400.0
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LAPSE_GRACE_SECONDS
 
@@ -35,7 +39,9 @@ async def dispatched(engine: Engine, call: Call) -> Call:
     """The call as its runner left it when it died: leased, and on its way."""
     leased = await engine.lease(call)
     running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
-    await engine.store.write(lambda tx: tx.calls.update(running, expected=leased.status, lease_token=None))
+    await engine.store.write(
+        lambda tx: tx.calls.update(running, Change.DISPATCHED, expected=leased.status, lease_token=None)
+    )
     return running
 
 
@@ -254,27 +260,68 @@ async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: 
     assert {(await still.call(call)).outcome for call in calls} == {Outcome.REJECTED}
 
 
-async def test_the_janitor_rests_between_rounds_but_not_while_there_is_more_to_do(
+async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more_to_do(
     still: Engine, still_unsteady: UnsteadyStore
 ) -> None:
     calls = [a_call(phase=Phase.RUNNING, cancel_requested=True) for _ in range(5)]
     await still.queue(*calls)
-    rests: list[int] = []
+    rests: list[tuple[float, int]] = []
     stop = asyncio.Event()
 
     async def rest(seconds: float) -> None:
-        rests.append(sum([(await still.call(call)).final for call in calls]))
+        rests.append((seconds, sum([(await still.call(call)).final for call in calls])))
         if len(rests) == 1:
             still_unsteady.refusals = 1
-        elif len(rests) == 3:
+        elif len(rests) == 4:
             stop.set()
             await asyncio.Event().wait()
 
     janitor = Janitor(store=still.store, recorder=still.recorder, sleep=rest, config=JanitorConfig(batch=2))
     await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
 
-    assert rests == [5, 5, 5]
+    assert rests == [(PAUSE_SECONDS, 2), (5, 2), (PAUSE_SECONDS, 4), (5, 5)]
     assert still_unsteady.refusals == 0
+
+
+async def test_a_chore_that_always_fills_its_batch_leaves_every_other_its_turn(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    old = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    calls = [a_call() for _ in range(50)]
+    await still.queue(*calls)
+    await still.deliver(old)
+    fake_clock.advance(31 * DAY)
+
+    more = await still.janitor(batch=1).run_once()
+
+    assert more
+    assert sum([(await still.call(call)).final for call in calls]) == 1
+    assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
+
+
+class OneChoreFails(StoreAround):
+    """Refuses one chore of the janitor, as a corrupt page does."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if work.__qualname__ == "Janitor._end_overdue":
+            raise StoreUnavailable("The database disk image is malformed.")
+        return await super().write(work)
+
+
+async def test_a_chore_that_always_fails_costs_the_others_nothing_but_the_rest_of_a_round(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    old = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    await still.deliver(old)
+    fake_clock.advance(31 * DAY)
+    broken = Engine(OneChoreFails(still.store), fake_clock).janitor()
+
+    with pytest.raises(StoreUnavailable):
+        await broken.run_once()
+    with pytest.raises(StoreUnavailable):
+        await broken.run_once()
+
+    assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
 
 
 # -- at the start -----------------------------------------------------------------------------------------------------------
@@ -290,7 +337,7 @@ async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine
     )
     await still.deliver(sent)
 
-    await still.janitor(batch=1).recover()
+    await still.recover(still.janitor(batch=1, only_owner="the next process"))
 
     assert (await still.call(lost)).outcome is Outcome.UNKNOWN
     assert await still.call(waiting) == waiting

@@ -17,6 +17,7 @@ from ringback.domain.delivery import Category, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealed
 from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, rotated
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.resealing import AGAIN_SECONDS, PAUSE_SECONDS, Resealer
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.signing.secrets import generate
@@ -72,7 +73,7 @@ async def rotate(engine: Engine, webhook: Webhook, secret: str) -> None:
     async def rotate(tx: Transaction) -> bool:
         found = await tx.webhooks.get(webhook.id)
         assert found is not None
-        return await tx.webhooks.update(rotated(found, secret, now=tx.now(), overlap_seconds=3600))
+        return await tx.webhooks.update(rotated(found, secret, now=tx.now(), overlap_seconds=3600), WebhookPart.SECRETS)
 
     assert await engine.store.write(rotate)
 

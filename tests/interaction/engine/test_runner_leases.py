@@ -57,7 +57,7 @@ async def test_a_drive_whose_lease_is_gone_calls_the_upstream_off_and_the_runner
 
 @pytest.mark.requirement("R35")
 async def test_a_call_that_is_leased_again_while_its_first_drive_waits_for_the_store_takes_nobody_along(
-    engine: Engine, unsteady: UnsteadyStore, clock: ShiftedClock
+    engine: Engine, unsteady: UnsteadyStore, clock: ShiftedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk was full for longer than the lease, and the janitor comes before the next attempt to write the end."""
     (again,) = calls_of(engine, 1, rerun_policy=RerunPolicy.ALWAYS, rerun_allowed=True)
@@ -70,6 +70,7 @@ async def test_a_call_that_is_leased_again_while_its_first_drive_waits_for_the_s
         tool.release.set()
         await tool.until_inside(0)
         tool.release.clear()
+        await until(partial(has_logged, caplog, "call.not_recorded"))
         clock.advance(60)
         unsteady.refusals = 0
         await engine.janitor().run_once()
@@ -247,6 +248,10 @@ async def test_a_runner_that_comes_to_itself_after_its_lease_was_given_away_chan
 
     assert await engine.call(call) == taken
     assert await engine.events() == []
+
+
+async def has_logged(caplog: pytest.LogCaptureFixture, event: str) -> bool:
+    return event in caplog.messages
 
 
 async def nobody_holds(tool: Holding) -> bool:

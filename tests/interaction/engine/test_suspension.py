@@ -15,6 +15,7 @@ from ringback.domain.delivery import Delivery, DeliveryState, Kind
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from tests.support.builders import a_call, a_delivery, a_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
@@ -167,7 +168,9 @@ async def test_more_than_one_step_of_held_deliveries_is_released_by_the_janitor(
     await still.deliver(
         *(a_delivery(webhook_id=webhook.id, seq=seq, state=DeliveryState.HELD) for seq in range(1, held + 1))
     )
-    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.ACTIVE)))
+    await still.store.write(
+        lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.ACTIVE), WebhookPart.STATE)
+    )
 
     await still.janitor().run_once()
     await still.janitor().run_once()
@@ -295,7 +298,7 @@ async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: Fake
 async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_against_the_webhook(
     still: Engine, fake_clock: FakeClock, registered: Webhook
 ) -> None:
-    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1)))
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1), WebhookPart.MISSED))
 
     async def dislike_envelopes(request: httpx.Request) -> httpx.Response:
         return httpx.Response(400 if b'"gap"' in request.content else 204)
@@ -315,7 +318,7 @@ async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_a
 async def test_a_gap_that_nobody_was_there_to_hear_is_told_again(
     still: Engine, fake_clock: FakeClock, registered: Webhook
 ) -> None:
-    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=3)))
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=3), WebhookPart.MISSED))
     board = Switchboard()
     dispatcher = still.dispatcher(board)
     await still.finish(a_call())
@@ -342,7 +345,7 @@ async def test_what_a_receiver_refused_for_good_leaves_no_gap(still: Engine, reg
 
 
 async def test_an_open_gap_does_not_hold_the_watermark_back(still: Engine, registered: Webhook) -> None:
-    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1)))
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1), WebhookPart.MISSED))
     await still.finish(a_call())
     await still.dispatcher(Switchboard()).run_once()
     assert len(await gaps(still)) == 1

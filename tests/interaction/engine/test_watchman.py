@@ -15,6 +15,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Change, Listing, Passage, UpstreamRefused
 from ringback.domain.watches import WATCHES
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.runner import changes as changes_module
 from ringback.runner.changes import Changes
 from ringback.runner.watchman import AGAIN_SECONDS, STEP_SECONDS, Watchman
@@ -233,7 +234,9 @@ async def test_just_what_live_webhooks_name_is_watched(post: Post) -> None:
         await post.until_watched(("git", "book://1"), ("git", "book://2"))
 
         await post.engine.store.write(lambda tx: tx.webhooks.delete(again.id))
-        await post.engine.store.write(lambda tx: tx.webhooks.update(replace(another, state=WebhookState.DISABLED)))
+        await post.engine.store.write(
+            lambda tx: tx.webhooks.update(replace(another, state=WebhookState.DISABLED), WebhookPart.STATE)
+        )
         await post.ring()
         await post.until_watched(("git", "book://1"))
     assert post.passage.watched == []

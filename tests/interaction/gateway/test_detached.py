@@ -40,6 +40,10 @@ class Watched:
         return self
 
     @property
+    def exclusive(self) -> bool:
+        return self._store.exclusive
+
+    @property
     def signals(self) -> Signals:
         assert self.store is not None
         return self.store.signals

@@ -11,6 +11,7 @@ from ringback.domain.clock import (
     iso,
     seconds,
 )
+from tests.support.clock import START, SteppedClock
 
 # From the first instant that a datetime holds to the last, by way of 1970.
 milliseconds = st.integers(-62_135_596_800_000, 253_402_300_799_999)
@@ -55,3 +56,48 @@ async def test_the_machines_clock_tells_utc_in_milliseconds_and_moves_forwards()
     assert clock.now().utcoffset() == timedelta(0)
     assert clock.now().microsecond % 1000 == 0
     assert clock.monotonic() >= began
+
+
+class Suspended(SystemClock):
+    """A machine that was asleep for an hour: its wall clock and its time since boot went on."""
+
+    asleep = 0
+
+    def _wall(self) -> int:
+        return super()._wall() + self.asleep
+
+    def _elapsed(self) -> int:
+        return super()._elapsed() + self.asleep
+
+
+def test_what_is_due_when_a_machine_wakes_up_is_due() -> None:
+    clock = Suspended()
+    before = clock.now()
+    clock.asleep = 3600 * 10**9
+
+    assert clock.now() - before >= timedelta(hours=1)
+
+
+def test_time_since_boot_is_asked_for_where_the_machine_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def clock_gettime_ns(which: int) -> int:
+        asked.append(which)
+        return 0
+
+    monkeypatch.setattr("time.clock_gettime_ns", clock_gettime_ns)
+    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", 7)
+    SystemClock()
+    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", None)
+    SystemClock()
+
+    assert asked == [7]
+
+
+def test_the_wall_clock_is_told_as_it_is_and_scheduling_time_without_its_steps() -> None:
+    clock = SteppedClock()
+    clock.step(-3600)
+    clock.pass_time(60)
+
+    assert clock.wall() == START - timedelta(minutes=59)
+    assert clock.now() == START + timedelta(seconds=59)

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookSecret
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import a_delivery, a_webhook
 
@@ -21,7 +22,9 @@ async def test_secrets_and_bodies_stand_nowhere_in_the_files(store: SqliteStore,
 
     async def work(tx: Transaction) -> None:
         await tx.webhooks.insert(webhook)
-        await tx.webhooks.update(replace(webhook, secrets=(*webhook.secrets, WebhookSecret(value=CANARY + "A"))))
+        await tx.webhooks.update(
+            replace(webhook, secrets=(*webhook.secrets, WebhookSecret(value=CANARY + "A"))), WebhookPart.SECRETS
+        )
         await tx.deliveries.insert([a_delivery(webhook_id=webhook.id, body=BODY)])
 
     await store.write(work)

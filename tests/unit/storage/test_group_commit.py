@@ -12,7 +12,7 @@ import pytest
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.database import connect, use_wal
-from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
+from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, SUSPECT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
 from ringback.storage.sqlite.migrate import migrate, shipped
 from ringback.storage.sqlite.webhooks import WebhookReader
 from tests.support.builders import a_call
@@ -200,6 +200,95 @@ async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
     assert told == [False, True, True]
     assert rung == ["grown", "grown"]
     assert len(commits) == 1
+    assert await head(writer) == 2
+
+
+class Neighbour:
+    """A unit that counts how often it is run."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def work(self, tx: Transaction) -> int:
+        self.runs += 1
+        return await reserve(tx)
+
+
+async def refuse(tx: Transaction) -> None:
+    """As a quota does, or an id that is not there: it reads, and raises."""
+    await tx.events.head(ALICE)
+    tx.ring("never heard")
+    raise LookupError
+
+
+async def break_off(tx: Transaction) -> None:
+    await reserve(tx)
+    raise LookupError
+
+
+async def test_one_that_raises_without_having_written_fails_alone_and_no_other_is_run_again(
+    writer: GroupCommit, rung: list[str], commits: list[str]
+) -> None:
+    neighbour, told = Neighbour(), list[bool]()
+
+    async def refuse_and_tell(tx: Transaction) -> None:
+        tx.at_end(told.append)
+        await refuse(tx)
+
+    outcomes = await asyncio.gather(
+        *(writer.write(work) for work in [neighbour.work, refuse_and_tell, neighbour.work, refuse, neighbour.work]),
+        return_exceptions=True,
+    )
+
+    assert [outcomes[0], outcomes[2], outcomes[4]] == [1, 2, 3]
+    assert [type(outcomes[1]), type(outcomes[3])] == [LookupError, LookupError]
+    assert neighbour.runs == 3
+    assert told == [False]
+    assert rung == ["grown"] * 3
+    assert len(commits) == 1
+
+
+async def test_a_row_that_stands_there_already_is_nothing_written(writer: GroupCommit) -> None:
+    call, neighbour = a_call(), Neighbour()
+    await writer.write(lambda tx: tx.calls.insert(call))
+
+    outcomes = await asyncio.gather(
+        writer.write(neighbour.work), writer.write(lambda tx: tx.calls.insert(call)), return_exceptions=True
+    )
+
+    assert [outcomes[0], type(outcomes[1])] == [1, sqlite3.IntegrityError]
+    assert neighbour.runs == 1
+
+
+async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_once_and_not_each_time(
+    writer: GroupCommit, clock: FakeClock
+) -> None:
+    neighbour = Neighbour()
+
+    async def groups(count: int) -> None:
+        for _ in range(count):
+            outcomes = await asyncio.gather(
+                *(writer.write(work) for work in [neighbour.work, break_off, neighbour.work]), return_exceptions=True
+            )
+            assert [type(outcome) for outcome in outcomes] == [int, LookupError, int]
+
+    await groups(50)
+    assert neighbour.runs == 2 * 50 + 1
+    assert await head(writer) == 2 * 50
+
+    clock.advance(SUSPECT_SECONDS)
+    await groups(1)
+    assert neighbour.runs == 2 * 51 + 2
+
+
+async def test_one_that_failed_alone_is_run_again_with_its_group_and_told_of_its_last_failure(
+    writer: GroupCommit,
+) -> None:
+    outcomes = await asyncio.gather(
+        *(writer.write(work) for work in [refuse, reserve, break_off, reserve]), return_exceptions=True
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [LookupError, int, LookupError, int]
     assert await head(writer) == 2
 
 

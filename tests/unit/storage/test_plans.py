@@ -20,7 +20,7 @@ NOUNS = [
     *("calls", "call_queue", "tombstones", "events", "webhooks"),
     *("deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep", "origins", "usage", "keys"),
     *("verification", "sealed", "joined_names"),
-    *("catalog", "watches"),
+    *("catalog", "watches", "scheduling_time"),
 ]
 WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
@@ -76,7 +76,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
     [
         ("call_queue", "queued", "calls_queued"),
         ("call_queue", "lapsed", "calls_running"),
-        ("call_queue", "release_all", "calls_running"),
+        ("call_queue", "abandoned", "calls_running"),
         ("call_queue", "overdue", "calls_waiting_deadline"),
         ("calls", "page_of_session", "calls_of_session"),
         ("calls", "page_of_correlation", "calls_of_correlation"),
@@ -103,6 +103,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("delivery_queue", "due_in_order", "deliveries_ordered"),
         ("delivery_queue", "give_up", "deliveries_lanes"),
         ("delivery_upkeep", "release_lapsed", "deliveries_leased"),
+        ("delivery_upkeep", "release_abandoned", "deliveries_leased"),
         ("delivery_upkeep", "give_up_held", "deliveries_held_age"),
         ("delivery_upkeep", "to_release", "deliveries_held"),
         ("delivery_upkeep", "to_probe", "deliveries_held"),

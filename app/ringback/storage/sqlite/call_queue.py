@@ -42,8 +42,8 @@ class SqliteCallQueue:
     async def overdue(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [to_call(row) for row in self._sql.all("overdue", now=from_instant(now), limit=limit)]
 
-    async def release_all(self) -> int:
-        return self._sql.change("release_all")
+    async def abandoned(self, *, owner: str, limit: int) -> Sequence[Call]:
+        return [to_call(row) for row in self._sql.all("abandoned", owner=owner, limit=limit)]
 
     async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [to_call(row) for row in self._sql.all("expired", now=from_instant(now), limit=limit)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Handle, InputRequest, Outcome, Phase, Progress, RerunPolicy, Status
-from ringback.domain.call_rows import CallFilter
+from ringback.domain.call_rows import CallFilter, Change
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
@@ -52,18 +52,12 @@ class SqliteCalls:
         )
         return [to_call(row) for row in rows]
 
-    async def update(self, call: Call, *, expected: Status, lease_token: str | None) -> bool:
-        return self._sql.change("update", expected=expected, held_token=lease_token, **_to_row(call)) == 1
+    async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:
+        return self._sql.change(f"update_{change}", expected=expected, held_token=lease_token, **_to_row(call)) == 1
 
-    async def save_progress(self, call_id: CallId, progress: Progress, *, now: datetime, lease_token: str) -> bool:
-        saved = self._sql.change(
-            "save_progress",
-            id=call_id,
-            progress=from_json(progress_data(progress)),
-            now=from_instant(now),
-            lease_token=lease_token,
-        )
-        return saved == 1
+    async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
+        row = self._sql.one("revoke_tokens", id=call_id, now=from_instant(now))
+        return None if row is None else row["token_version"]
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
         self._sql.change_each("put_result", [{"call_id": call_id, "body": body} for call_id, body in results.items()])

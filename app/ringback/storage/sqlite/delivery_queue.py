@@ -41,7 +41,15 @@ class SqliteDeliveryQueue:
         return [row["webhook_id"] for row in rows]
 
     async def lease(
-        self, webhook_id: WebhookId, *, now: datetime, token: str, until: datetime, limit: int, ordered: bool
+        self,
+        webhook_id: WebhookId,
+        *,
+        now: datetime,
+        owner: str,
+        token: str,
+        until: datetime,
+        limit: int,
+        ordered: bool,
     ) -> Sequence[Delivery]:
         due = self._sql.all(
             "due_in_order" if ordered else "due", webhook_id=webhook_id, now=from_instant(now), limit=limit
@@ -49,7 +57,7 @@ class SqliteDeliveryQueue:
         if not due:
             return []
         ids = from_json([row["id"] for row in due])
-        self._sql.change("lease", ids=ids, token=token, until=from_instant(until))
+        self._sql.change("lease", ids=ids, owner=owner, token=token, until=from_instant(until))
         return self._by_ids(ids)
 
     async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:

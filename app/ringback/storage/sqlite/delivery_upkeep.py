@@ -23,11 +23,11 @@ class SqliteDeliveryUpkeep:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
 
-    async def release_lapsed(self, *, now: datetime) -> int:
-        return self._sql.change("release_lapsed", now=from_instant(now))
+    async def release_lapsed(self, *, now: datetime, limit: int) -> int:
+        return self._sql.change("release_lapsed", now=from_instant(now), limit=limit)
 
-    async def release_all(self) -> int:
-        return self._sql.change("release_all")
+    async def release_abandoned(self, *, owner: str, limit: int) -> int:
+        return self._sql.change("release_abandoned", owner=owner, limit=limit)
 
     async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = [row["id"] for row in self._sql.all("give_up_held", now=from_instant(now), limit=limit)]

@@ -1,12 +1,15 @@
 """One writer, and one commit for all who came during the last one.
 
     group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller is told
-                    │ one raises
+                    │ one raises before it has written: it fails alone
+                    │ one raises after it has written
                     ╰──▶ ROLLBACK, and the group again, each unit in a savepoint ──▶ COMMIT ──▶ …
 
 Savepoints cost: under one, SQLite copies every page before its first change, 35 of the 510 µs that the whole of a delivery
-takes (measured). Hardly ever does a unit raise, so they are set only for a group in which one did, and for a unit that is
-alone. That a unit may be run again is part of what `domain.ports` says of it.
+takes (measured). Hardly ever does a unit raise after it has written, so savepoints are set only for a group in which one did,
+for a unit that is alone, and for units of a kind that did so lately: what a client can bring about again and again makes the
+units of others run twice once in `SUSPECT_SECONDS`, and not each time. That a unit may be run again is part of what
+`domain.ports` says of it.
 """
 
 import asyncio
@@ -36,6 +39,9 @@ full group still keeps the event loop for some ten milliseconds only."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long another process may hold the file. A command line tool holds it for milliseconds."""
 LOCK_PAUSE_SECONDS: Final = 0.005
+SUSPECT_SECONDS: Final = 600.0
+"""How long units of a kind get savepoints after one of them has raised and had written. A kind is a function of our code, so
+there are some dozens of them; one more run of a group for each of them in ten minutes is nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +53,17 @@ class _Unit:
     rung: list[str] = field(default_factory=list[str])
     endings: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
 
+    @property
+    def kind(self) -> str:
+        """The function that the work is, by its name in the code."""
+        work: Any = self.work
+        work = getattr(work, "func", work)  # of a `partial`
+        return getattr(work, "__qualname__", type(work).__qualname__)
+
     def undone(self) -> None:
         """It was rolled back, and will be run again."""
         self._end(committed=False)
-        self.rung, self.endings = [], []
+        self.rung, self.endings, self.error = [], [], None
 
     def settle(self) -> None:
         """Do what was left for the end, and tell the caller unless it has gone."""
@@ -87,6 +100,8 @@ class GroupCommit:
         self._ring = ring
         self._waiting: deque[_Unit] = deque()
         self._writing: asyncio.Task[None] | None = None
+        self._suspect_until: dict[str, float] = {}
+        """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
         self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -136,29 +151,42 @@ class GroupCommit:
         self._perform_apart(group)
 
     def _perform_together(self, group: list[_Unit]) -> bool:
-        """Run the units one after the other; False if one raised: then all of them are undone."""
-        try:
-            for unit in group:
+        """Run the units one after the other; False if one raised after it had written: then all of them are undone."""
+        for unit in group:
+            if self._is_suspect(unit):
+                self._perform_apart([unit])
+                continue
+            changes = self._connection.total_changes
+            try:
                 self._perform(unit)
-        except Exception:  # noqa: BLE001 - boundary: whose error it is, and whether it stays, shows when it is run apart
-            self._connection.rollback()
-            for unit in group:
-                unit.undone()
-            return False
+            except Exception as error:  # noqa: BLE001 - boundary: whose error it is, and whether it stays, shows when it is run apart
+                if self._connection.in_transaction and self._connection.total_changes == changes:
+                    unit.error = error  # nothing is to be undone: it fails alone
+                    continue
+                self._connection.rollback()
+                for each in group:
+                    each.undone()
+                return False
         return True
 
     def _perform_apart(self, group: list[_Unit]) -> None:
         """Run the units so that one that raises is undone alone."""
         for unit in group:
             self._execute("start_unit")
+            changes = self._connection.total_changes
             try:
                 self._perform(unit)
             except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
                 if not self._connection.in_transaction:
                     raise  # a full disk or an I/O error: SQLite itself has undone the whole group
                 unit.error = error
+                if self._connection.total_changes != changes:
+                    self._suspect_until[unit.kind] = self._clock.monotonic() + SUSPECT_SECONDS
                 self._execute("undo_unit")
             self._execute("end_unit")
+
+    def _is_suspect(self, unit: _Unit) -> bool:
+        return bool(self._suspect_until) and self._suspect_until.get(unit.kind, 0.0) > self._clock.monotonic()
 
     def _perform(self, unit: _Unit) -> None:
         if unit.done.cancelled():

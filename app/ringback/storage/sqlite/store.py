@@ -42,10 +42,16 @@ class SqliteStore:
         self._reader = WebhookReader(sealer)
         self._signals = LocalSignals()
         self._opened: _Opened | None = None
+        self._exclusive = False
 
     @property
     def signals(self) -> LocalSignals:
         return self._signals
+
+    @property
+    def exclusive(self) -> bool:
+        """The lock on the file goes with the process that has it, so whoever leased anything before is dead."""
+        return self._exclusive
 
     async def open(self, *, exclusive: bool) -> None:
         """Make or update the file; with `exclusive`, refuse to share it with another that serves it."""
@@ -69,6 +75,7 @@ class SqliteStore:
                 writer, clock=self._clock, sealer=self._sealer, reader=self._reader, ring=self._signals.ring
             )
             self._opened = _Opened(group_commit, reader, stack.pop_all())
+            self._exclusive = exclusive
 
     async def close(self) -> None:
         """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""

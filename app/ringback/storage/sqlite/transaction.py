@@ -17,6 +17,7 @@ from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.joined_names import SqliteJoinedNames
 from ringback.storage.sqlite.keys import SqliteKeys
 from ringback.storage.sqlite.origins import SqliteOrigins
+from ringback.storage.sqlite.scheduling_time import SqliteSchedulingTime
 from ringback.storage.sqlite.sealed import SqliteSealed
 from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.usage import SqliteUsage
@@ -107,6 +108,10 @@ class SqliteTransaction:
     @property
     def joined_names(self) -> SqliteJoinedNames:
         return SqliteJoinedNames(self._connection)
+
+    @property
+    def scheduling_time(self) -> SqliteSchedulingTime:
+        return SqliteSchedulingTime(self._connection)
 
     def now(self) -> datetime:
         return self._now

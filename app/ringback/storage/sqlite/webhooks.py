@@ -15,6 +15,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.retry import Profile
 from ringback.domain.sealed import Sealer
 from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When, without_secrets
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
@@ -73,8 +74,9 @@ class SqliteWebhooks:
                 for_all.append(webhook)
         return [[*of_call[event.call_id], *for_all, *of_session[event.client_session_id]] for event in events]
 
-    async def update(self, webhook: Webhook) -> bool:
-        return self._sql.change("update", **self._to_row(webhook)) == 1
+    async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
+        row = self._to_row(webhook)
+        return sum(self._sql.change(f"update_{each}", **row) for each in (part, *more)) == 1 + len(more)
 
     async def delete(self, webhook_id: WebhookId) -> bool:
         self._sql.change("cancel_open_deliveries", id=webhook_id, now=from_instant(self._now))

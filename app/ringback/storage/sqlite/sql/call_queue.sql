@@ -55,9 +55,11 @@ WHERE id IN (
     SELECT id FROM calls WHERE phase IN ('queued', 'parked') AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit
 );
 
--- name: release_all
-UPDATE calls SET lease_owner = NULL, lease_token = NULL, lease_until = NULL
-WHERE phase = 'running' AND lease_until IS NOT NULL;
+-- name: abandoned
+SELECT * FROM whole_calls
+WHERE id IN (
+    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND lease_owner IS NOT :owner LIMIT :limit
+);
 
 -- name: expired
 SELECT * FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;

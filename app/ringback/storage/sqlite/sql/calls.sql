@@ -47,19 +47,60 @@ WHERE principal = :principal AND correlation_id = :correlation_id AND id < coale
     AND (:tool IS NULL OR tool = :tool)
 ORDER BY id DESC LIMIT :limit;
 
--- name: update
+-- One statement for each kind of change: it writes what the change decides, and leaves every other column to its own writer.
+-- Each is refused once the call has another status, or (when a token is given) another lease.
+
+-- name: update_dispatched
+UPDATE calls SET dispatched_at = :dispatched_at, runs = :runs, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_handle
+UPDATE calls SET handle = :handle, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_progress
+UPDATE calls SET progress = :progress, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_inputs
+UPDATE calls SET
+    status = :status, phase = :phase, input_requests = :input_requests, input_responses = :input_responses,
+    input_round = :input_round, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_parked
+UPDATE calls SET
+    status = :status, phase = :phase, progress = :progress, handle = :handle, input_requests = :input_requests,
+    input_responses = :input_responses, input_round = :input_round, lease_owner = :lease_owner, lease_token = :lease_token,
+    lease_until = :lease_until, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_queued
+UPDATE calls SET
+    status = :status, phase = :phase, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
+    lease_owner = :lease_owner, lease_token = :lease_token, lease_until = :lease_until, dispatched_at = :dispatched_at,
+    runs = :runs, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_cancelling
+UPDATE calls SET cancel_requested = :cancel_requested, updated_at = :updated_at
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- name: update_unattended
+UPDATE calls SET attended_until = :attended_until
+WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
+
+-- A cancellation that was asked for stays asked for, also when it did not end the call.
+-- name: update_ended
 UPDATE calls SET
     status = :status, phase = :phase, outcome = :outcome, progress = :progress, error = :error, result_bytes = :result_bytes,
     result_sha256 = :result_sha256, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
-    input_round = :input_round, cancel_requested = :cancel_requested, lease_owner = :lease_owner, lease_token = :lease_token,
-    lease_until = :lease_until, dispatched_at = :dispatched_at, runs = :runs, attended_until = :attended_until,
-    token_version = :token_version, updated_at = :updated_at, finished_at = :finished_at, deadline_at = :deadline_at,
-    expires_at = :expires_at
+    cancel_requested = max(cancel_requested, :cancel_requested), lease_owner = NULL, lease_token = NULL, lease_until = NULL,
+    updated_at = :updated_at, finished_at = :finished_at, expires_at = :expires_at
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
 
--- name: save_progress
-UPDATE calls SET progress = :progress, updated_at = :now
-WHERE id = :id AND lease_token = :lease_token AND status IN ('working', 'input_required');
+-- name: revoke_tokens
+UPDATE calls SET token_version = token_version + 1, updated_at = :now WHERE id = :id RETURNING token_version;
 
 -- name: put_result
 INSERT INTO results (call_id, body) VALUES (:call_id, :body);

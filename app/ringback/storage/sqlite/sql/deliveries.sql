@@ -1,10 +1,10 @@
 -- name: insert
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_token, lease_until, last_category, created_at, finished_at
+    lease_owner, lease_token, lease_until, last_category, created_at, finished_at
 ) VALUES (
     :id, :principal, :webhook_id, :event_id, :kind, :call_id, :seq, :generation, :state, :attempts, :due_at, :give_up_at,
-    :order_key, :lease_token, :lease_until, :last_category, :created_at, :finished_at
+    :order_key, :lease_owner, :lease_token, :lease_until, :last_category, :created_at, :finished_at
 );
 
 -- name: insert_body
@@ -51,8 +51,9 @@ WHERE webhook_id = :webhook_id AND generation = 1 AND state IN ('held', 'pending
 -- name: attempts
 SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
+-- The index is named where others would do as well: which one SQLite takes then depends on the order in which it read them.
 -- name: supersede
-UPDATE deliveries SET state = 'cancelled', finished_at = :now
+UPDATE deliveries INDEXED BY deliveries_progress SET state = 'cancelled', finished_at = :now
 WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
 
 -- name: spare

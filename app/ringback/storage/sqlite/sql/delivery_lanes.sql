@@ -15,7 +15,8 @@ ORDER BY id LIMIT :limit;
 
 -- name: release
 UPDATE deliveries SET state = 'pending', due_at = :now WHERE id IN (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
+    SELECT id FROM deliveries INDEXED BY deliveries_held
+    WHERE webhook_id = :webhook_id AND state = 'held' ORDER BY id LIMIT :limit
 );
 
 -- name: hold
@@ -25,5 +26,5 @@ UPDATE deliveries SET state = 'held' WHERE id IN (
 
 -- name: held
 SELECT count(*) AS count FROM (
-    SELECT 1 FROM deliveries WHERE webhook_id = :webhook_id AND state = 'held' LIMIT :limit
+    SELECT 1 FROM deliveries INDEXED BY deliveries_held WHERE webhook_id = :webhook_id AND state = 'held' LIMIT :limit
 );

@@ -54,7 +54,8 @@ WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND d
 ORDER BY due_at LIMIT :limit;
 
 -- name: lease
-UPDATE deliveries SET state = 'leased', lease_token = :token, lease_until = :until, attempts = attempts + 1
+UPDATE deliveries SET
+    state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: by_ids
@@ -65,7 +66,8 @@ ORDER BY due_at, seq;
 -- name: settle
 UPDATE deliveries SET
     state = settled.value ->> 1, attempts = settled.value ->> 2, due_at = settled.value ->> 3,
-    last_category = settled.value ->> 4, finished_at = settled.value ->> 5, lease_token = NULL, lease_until = NULL
+    last_category = settled.value ->> 4, finished_at = settled.value ->> 5, lease_owner = NULL, lease_token = NULL,
+    lease_until = NULL
 FROM json_each(:rows) AS settled
 WHERE deliveries.id = settled.value ->> 0 AND state = 'leased' AND lease_token = settled.value ->> 6
 RETURNING deliveries.id;

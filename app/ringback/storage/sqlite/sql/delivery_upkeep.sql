@@ -1,10 +1,14 @@
 -- Its holder is gone and may have sent it: the attempt stays counted.
 -- name: release_lapsed
-UPDATE deliveries SET state = 'pending', lease_token = NULL, lease_until = NULL
-WHERE state = 'leased' AND lease_until <= :now;
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
+    SELECT id FROM deliveries WHERE state = 'leased' AND lease_until <= :now LIMIT :limit
+);
 
--- name: release_all
-UPDATE deliveries SET state = 'pending', lease_token = NULL, lease_until = NULL WHERE state = 'leased';
+-- name: release_abandoned
+UPDATE deliveries SET state = 'pending', lease_owner = NULL, lease_token = NULL, lease_until = NULL WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_leased
+    WHERE state = 'leased' AND lease_owner IS NOT :owner LIMIT :limit
+);
 
 -- name: give_up_held
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (

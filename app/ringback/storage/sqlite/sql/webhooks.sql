@@ -33,21 +33,36 @@ SELECT webhooks.* FROM json_each(:client_session_ids) AS wanted
 CROSS JOIN webhooks ON principal = :principal AND call_id IS NULL AND client_session_id = wanted.value
 WHERE state <> 'disabled';
 
--- name: update
+-- One statement for each part of a webhook: what its owner sets, what its receiver's answers say, and so on.
+
+-- name: update_settings
 UPDATE webhooks SET
     url = :url, events = :events, upstream = :upstream, resource_uri = :resource_uri, tool = :tool, call_id = :call_id,
     client_session_id = :client_session_id, correlation_id = :correlation_id, match_correlation = :match_correlation,
-    secrets = coalesce(:secrets, secrets), retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
-    rate_per_second = :rate_per_second, description = :description, state = :state, updated_at = :updated_at,
-    expires_at = :expires_at, last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since,
-    failures = :failures, openings = :openings, paused_until = :paused_until, missed_from = :missed_from
+    retries = :retries, include_result = :include_result, "when" = :when, ordered = :ordered,
+    rate_per_second = :rate_per_second, description = :description, updated_at = :updated_at, expires_at = :expires_at
 WHERE id = :id;
+
+-- name: update_secrets
+UPDATE webhooks SET secrets = coalesce(:secrets, secrets), updated_at = :updated_at WHERE id = :id;
+
+-- name: update_state
+UPDATE webhooks SET state = :state, updated_at = max(updated_at, :updated_at) WHERE id = :id;
+
+-- name: update_health
+UPDATE webhooks SET
+    last_delivery_at = :last_delivery_at, last_error = :last_error, failing_since = :failing_since, failures = :failures,
+    openings = :openings, paused_until = :paused_until
+WHERE id = :id;
+
+-- name: update_missed
+UPDATE webhooks SET missed_from = :missed_from WHERE id = :id;
 
 -- name: delete
 DELETE FROM webhooks WHERE id = :id;
 
 -- name: cancel_open_deliveries
-UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_token = NULL, lease_until = NULL
+UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- name: remove_expired

@@ -1,0 +1,38 @@
+"""Scheduling time: the wall clock without its steps.
+
+    wall clock  ────╮ set back an hour        scheduling ──────────────────────  goes on, and loses 1 s a minute
+                    ╰──────────────────       until the two meet again
+
+Leases, due dates, deadlines and expiries are written and compared in it, so that a clock that somebody corrects neither delays
+what is due by an hour nor ends what has a day left. It starts at the wall clock's time, goes with the machine's own count of
+elapsed time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of what has elapsed: it never goes backwards, and an
+hour of it is between 59 and 61 minutes. What is compared with other machines (signatures, access tokens, HTTP dates) is wall
+time.
+"""
+
+from typing import Final, NamedTuple
+
+SLEW_DIVISOR: Final = 60
+"""At most 1 s a minute: no ladder, lease or deadline notices that, and NTP's own slewing (500 ppm) is followed at once."""
+CONTINUED_SECONDS_MAX: Final = 2 * 24 * 3600.0
+"""How far ahead of the wall clock an earlier process may have been for the next one to go on from there: a day that was set
+wrongly, and some. A clock that was further ahead than that was wrong altogether, and what it has written is not to be kept."""
+
+
+class SchedulingTime(NamedTuple):
+    """What scheduling time was, when so much time had elapsed. All in nanoseconds: since 1970, and since some fixed moment."""
+
+    instant: int
+    elapsed: int
+
+    def at(self, *, elapsed: int, wall: int) -> "SchedulingTime":
+        """Scheduling time now. `elapsed` never goes backwards; `wall` may do anything."""
+        passed = max(0, elapsed - self.elapsed)
+        straight = self.instant + passed
+        slew_max = passed // SLEW_DIVISOR
+        return SchedulingTime(straight + max(-slew_max, min(wall - straight, slew_max)), self.elapsed + passed)
+
+    def continued_from(self, last: int) -> "SchedulingTime":
+        """Go on from where an earlier process stood, when that is ahead of this one: its due dates are counted from there."""
+        ahead = last - self.instant
+        return self._replace(instant=last) if 0 < ahead <= CONTINUED_SECONDS_MAX * 1e9 else self

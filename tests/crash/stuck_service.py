@@ -1,0 +1,38 @@
+"""The whole service as a process whose store answers no write from the moment that a file named `stuck` is there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ringback.bootstrap import World
+from ringback.domain.ports import Store, Transaction
+from ringback.runner.config import parse_upstream_option
+from ringback.server import serve
+from ringback.settings import load_settings
+from tests.support.stores import StoreAround
+
+T = TypeVar("T")
+
+
+class StuckStore(StoreAround):
+    """As a network disk that is gone: a write neither fails nor returns, and nothing can be done about it from inside."""
+
+    def __init__(self, store: Store, sign: Path) -> None:
+        super().__init__(store)
+        self._sign = sign
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        while self._sign.exists():
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+        return await super().write(work)
+
+
+def main(spec: dict[str, str]) -> None:
+    folder = Path(spec["folder"])
+    settings = load_settings(database_url=f"sqlite:///{folder / 'ringback.db'}", port=0, auth="off", drain_seconds=0.1)
+    world = World(store=lambda store: StuckStore(store, folder / "stuck"))
+    serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world, exit_seconds=0.1)

@@ -1,0 +1,197 @@
+"""The wall clock is set while work waits: nothing is lost or done twice, and nothing ends before its time or long after."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ringback.domain.call import Outcome, Phase
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.errors import CallExpired
+from ringback.domain.retry import Profile
+from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.services.calls import own_call
+from tests.support.builders import a_call, a_delivery, a_webhook
+from tests.support.clock import SteppedClock
+from tests.support.engine import LEASE_SECONDS, Engine
+from tests.support.examples import ALICE
+from tests.support.stores import sqlite_store
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+steps = pytest.mark.parametrize("step", [HOUR, -HOUR, DAY, -DAY])
+SLEW = 1.02
+"""So much longer a thing may take while scheduling time runs slow, and a little."""
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, clock: SteppedClock) -> AsyncGenerator[Engine]:
+    async with sqlite_store(tmp_path, clock) as store:
+        yield Engine(store, clock)
+
+
+class Receiver:
+    """Answers as it is told, and keeps what it was sent."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = list(codes)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        return httpx.Response(self._codes.pop(0) if self._codes else 200)
+
+
+@steps
+async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: SteppedClock, step: float) -> None:
+    webhook = a_webhook(retries=Profile.MINUTES)
+    delivery = a_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + timedelta(hours=1))
+    await engine.register(webhook)
+    await engine.deliver(delivery)
+    receiver = Receiver(500, 500)
+    dispatcher = engine.dispatcher(receiver)
+
+    assert await dispatcher.run_once() == 1
+    clock.step(step)
+    assert await dispatcher.run_once() == 0
+    clock.pass_time(2 * SLEW)
+    assert await dispatcher.run_once() == 1
+    clock.step(-step)
+    assert await dispatcher.run_once() == 0
+    clock.pass_time(30 * SLEW)
+    assert await dispatcher.run_once() == 1
+
+    assert (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
+
+
+@steps
+async def test_an_attempt_is_signed_at_the_wall_clocks_time(engine: Engine, clock: SteppedClock, step: float) -> None:
+    webhook = a_webhook()
+    await engine.register(webhook)
+    await engine.deliver(a_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(HOUR)))
+    receiver = Receiver()
+    clock.step(step)
+
+    await engine.dispatcher(receiver).run_once()
+
+    assert receiver.requests[0].headers["webhook-timestamp"] == str(int(clock.wall().timestamp()))
+
+
+@steps
+async def test_a_lease_that_is_kept_stays_and_one_that_is_not_runs_out_in_its_time(
+    engine: Engine, clock: SteppedClock, step: float
+) -> None:
+    leased = await engine.lease(a_call(deadline_at=clock.now() + seconds(HOUR)))
+    clock.step(step)
+
+    await engine.janitor().run_once()
+    assert (await engine.call(leased)).lease_token == leased.lease_token
+
+    clock.pass_time((LEASE_SECONDS + LAPSE_GRACE_SECONDS) * SLEW)
+    await engine.janitor().run_once()
+    assert (await engine.call(leased)).phase is Phase.QUEUED
+
+
+@steps
+async def test_a_deadline_passes_when_its_time_is_over(engine: Engine, clock: SteppedClock, step: float) -> None:
+    call = a_call(deadline_at=clock.now() + seconds(HOUR))
+    await engine.queue(call)
+    clock.step(step)
+
+    clock.pass_time((HOUR - 60) / SLEW)
+    await engine.janitor().run_once()
+    assert not (await engine.call(call)).final
+
+    clock.pass_time((HOUR + OVERDUE_GRACE_SECONDS) * SLEW - (HOUR - 60) / SLEW)
+    await engine.janitor().run_once()
+    assert (await engine.call(call)).outcome is Outcome.REJECTED
+
+
+@steps
+async def test_a_result_is_kept_for_its_time(engine: Engine, clock: SteppedClock, step: float) -> None:
+    call = await engine.finish(a_call(deadline_at=clock.now() + seconds(HOUR)))
+    clock.pass_time(6.5 * DAY)
+    clock.step(step)
+    await engine.janitor().run_once()
+    assert await engine.result(call) is not None
+
+    clock.pass_time(0.5 * DAY * SLEW)
+    await engine.janitor().run_once()
+    with pytest.raises(CallExpired):
+        await engine.store.read(lambda tx: own_call(tx, ALICE, call.id))
+
+
+@pytest.mark.parametrize("step", [-HOUR, -DAY])
+async def test_a_process_that_starts_after_the_clock_was_set_back_goes_on_where_the_last_one_stood(
+    tmp_path: Path, step: float
+) -> None:
+    """What was due in five minutes is due in five minutes, and what had four days has four days."""
+    before = SteppedClock()
+    webhook = a_webhook()
+    delivery = a_delivery(
+        webhook_id=webhook.id, due_at=before.now() + timedelta(minutes=5), give_up_at=before.now() + timedelta(days=4)
+    )
+    async with sqlite_store(tmp_path, before) as store:
+        engine = Engine(store, before)
+        await engine.register(webhook)
+        await engine.deliver(delivery)
+        await engine.janitor().run_once()
+    after = SteppedClock(before.wall() + seconds(step), elapsed_seconds=1)
+    async with sqlite_store(tmp_path, after) as store:
+        last = await store.read(lambda tx: tx.scheduling_time.last())
+        assert last is not None
+        after.continue_from(last)
+        engine, receiver = Engine(store, after), Receiver()
+        dispatcher = engine.dispatcher(receiver)
+
+        assert await dispatcher.run_once() == 0
+        after.pass_time(300 * SLEW)
+        assert await dispatcher.run_once() == 1
+
+        assert (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
+        assert receiver.requests[0].headers["webhook-timestamp"] == str(int(after.wall().timestamp()))
+
+
+async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Engine, clock: SteppedClock) -> None:
+    janitor = engine.janitor()
+
+    async def last_after(pass_seconds: float) -> float:
+        clock.pass_time(pass_seconds)
+        await janitor.run_once()
+        last = await engine.store.read(lambda tx: tx.scheduling_time.last())
+        assert last is not None
+        return (last - began).total_seconds()
+
+    began = clock.now()
+    assert [await last_after(each) for each in (0, 59, 1, 30)] == [0, 0, 60, 60]
+    await engine.store.write(lambda tx: tx.scheduling_time.keep(began))
+    assert await last_after(0) == 60
+
+
+async def test_a_leased_delivery_is_not_sent_twice_because_the_clock_was_set(
+    engine: Engine, clock: SteppedClock
+) -> None:
+    webhook = a_webhook()
+    leased = a_delivery(
+        webhook_id=webhook.id,
+        state=DeliveryState.LEASED,
+        lease_token="lease_1",
+        lease_until=clock.now() + seconds(30),
+        give_up_at=clock.now() + seconds(HOUR),
+    )
+    await engine.register(webhook)
+    await engine.deliver(leased)
+    clock.step(DAY)
+
+    await engine.janitor().run_once()
+
+    assert await engine.delivery(leased) == leased

@@ -1,0 +1,109 @@
+"""What a client is refused was refused before anything was written, so it costs those who share its commit nothing."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from ringback.domain.verification import PER_ORIGIN_MAX
+from ringback.domain.webhook import OLD_SECRETS_MAX
+from ringback.services.quotas import Quotas
+from ringback.services.verification import VerificationPolicy
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+
+T = TypeVar("T")
+CALLBACK = {"callback": {"url": CALLBACK_URL}}
+RESULT: dict[str, Any] = {"content": []}
+REPORT: dict[str, Any] = {"key": "build-1", "upstream": "build-farm", "tool": "build"}
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+    async with running_service(tmp_path, quotas=Quotas(open_calls=20, webhooks=20)) as running:
+        yield running
+
+
+@pytest.fixture
+async def alice(service: Service) -> httpx.AsyncClient:
+    return await service.client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
+
+
+@pytest.fixture
+def written_by_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each unit of work that raised, how many rows it had written."""
+    written: list[int] = []
+    write = service.store.write
+
+    async def watched(work: Callable[[Transaction], Awaitable[T]]) -> T:
+        async def noted(tx: Transaction) -> T:
+            connection = getattr(tx, "_connection")  # noqa: B009 - what counts is SQLite's own
+            before = connection.total_changes
+            try:
+                return await work(tx)
+            except Exception:
+                written.append(connection.total_changes - before)
+                raise
+
+        return await write(noted)
+
+    monkeypatch.setattr(service.store, "write", watched)
+    return written
+
+
+async def refused(answer: Awaitable[httpx.Response]) -> None:
+    assert (await answer).status_code in {404, 409, 422, 429}
+
+
+async def test_what_the_rules_of_a_call_refuse(
+    service: Service, alice: httpx.AsyncClient, written_by_refused: list[int]
+) -> None:
+    ended = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.finish(ended)
+    await alice.post("/v1/calls/report", json=REPORT | {"result": RESULT})
+    for _ in range(20):
+        await alice.post("/v1/calls", json=CALL_BODY)
+
+    await refused(alice.post("/v1/calls/call_01a/cancel"))
+    await refused(alice.post(f"/v1/calls/{ended}/input", json={"responses": {"r1.1": {"action": "accept"}}}))
+    await refused(alice.post("/v1/calls", json=CALL_BODY))
+    await refused(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
+    await refused(alice.post("/v1/calls/report", json=REPORT | {"key": "build-2"}))
+    await refused(alice.post("/v1/calls/report", json=REPORT | {"result": RESULT | {"isError": True}}))
+
+    assert len(written_by_refused) >= 5
+    assert sum(written_by_refused) == 0
+
+
+async def test_what_the_rules_of_a_webhook_refuse(
+    service: Service,
+    alice: httpx.AsyncClient,
+    written_by_refused: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def register(path: str) -> httpx.Response:
+        return await alice.post("/v1/webhooks", json={"url": CALLBACK_URL + path, "events": ["call.finished"]})
+
+    webhook: dict[str, Any] = (await register("")).json()
+    path = f"/v1/webhooks/{webhook['id']}"
+    for _ in range(OLD_SECRETS_MAX):
+        await alice.post(f"{path}/rotate-secret")
+    await refused(alice.post(f"{path}/rotate-secret"))
+    monkeypatch.setattr(
+        service.services.registrations._verification,  # pyright: ignore[reportPrivateUsage] - as an operator's setting
+        "_policy",
+        VerificationPolicy(mode="always", patience_seconds=0.0),
+    )
+    for number in range(PER_ORIGIN_MAX):
+        await register(f"/{number}")
+
+    await refused(register("/one-more"))
+    await refused(alice.patch(path, json={"url": f"{CALLBACK_URL}/moved"}))
+    await refused(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
+    await refused(alice.post("/v1/calls/report", json=REPORT | CALLBACK))
+
+    assert len(written_by_refused) >= 5
+    assert sum(written_by_refused) == 0
