@@ -39,8 +39,8 @@ class DeliveryRows(Protocol):
         """Newest first."""
         ...
 
-    async def supersede(self, call_id: CallId) -> None:
-        """Cancel what is told of the call's progress and has not begun to be sent: something newer has happened."""
+    async def supersede(self, call_ids: Collection[CallId]) -> None:
+        """Cancel what is told of these calls' progress and has not begun to be sent: something newer has happened."""
         ...
 
     async def spare(self, call_id: CallId) -> None:

@@ -20,7 +20,7 @@ NOUNS = [
     *("calls", "call_queue", "tombstones", "events", "webhooks"),
     *("deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep", "origins", "usage", "keys"),
     *("verification", "sealed", "joined_names"),
-    *("catalog", "watches"),
+    *("catalog", "watches", "catch_ups"),
 ]
 WHOLE_TABLE_ON_PURPOSE = {
     ("catalog", "all"),  # five rows an upstream, read at start
@@ -82,6 +82,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("calls", "page_of_correlation", "calls_of_correlation"),
         ("calls", "by_idempotency_key", "calls_idempotency"),
         ("events", "after_of_call", "events_of_call"),
+        ("catch_ups", "next", "catch_ups_of_principal"),
         ("webhooks", "of_calls", "webhooks_of_call"),
         ("webhooks", "remove_expired", "webhooks_expiring"),
         ("deliveries", "watermark", "deliveries_open"),
@@ -96,7 +97,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("verification", "asked_of_principal", "challenges_sent_for"),
         ("verification", "forget", "challenges_sent_when"),
         ("tombstones", "expire_own_webhook", "webhooks_of_call"),
-        ("usage", "of", "webhooks_registered"),
+        ("usage", "webhooks", "webhooks_registered"),
         ("delivery_queue", "due_front", "deliveries_due"),
         ("delivery_queue", "due_lanes", "deliveries_lanes"),
         ("delivery_queue", "due", "deliveries_lanes"),

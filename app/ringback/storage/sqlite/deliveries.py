@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, to_instant
+from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,9 @@ class SqliteDeliveries:
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
 
-    async def supersede(self, call_id: CallId) -> None:
-        self._sql.change("supersede", call_id=call_id, now=from_instant(self._now))
+    async def supersede(self, call_ids: Collection[CallId]) -> None:
+        if call_ids:
+            self._sql.change("supersede", call_ids=from_json(list(call_ids)), now=from_instant(self._now))
 
     async def spare(self, call_id: CallId) -> None:
         self._sql.change("spare", call_id=call_id, now=from_instant(self._now))

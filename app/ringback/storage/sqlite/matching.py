@@ -39,5 +39,5 @@ def match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[MatchKey]
 
 
 def _uri(event: Event) -> str | None:
-    """What an upstream tells of a resource is for webhooks that name it, and what it tells of its lists for those that name none."""
+    """A change of a resource is for webhooks that name it; a change of a list is for those that name none."""
     return event.data.get("uri") if event.name is EventName.UPSTREAM_CHANGED else None

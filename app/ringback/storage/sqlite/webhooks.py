@@ -55,11 +55,11 @@ class SqliteWebhooks:
         rows = self._sql.all("page", principal=principal, before=before, limit=limit)
         return [self._reader.read(row) for row in rows]
 
-    async def candidates(self, events: Sequence[Event]) -> Sequence[Sequence[Webhook]]:
+    async def candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         principal = events[0].principal
         fields_in_use = self._fields_in_use(principal, {event.name for event in events})
         keys_of = [list(match_keys(event, fields_in_use[event.name])) for event in events]
-        matching = self._matching(principal, {key for keys in keys_of for key in keys})
+        matching = self._matching(principal, {key for keys in keys_of for key in keys}, catching_up=catching_up)
         of_call = self._of_calls(principal, events)
         return [
             [*of_call[event.call_id], *(webhook for key in keys for webhook in matching[key])]
@@ -72,13 +72,21 @@ class SqliteWebhooks:
             found[row["event_name"]].append(row["fields"])
         return found
 
-    def _matching(self, principal: Principal, wanted: Collection[MatchKey]) -> Mapping[MatchKey, Sequence[Webhook]]:
+    def _matching(
+        self, principal: Principal, wanted: Collection[MatchKey], *, catching_up: bool
+    ) -> Mapping[MatchKey, Sequence[Webhook]]:
         """Those that were registered and hear the events of these keys."""
         found: defaultdict[MatchKey, list[Webhook]] = defaultdict(list)
         if wanted:
             keys = list(wanted)
-            now = from_instant(self._now)
-            for row in self._sql.all("matching", principal=principal, keys=from_json(keys), now=now):
+            rows = self._sql.all(
+                "matching",
+                principal=principal,
+                keys=from_json(keys),
+                now=from_instant(self._now),
+                catching_up=catching_up,
+            )
+            for row in rows:
                 *columns, place = row
                 found[keys[place]].append(self._reader.read(row, tuple(columns)))
         return found

@@ -53,7 +53,7 @@ SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id
 
 -- name: supersede
 UPDATE deliveries SET state = 'cancelled', finished_at = :now
-WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
+WHERE call_id IN (SELECT value FROM json_each(:call_ids)) AND kind = 'progress' AND state IN ('held', 'pending');
 
 -- name: spare
 UPDATE deliveries SET state = 'cancelled', finished_at = :now

@@ -40,7 +40,8 @@ SELECT webhooks.*, wanted.key AS place
 FROM json_each(:keys) AS wanted
 CROSS JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.value ->> 0
     AND fields = wanted.value ->> 1 AND match_key = wanted.value ->> 2 AND ends_at > :now
-CROSS JOIN webhooks ON webhooks.id = webhook_matches.webhook_id;
+CROSS JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+WHERE :catching_up OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id);
 
 -- name: of_calls
 SELECT webhooks.* FROM json_each(:call_ids) AS wanted
