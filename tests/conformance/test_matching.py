@@ -100,9 +100,7 @@ async def test_the_store_proposes_exactly_the_webhooks_that_hear_an_event(
         await store.write(live)
 
 
-async def _change(
-    tx: Transaction, webhooks: dict[int, Webhook], number: int, change: dict[str, Any] | None
-) -> None:
+async def _change(tx: Transaction, webhooks: dict[int, Webhook], number: int, change: dict[str, Any] | None) -> None:
     webhook = webhooks.get(number)
     if webhook is None:
         return

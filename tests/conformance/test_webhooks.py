@@ -147,9 +147,7 @@ async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(stor
 async def test_a_webhook_that_catches_up_hears_nothing_by_itself(store: Store) -> None:
     webhook, other = a_webhook(), a_webhook()
     await insert(store, webhook, other)
-    await store.write(
-        lambda tx: tx.catch_ups.put(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1))
-    )
+    await store.write(lambda tx: tx.catch_ups.put(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1)))
 
     assert await candidates(store, an_event(), catching_up=False) == [other]
     assert await candidates(store, an_event(), catching_up=True) == [webhook, other]

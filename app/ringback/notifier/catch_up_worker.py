@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from functools import partial
 from typing import Final
 
 from ringback.domain.catch_up import CATCH_UPS
@@ -45,5 +44,5 @@ class CatchUpWorker:
         if catch_up is None:
             return False
         self._last = catch_up.principal
-        await self._store.write(partial(self._catch_ups.go_on, catch_up=catch_up))
+        await self._store.write(lambda tx: self._catch_ups.go_on(tx, catch_up))
         return True
