@@ -92,11 +92,11 @@ async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store
         a_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
         a_delivery(seq=4),
     )
-    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
 
     for seq, state in [(7, DeliveryState.PENDING), (6, DeliveryState.LEASED), (5, DeliveryState.HELD)]:
         await insert(store, a_delivery(seq=seq, state=state, webhook_id=HOOK))
-        assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) == seq
+        assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {HOOK: seq}
 
 
 async def test_attempts_are_read_back_newest_first(store: Store) -> None:

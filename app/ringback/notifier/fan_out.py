@@ -1,6 +1,7 @@
 """An event becomes a delivery for each webhook that hears it."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -19,6 +20,9 @@ from ringback.notifier.handover import Handover, Lease
 
 SUPERSEDING: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
+
+NOTHING_OPEN: Final = sys.maxsize
+"""A place behind every other."""
 
 
 class Happened(NamedTuple):
@@ -63,11 +67,16 @@ class _Born:
     def held_for(self, webhook: Webhook) -> int:
         return sum(each.webhook_id == webhook.id and each.state is DeliveryState.HELD for each in self.deliveries)
 
-    async def lowest_open(self, tx: Transaction, webhook: Webhook, event: Event) -> int:
-        """The place before which nothing of this webhook is open, when this event is about to be."""
-        known = self._lowest_open.get(webhook.id)
-        lowest = await tx.deliveries.watermark(webhook.id) if known is None else known
-        self._lowest_open[webhook.id] = event.seq if lowest is None else min(lowest, event.seq)
+    async def look(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
+        """Ask the store of all of them at once: for a thousand webhooks, one statement instead of a thousand."""
+        unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open]
+        if unknown:
+            found = await tx.deliveries.watermarks(unknown)
+            self._lowest_open.update({webhook_id: found.get(webhook_id, NOTHING_OPEN) for webhook_id in unknown})
+
+    def lowest_open(self, webhook: Webhook, event: Event) -> int:
+        """The place before which nothing of this webhook is open, when this event is about to be. `look` comes first."""
+        self._lowest_open[webhook.id] = min(self._lowest_open[webhook.id], event.seq)
         return self._lowest_open[webhook.id]
 
 
@@ -107,12 +116,13 @@ class FanOut:
         if webhook.holds() and not await self._may_be_held(tx, event, webhook, born):
             return
         happened = Happened(event, await born.call(tx, event.call_id))
+        await born.look(tx, [webhook])
         born.deliveries.append(await self._delivery(tx, happened, webhook, None, born))
 
     async def _deliver(self, tx: Transaction, happened: Happened, webhooks: Sequence[Webhook], born: _Born) -> None:
-        for webhook in webhooks:
-            if not hears(webhook, happened.event, now=tx.now()):
-                continue
+        hearing = [webhook for webhook in webhooks if hears(webhook, happened.event, now=tx.now())]
+        await born.look(tx, hearing)
+        for webhook in hearing:
             if not webhook.holds() or await self._may_be_held(tx, happened.event, webhook, born):
                 lease = self._lease(tx, happened, webhook)
                 born.deliveries.append(await self._delivery(tx, happened, webhook, lease, born))
@@ -138,7 +148,7 @@ class FanOut:
     ) -> Delivery:
         event, call, now = happened.event, happened.call, tx.now()
         kind = Kind.PROGRESS if event.name is EventName.CALL_PROGRESS else Kind.EVENT
-        safe_seq = await born.lowest_open(tx, webhook, event) - 1
+        safe_seq = born.lowest_open(webhook, event) - 1
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=event.principal,

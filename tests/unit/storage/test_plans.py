@@ -85,7 +85,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("catch_ups", "next", "catch_ups_of_principal"),
         ("webhooks", "of_calls", "webhooks_of_call"),
         ("webhooks", "remove_expired", "webhooks_expiring"),
-        ("deliveries", "watermark", "deliveries_open"),
+        ("deliveries", "watermarks", "deliveries_open"),
         ("deliveries", "page_of_dead", "deliveries_dead"),
         ("deliveries", "page_of_webhook", "deliveries_of_webhook"),
         ("deliveries", "page_of_dead_of_webhook", "deliveries_dead_of_webhook"),

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -58,9 +58,9 @@ class SqliteDeliveries:
         )
         return [to_delivery(row, self._sealer) for row in rows]
 
-    async def watermark(self, webhook_id: WebhookId) -> int | None:
-        (row,) = self._sql.all("watermark", webhook_id=webhook_id)
-        return row["seq"]
+    async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+        rows = self._sql.all("watermarks", webhook_ids=from_json(list(webhook_ids)))
+        return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
 
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
