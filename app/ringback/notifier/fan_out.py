@@ -53,9 +53,6 @@ class _Born:
     _lowest_open: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
 
-    def body_bytes(self) -> int:
-        return sum(len(each.body) for each in self.deliveries)
-
     async def call(self, tx: Transaction, call_id: CallId | None) -> Call | None:
         """Read once: several events of one call stand close together."""
         if call_id is None:
@@ -98,26 +95,29 @@ class FanOut:
 
     async def late(self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int) -> Late:
         """Deliver to one webhook what happened before it heard events as they happen. Each delivery waits its turn."""
-        born, visited = _Born(), 0
+        born, visited, body_bytes = _Born(), 0, 0
         too_many: int | None = None
         for event in events:
-            if born.body_bytes() >= STEP_BODY_BYTES:
+            if body_bytes >= STEP_BODY_BYTES:
                 break
             if hears(webhook, event, now=tx.now()):
                 if len(born.deliveries) >= deliveries_max:
                     too_many = event.seq
                     break
-                await self._deliver_late(tx, webhook, event, born)
+                body_bytes += await self._deliver_late(tx, webhook, event, born)
             visited += 1
         await _insert(tx, born.deliveries)
         return Late(visited=visited, delivered=len(born.deliveries), too_many=too_many)
 
-    async def _deliver_late(self, tx: Transaction, webhook: Webhook, event: Event, born: _Born) -> None:
+    async def _deliver_late(self, tx: Transaction, webhook: Webhook, event: Event, born: _Born) -> int:
+        """The length of its body; 0 when it is not delivered, because too much is held."""
         if webhook.holds() and not await self._may_be_held(tx, event, webhook, born):
-            return
+            return 0
         happened = Happened(event, await born.call(tx, event.call_id))
         await born.look(tx, [webhook])
-        born.deliveries.append(await self._delivery(tx, happened, webhook, None, born))
+        delivery = await self._delivery(tx, happened, webhook, None, born)
+        born.deliveries.append(delivery)
+        return len(delivery.body)
 
     async def _deliver(self, tx: Transaction, happened: Happened, webhooks: Sequence[Webhook], born: _Born) -> None:
         hearing = [webhook for webhook in webhooks if hears(webhook, happened.event, now=tx.now())]
