@@ -92,11 +92,11 @@ async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store
         a_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
         a_delivery(seq=4),
     )
-    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
 
     for seq, state in [(7, DeliveryState.PENDING), (6, DeliveryState.LEASED), (5, DeliveryState.HELD)]:
         await insert(store, a_delivery(seq=seq, state=state, webhook_id=HOOK))
-        assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) == seq
+        assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {HOOK: seq}
 
 
 async def test_attempts_are_read_back_newest_first(store: Store) -> None:
@@ -141,7 +141,7 @@ async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store
     ]
     await insert(store, *waiting, *others)
 
-    await store.write(lambda tx: tx.deliveries.supersede(call_id))
+    await store.write(lambda tx: tx.deliveries.supersede([call_id]))
 
     for delivery in waiting:
         cancelled = replace(delivery, state=DeliveryState.CANCELLED, finished_at=START)

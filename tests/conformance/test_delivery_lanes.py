@@ -89,19 +89,19 @@ async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store
 async def test_what_is_sent_again_holds_no_watermark_back(store: Store, generation: int) -> None:
     await insert(store, to_hook(1, DeliveryState.PENDING, generation=generation), to_hook(5, DeliveryState.PENDING))
 
-    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) == 5
+    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {HOOK: 5}
 
 
 async def test_what_is_in_no_log_holds_no_watermark_back(store: Store) -> None:
     await insert(store, to_hook(1, DeliveryState.PENDING, seq=None, call_id=None))
 
-    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
 
 
 async def test_an_envelope_holds_no_watermark_back(store: Store) -> None:
     await insert(store, to_hook(1, DeliveryState.PENDING, kind=Kind.GAP, event_id=None, call_id=None))
 
-    assert await store.read(lambda tx: tx.deliveries.watermark(HOOK)) is None
+    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
 
 
 async def test_an_envelope_that_was_given_up_is_not_among_the_dead(store: Store) -> None:

@@ -27,7 +27,7 @@ async def totals(store: Store) -> Totals:
 
 
 async def test_an_empty_store_counts_nothing(store: Store) -> None:
-    assert await usage(store) == Usage(open_calls=0, result_bytes=0, webhooks=0)
+    assert await usage(store) == Usage(open_calls=0, result_bytes=0)
     empty = await totals(store)
     assert set(empty.calls.values()) | set(empty.open_deliveries.values()) | {empty.events} == {0}
     assert set(empty.calls) == set(Status)
@@ -60,7 +60,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
     after = await usage(store)
     assert after.open_calls - before.open_calls == sum(call.status not in FINAL for call in calls.values())
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
-    assert await store.read(lambda tx: tx.usage.of(BOB)) == Usage(open_calls=0, result_bytes=0, webhooks=0)
+    assert await store.read(lambda tx: tx.usage.of(BOB)) == Usage(open_calls=0, result_bytes=0)
 
 
 async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> None:
@@ -70,7 +70,17 @@ async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> N
 
     await store.write(insert)
 
-    assert (await usage(store)).webhooks == 1
+    assert await store.read(lambda tx: tx.usage.webhooks(ALICE, limit=10)) == 1
+
+
+async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:
+    async def insert(tx: Transaction) -> None:
+        for webhook in (a_webhook(), a_webhook(), a_webhook()):
+            await tx.webhooks.insert(webhook)
+
+    await store.write(insert)
+
+    assert await store.read(lambda tx: tx.usage.webhooks(ALICE, limit=2)) == 2
 
 
 async def test_totals_are_over_all_principals(store: Store) -> None:

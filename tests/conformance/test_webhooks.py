@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ringback.domain.breaker import Breaker
+from ringback.domain.catch_up import CatchUp
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
@@ -29,8 +30,8 @@ async def insert(store: Store, *webhooks: Webhook) -> None:
     await store.write(work)
 
 
-async def candidates(store: Store, event: Event) -> Sequence[Webhook]:
-    (found,) = await store.read(lambda tx: tx.webhooks.candidates([event]))
+async def candidates(store: Store, event: Event, *, catching_up: bool = True) -> Sequence[Webhook]:
+    (found,) = await store.read(lambda tx: tx.webhooks.candidates([event], catching_up=catching_up))
     return found
 
 
@@ -165,13 +166,26 @@ async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(stor
     of_one, of_other, of_all = a_webhook(client_session_id="one"), a_webhook(call_id=other.call_id), a_webhook()
     await insert(store, of_one, of_other, of_all)
 
-    proposed = await store.read(lambda tx: tx.webhooks.candidates([one, other, one]))
+    proposed = await store.read(lambda tx: tx.webhooks.candidates([one, other, one], catching_up=True))
 
     assert [{webhook.id for webhook in webhooks} for webhooks in proposed] == [
         {of_one.id, of_all.id},
         {of_other.id, of_all.id},
         {of_one.id, of_all.id},
     ]
+
+
+async def test_a_webhook_that_catches_up_hears_nothing_by_itself(store: Store) -> None:
+    webhook, other = a_webhook(), a_webhook()
+    await insert(store, webhook, other)
+    await store.write(lambda tx: tx.catch_ups.put(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1)))
+
+    assert await candidates(store, an_event(), catching_up=False) == [other]
+    assert await candidates(store, an_event(), catching_up=True) == [webhook, other]
+
+    await store.write(lambda tx: tx.catch_ups.end(webhook.id))
+
+    assert await candidates(store, an_event(), catching_up=False) == [webhook, other]
 
 
 async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> None:

@@ -29,6 +29,7 @@ from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.body import Bodies
+from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.ends import Ends
 from ringback.notifier.httpx_sender import HttpxSender
@@ -237,6 +238,9 @@ class Engine:
         janitor = janitor or self.janitor(only_owner="the next process")
         while await janitor.run_once():
             pass
+
+    def catch_up_worker(self) -> CatchUpWorker:
+        return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups)
 
     # -- what is there --
 

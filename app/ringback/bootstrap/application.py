@@ -19,6 +19,7 @@ from ringback.domain.ports import Store
 from ringback.janitor import Janitor, JanitorConfig
 from ringback.keyring import load_key_ring
 from ringback.mcp_server.endpoints import McpServer
+from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.resealing import Resealer
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.services.keys import Keys
@@ -77,6 +78,7 @@ async def application(
             runner(parts, settings),
             watchman(parts),
             verifier(parts, settings),
+            CatchUpWorker(store=parts.store, catch_ups=parts.recorder.catch_ups),
             dispatcher(parts, settings),
             janitor,
         ]

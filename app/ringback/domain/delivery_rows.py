@@ -1,6 +1,6 @@
 """Deliveries as the store keeps them: one table, and a Protocol for each of those who look at it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -28,8 +28,8 @@ class DeliveryRows(Protocol):
         """Newest first; `before` is the id of the last delivery of the previous page."""
         ...
 
-    async def watermark(self, webhook_id: WebhookId) -> int | None:
-        """The lowest `seq` among the webhook's open deliveries of the first generation; None when there is none.
+    async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+        """The lowest `seq` among each webhook's open deliveries of the first generation; only of webhooks that have one.
 
         What is sent again was delivered or given up before, so a replay holds nothing back, and neither does a gap.
         """
@@ -39,8 +39,8 @@ class DeliveryRows(Protocol):
         """Newest first."""
         ...
 
-    async def supersede(self, call_id: CallId) -> None:
-        """Cancel what is told of the call's progress and has not begun to be sent: something newer has happened."""
+    async def supersede(self, call_ids: Collection[CallId]) -> None:
+        """Cancel what is told of these calls' progress and has not begun to be sent: something newer has happened."""
         ...
 
     async def spare(self, call_id: CallId) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from ringback.domain.call_rows import CallQueue, CallRows, TombstoneRows
 from ringback.domain.catalog import CatalogRows
+from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.delivery_rows import DeliveryLanes, DeliveryQueue, DeliveryRows, DeliveryUpkeep
 from ringback.domain.event_rows import EventRows
 from ringback.domain.joined_names import JoinedNameRows
@@ -55,6 +56,8 @@ class Transaction(Protocol):
     def events(self) -> EventRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
+    @property
+    def catch_ups(self) -> CatchUpRows: ...
     @property
     def deliveries(self) -> DeliveryRows: ...
     @property

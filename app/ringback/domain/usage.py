@@ -15,8 +15,6 @@ class Usage:
 
     open_calls: int
     result_bytes: int
-    webhooks: int
-    """Without those that were given along with a call: they end with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +28,14 @@ class Totals:
 
 
 class UsageRows(Protocol):
-    """How much there is. Cheap enough to be asked with every call that is started."""
+    """How much there is."""
 
-    async def of(self, principal: Principal) -> Usage: ...
+    async def of(self, principal: Principal) -> Usage:
+        """Cheap enough to be asked with every call that is started: counted as it changes, a row for each status."""
+        ...
+
+    async def webhooks(self, principal: Principal, *, limit: int) -> int:
+        """Registered ones, counted one by one up to `limit`. Those that came with a call end with it, and count as calls."""
+        ...
 
     async def totals(self) -> Totals: ...

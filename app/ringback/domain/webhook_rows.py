@@ -65,8 +65,11 @@ class WebhookRows(Protocol):
 
     async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]: ...
 
-    async def candidates(self, events: Sequence[Event]) -> Sequence[Sequence[Webhook]]:
-        """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides."""
+    async def candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
+        """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides.
+
+        Without `catching_up`, none of those that come to these events only by the steps of their catch-ups.
+        """
         ...
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:

@@ -25,6 +25,8 @@ class Bodies:
     def __init__(self, *, tokens: CallTokens, public_url: str) -> None:
         self._tokens = tokens
         self._public_url = public_url.rstrip("/")
+        self._issued: tuple[Call, int, str] | None = None
+        """The last token, and what it was issued for: all webhooks that hear an event are given the same one."""
 
     def make(
         self, event: Event, webhook: Webhook, *, call: Call | None, safe_seq: int, result: bytes | None = None
@@ -38,7 +40,7 @@ class Bodies:
         if webhook.correlation_id is not None:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
-            data["resume_token"] = self._tokens.issue(call, after_seq=event.seq)
+            data["resume_token"] = self._token(call, event.seq)
             data["resume_url"] = f"{self._public_url}/v1/resume"
             data["resource_uri"] = resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
@@ -50,6 +52,11 @@ class Bodies:
             return thin
         whole = _serialise(event, {**data, "result": orjson.Fragment(result)}, safe_seq)
         return whole if len(whole) <= BODY_BYTES_MAX else thin
+
+    def _token(self, call: Call, seq: int) -> str:
+        if self._issued is None or self._issued[0] is not call or self._issued[1] != seq:
+            self._issued = call, seq, self._tokens.issue(call, after_seq=seq)
+        return self._issued[2]
 
 
 def body_of_test(webhook: Webhook, *, event_id: EventId, safe_seq: int, now: datetime) -> bytes:

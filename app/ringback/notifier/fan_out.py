@@ -1,24 +1,29 @@
 """An event becomes a delivery for each webhook that hears it."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ringback.domain import health
 from ringback.domain.call import Call
+from ringback.domain.catch_up import STEP_BODY_BYTES
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import Ids, WebhookId
+from ringback.domain.ids import CallId, Ids, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, due_at, hears
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.body import Bodies
+from ringback.notifier.body import BODY_BYTES_MAX, Bodies
 from ringback.notifier.handover import Handover, Lease
 
 SUPERSEDING: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
+
+NOTHING_OPEN: Final = sys.maxsize
+"""A place behind every other."""
 
 
 class Happened(NamedTuple):
@@ -29,6 +34,16 @@ class Happened(NamedTuple):
     result: bytes | None = None
 
 
+class Late(NamedTuple):
+    """How far one step of a catch-up has come."""
+
+    visited: int
+    """Of the events that it was given, from the first on."""
+    delivered: int
+    too_many: int | None
+    """The place of the event at which `deliveries_max` was reached, and which it did not visit."""
+
+
 @dataclass(slots=True)
 class _Born:
     """Deliveries of one unit of work that are not in the store yet, and what they change for those that follow."""
@@ -37,15 +52,29 @@ class _Born:
     missing: set[WebhookId] = field(default_factory=set[WebhookId])
     """Webhooks that were just told to note their first loss."""
     _lowest_open: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
+    _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
+
+    async def call(self, tx: Transaction, call_id: CallId | None) -> Call | None:
+        """Read once: several events of one call stand close together."""
+        if call_id is None:
+            return None
+        if call_id not in self._calls:
+            self._calls[call_id] = await tx.calls.get(call_id)
+        return self._calls[call_id]
 
     def held_for(self, webhook: Webhook) -> int:
         return sum(each.webhook_id == webhook.id and each.state is DeliveryState.HELD for each in self.deliveries)
 
-    async def lowest_open(self, tx: Transaction, webhook: Webhook, event: Event) -> int:
-        """The place before which nothing of this webhook is open, when this event is about to be."""
-        known = self._lowest_open.get(webhook.id)
-        lowest = await tx.deliveries.watermark(webhook.id) if known is None else known
-        self._lowest_open[webhook.id] = event.seq if lowest is None else min(lowest, event.seq)
+    async def look(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
+        """Ask the store of all of them at once: for a thousand webhooks, one statement instead of a thousand."""
+        unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open]
+        if unknown:
+            found = await tx.deliveries.watermarks(unknown)
+            self._lowest_open.update({webhook_id: found.get(webhook_id, NOTHING_OPEN) for webhook_id in unknown})
+
+    def lowest_open(self, webhook: Webhook, event: Event) -> int:
+        """The place before which nothing of this webhook is open, when this event is about to be. `look` comes first."""
+        self._lowest_open[webhook.id] = min(self._lowest_open[webhook.id], event.seq)
         return self._lowest_open[webhook.id]
 
 
@@ -57,25 +86,45 @@ class FanOut:
 
     async def live(self, tx: Transaction, happened: Sequence[Happened]) -> None:
         """Deliver what has just happened to one principal, in its order: at once where there is room, else in its turn."""
-        candidates = await tx.webhooks.candidates([each.event for each in happened])
+        events = [each.event for each in happened]
+        candidates = await tx.webhooks.candidates(events, catching_up=False)
+        await tx.deliveries.supersede({each.call_id for each in events if each.call_id and each.name in SUPERSEDING})
         born = _Born()
         for each, webhooks in zip(happened, candidates, strict=True):
             await self._deliver(tx, each, webhooks, born)
         await _insert(tx, born.deliveries)
 
-    async def late(self, tx: Transaction, event: Event, webhook: Webhook, call: Call | None) -> None:
-        """Deliver what happened before its webhook was there. It waits its turn: the registration is answered first."""
-        if not (webhook.holds() and event.name is EventName.CALL_PROGRESS):
-            await _insert(tx, [await self._delivery(tx, Happened(event, call), webhook, None, _Born())])
+    async def late(self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int) -> Late:
+        """Deliver to one webhook what happened before it heard events as they happen. Each delivery waits its turn."""
+        born, visited, body_bytes = _Born(), 0, 0
+        too_many: int | None = None
+        for event in events:
+            if body_bytes >= STEP_BODY_BYTES:
+                break
+            if hears(webhook, event, now=tx.now()):
+                if len(born.deliveries) >= deliveries_max:
+                    too_many = event.seq
+                    break
+                body_bytes += await self._deliver_late(tx, webhook, event, born)
+            visited += 1
+        await _insert(tx, born.deliveries)
+        return Late(visited=visited, delivered=len(born.deliveries), too_many=too_many)
+
+    async def _deliver_late(self, tx: Transaction, webhook: Webhook, event: Event, born: _Born) -> int:
+        """The length of its body; 0 when it is not delivered, because too much is held."""
+        if webhook.holds() and not await self._may_be_held(tx, event, webhook, born):
+            return 0
+        happened = Happened(event, await born.call(tx, event.call_id))
+        await born.look(tx, [webhook])
+        delivery = await self._delivery(tx, happened, webhook, None, born)
+        born.deliveries.append(delivery)
+        return len(delivery.body)
 
     async def _deliver(self, tx: Transaction, happened: Happened, webhooks: Sequence[Webhook], born: _Born) -> None:
-        event = happened.event
-        if event.call_id is not None and event.name in SUPERSEDING and any(map(_hears_progress, webhooks)):
-            await tx.deliveries.supersede(event.call_id)
-        for webhook in webhooks:
-            if not hears(webhook, event, now=tx.now()):
-                continue
-            if not webhook.holds() or await self._may_be_held(tx, event, webhook, born):
+        hearing = [webhook for webhook in webhooks if hears(webhook, happened.event, now=tx.now())]
+        await born.look(tx, hearing)
+        for webhook in hearing:
+            if not webhook.holds() or await self._may_be_held(tx, happened.event, webhook, born):
                 lease = self._lease(tx, happened, webhook)
                 born.deliveries.append(await self._delivery(tx, happened, webhook, lease, born))
 
@@ -100,7 +149,7 @@ class FanOut:
     ) -> Delivery:
         event, call, now = happened.event, happened.call, tx.now()
         kind = Kind.PROGRESS if event.name is EventName.CALL_PROGRESS else Kind.EVENT
-        safe_seq = await born.lowest_open(tx, webhook, event) - 1
+        safe_seq = born.lowest_open(webhook, event) - 1
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=event.principal,
@@ -133,14 +182,12 @@ def _state(webhook: Webhook, lease: Lease | None) -> DeliveryState:
     return DeliveryState.HELD if webhook.holds() else DeliveryState.PENDING
 
 
-def _hears_progress(webhook: Webhook) -> bool:
-    return EventName.CALL_PROGRESS in webhook.events
-
-
 async def _result(tx: Transaction, happened: Happened, webhook: Webhook) -> bytes | None:
     event = happened.event
     if not webhook.include_result or event.name is not EventName.CALL_FINISHED or event.call_id is None:
         return None
+    if happened.call is not None and (happened.call.result_bytes or 0) > BODY_BYTES_MAX:
+        return None  # it would not fit, so it is not read
     return await tx.calls.result(event.call_id) if happened.result is None else happened.result
 
 

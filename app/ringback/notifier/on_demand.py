@@ -20,8 +20,7 @@ class OnDemand:
     async def test(self, tx: Transaction, webhook: Webhook) -> Delivery:
         """A test for this one webhook. It is in no log: nobody polls it, no other webhook hears it, no cursor waits for it."""
         now, event_id = tx.now(), self._ids.event()
-        lowest_open = await tx.deliveries.watermark(webhook.id)
-        safe_seq = await tx.events.head(webhook.principal) if lowest_open is None else lowest_open - 1
+        safe_seq = await _safe_seq(tx, webhook)
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=webhook.principal,
@@ -57,3 +56,11 @@ class OnDemand:
         if deliveries:
             await tx.deliveries.insert(deliveries)
             tx.ring(DUE)
+
+
+async def _safe_seq(tx: Transaction, webhook: Webhook) -> int:
+    """The place at or before which everything of this webhook was delivered or abandoned."""
+    catch_up = await tx.catch_ups.get(webhook.id)
+    head = await tx.events.head(webhook.principal) if catch_up is None else catch_up.seq
+    lowest_open = (await tx.deliveries.watermarks([webhook.id])).get(webhook.id)
+    return head if lowest_open is None else lowest_open - 1

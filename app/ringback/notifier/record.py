@@ -9,7 +9,6 @@ from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Phase, Progress
 from ringback.domain.call_rows import Change
 from ringback.domain.event import Event, EventName, event_of, event_of_upstream
-from ringback.domain.event_rows import EventFilter
 from ringback.domain.health import event_about
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Transaction
@@ -17,11 +16,9 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import appended, changed
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.fan_out import FanOut, Happened
 from ringback.notifier.handover import Handover
-
-_PAGE = 500
-"""Events read at a time while a new webhook catches up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +46,8 @@ class Recorder:
         """Where a dispatcher of this process takes deliveries right after the commit."""
         self._ids = ids
         self._fan_out = FanOut(ids=ids, bodies=bodies, handover=self.handover)
+        self.catch_ups = CatchUps(self._fan_out)
+        """How webhooks hear what was recorded before them."""
         self._result_retention_seconds = result_retention_seconds
 
     async def finish(self, tx: Transaction, call: Call, ending: Ending, *, lease_token: str | None) -> Call | None:
@@ -95,24 +94,6 @@ class Recorder:
         await tx.calls.update(call, Change.PROGRESS, expected=call.status, lease_token=None)
         await self._append(tx, EventName.CALL_PROGRESS, [Told(call)])
 
-    async def catch_up(self, tx: Transaction, webhook: Webhook, *, after_seq: int, events_max: int) -> int | None:
-        """Deliver what the log already holds for a webhook that was just registered; how many, or None if too many.
-
-        The caller holds the lock of the log's head, so every later event will find the webhook by itself.
-        """
-        where = EventFilter(call_id=webhook.call_id)
-        found = 0
-        while page := await tx.events.after(webhook.principal, after_seq, where, limit=_PAGE):
-            for event in page:
-                if hears(webhook, event, now=tx.now()):
-                    call = None if event.call_id is None else await tx.calls.get(event.call_id)
-                    await self._fan_out.late(tx, event, webhook, call)
-                    found += 1
-            after_seq = page[-1].seq
-            if found > events_max:
-                return None
-        return found
-
     async def tell(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Tell the webhook's owner what has become of it, through the log and every other webhook that wants to know."""
         seq = await tx.events.reserve(webhook.principal, 1)
@@ -155,7 +136,7 @@ class Recorder:
 
 async def listeners(tx: Transaction, event: Event) -> list[Webhook]:
     """The webhooks that hear this event: the store proposes, the domain decides."""
-    (candidates,) = await tx.webhooks.candidates([event])
+    (candidates,) = await tx.webhooks.candidates([event], catching_up=True)
     return [webhook for webhook in candidates if hears(webhook, event, now=tx.now())]
 
 

@@ -63,8 +63,8 @@ class QuotaKeeper:
             raise _exceeded("result_bytes", self._quotas.result_bytes, "Stored results go when they expire.")
 
     async def require_room_for_webhook(self, tx: Transaction, principal: Principal) -> None:
-        used = await tx.usage.of(principal)
-        if used.webhooks >= self._quotas.webhooks:
+        registered = await tx.usage.webhooks(principal, limit=self._quotas.webhooks)
+        if registered >= self._quotas.webhooks:
             raise _exceeded("webhooks", self._quotas.webhooks, "Remove some: DELETE /v1/webhooks/{id}")
 
     def count_start(self, principal: Principal) -> None:

@@ -1,7 +1,6 @@
 """Registering webhooks: what a client asks for becomes a webhook that hears from now on, or from a place in the log."""
 
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock, seconds
@@ -21,9 +20,6 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
 from ringback.services.verification import Verification
 from ringback.services.webhook_rules import check_watched, chosen_secret, require_room_for_watch, watches
-
-CATCH_UP_EVENTS_MAX: Final = 10_000
-"""As many deliveries as may be held for one webhook (design of the held queue); older events are there to be polled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +151,8 @@ class Registrations:
             await require_room_for_watch(tx, webhook)
             tx.ring(WATCHES)
         webhook = await self._verification.insert(tx, webhook)
-        found = await self._recorder.catch_up(tx, webhook, after_seq=after_seq, events_max=CATCH_UP_EVENTS_MAX)
-        if found is None:
-            raise InvalidRequest(
-                f"More than {CATCH_UP_EVENTS_MAX} events lie after this cursor. Poll GET /v1/events first, "
-                "then register with a later cursor."
-            )
+        if after_seq < head:
+            await self._recorder.catch_ups.begin(tx, webhook, after_seq=after_seq)
         return webhook
 
 

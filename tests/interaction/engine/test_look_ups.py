@@ -13,7 +13,7 @@ from ringback.domain.delivery import Category, DeliveryState
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier import look_ups
-from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.resolver import AresResolver
 from ringback.notifier.target_guard import TargetGuard
@@ -52,6 +52,7 @@ async def guarded_dispatcher(
                 recorder=engine.recorder,
                 policy=LOOPBACK,
                 chance=lambda: 0.5,
+                config=DispatcherConfig(owner="a dispatcher that looks names up"),
             ),
             guard,
         )

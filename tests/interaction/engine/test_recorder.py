@@ -14,7 +14,6 @@ from ringback.domain.cursor import decode_seq
 from ringback.domain.delivery import OPEN, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
-from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE, appended, changed
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.body import Bodies
@@ -178,79 +177,6 @@ async def test_a_call_without_a_result_has_nothing_to_inline(still: Engine) -> N
 
     (delivery,) = await still.deliveries()
     assert result_of(delivery) is None
-
-
-# -- catching up ------------------------------------------------------------------------------------------------------------
-
-
-async def catch_up(engine: Engine, webhook: Webhook, *, after_seq: int = 0, events_max: int = 1000) -> int | None:
-    async def register(tx: Transaction) -> int | None:
-        await tx.events.head(webhook.principal, lock=True)
-        await tx.webhooks.insert(webhook)
-        return await engine.recorder.catch_up(tx, webhook, after_seq=after_seq, events_max=events_max)
-
-    return await engine.store.write(register)
-
-
-async def heard(engine: Engine, webhook: Webhook) -> list[int]:
-    return [delivery.seq or 0 for delivery in await engine.deliveries() if delivery.webhook_id == webhook.id]
-
-
-async def test_a_new_webhook_hears_what_lies_after_its_place_and_nothing_before(still: Engine) -> None:
-    for _ in range(5):
-        await still.finish(a_call())
-    webhook = a_webhook()
-
-    assert await catch_up(still, webhook, after_seq=2) == 3
-    await still.finish(a_call())
-
-    assert await heard(still, webhook) == [3, 4, 5, 6]
-
-
-@pytest.mark.requirement("R16")
-async def test_a_webhook_for_one_call_hears_that_call_and_no_other(still: Engine) -> None:
-    await still.finish(a_call())
-    call = await still.finish(a_call())
-    await still.finish(a_call())
-    webhook = a_webhook(call_id=call.id, include_result=True)
-
-    assert await catch_up(still, webhook) == 1
-
-    (delivery,) = [each for each in await still.deliveries() if each.webhook_id == webhook.id]
-    assert delivery.call_id == call.id
-    assert result_of(delivery) == orjson.loads(RESULT)
-
-
-async def test_catching_up_goes_on_page_after_page(still: Engine) -> None:
-    calls = [a_call(upstream="time" if number % 2 else "git") for number in range(1001)]
-    await still.queue(*calls)
-    for call in calls:
-        await finish(still, call)
-    webhook = a_webhook(upstream="git")
-
-    assert await catch_up(still, webhook) == 501
-
-
-async def test_more_than_may_be_held_is_said_and_not_begun(still: Engine) -> None:
-    for _ in range(4):
-        await still.finish(a_call())
-
-    assert await catch_up(still, a_webhook(), events_max=3) is None
-    assert await catch_up(still, a_webhook(), events_max=4) == 4
-
-
-async def test_what_is_left_of_an_expired_call_is_still_told_without_a_way_back(
-    still: Engine, fake_clock: FakeClock
-) -> None:
-    call = await still.finish(a_call())
-    fake_clock.advance(8 * 86400)
-    await still.janitor().run_once()
-    webhook = a_webhook(call_id=call.id)
-
-    assert await catch_up(still, webhook) == 1
-
-    (delivery,) = await still.deliveries()
-    assert "resume_token" not in orjson.loads(delivery.body)["data"]
 
 
 # -- the watermark ----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ class Watched:
 
     @property
     def exclusive(self) -> bool:
-        return self._store.exclusive
+        assert self.store is not None
+        return self.store.exclusive
 
     @property
     def signals(self) -> Signals:

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, to_instant
+from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
 
 log = logging.getLogger(__name__)
@@ -58,15 +58,16 @@ class SqliteDeliveries:
         )
         return [to_delivery(row, self._sealer) for row in rows]
 
-    async def watermark(self, webhook_id: WebhookId) -> int | None:
-        (row,) = self._sql.all("watermark", webhook_id=webhook_id)
-        return row["seq"]
+    async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+        rows = self._sql.all("watermarks", webhook_ids=from_json(list(webhook_ids)))
+        return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
 
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
 
-    async def supersede(self, call_id: CallId) -> None:
-        self._sql.change("supersede", call_id=call_id, now=from_instant(self._now))
+    async def supersede(self, call_ids: Collection[CallId]) -> None:
+        if call_ids:
+            self._sql.change("supersede", call_ids=from_json(list(call_ids)), now=from_instant(self._now))
 
     async def spare(self, call_id: CallId) -> None:
         self._sql.change("spare", call_id=call_id, now=from_instant(self._now))

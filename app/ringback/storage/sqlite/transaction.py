@@ -9,6 +9,7 @@ from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
 from ringback.storage.sqlite.catalog import SqliteCatalog
+from ringback.storage.sqlite.catch_ups import SqliteCatchUps
 from ringback.storage.sqlite.deliveries import SqliteDeliveries
 from ringback.storage.sqlite.delivery_lanes import SqliteDeliveryLanes
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
@@ -56,6 +57,10 @@ class SqliteTransaction:
     @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._connection, sealer=self._sealer, reader=self._reader, now=self._now)
+
+    @property
+    def catch_ups(self) -> SqliteCatchUps:
+        return SqliteCatchUps(self._connection)
 
     @property
     def deliveries(self) -> SqliteDeliveries:

@@ -21,7 +21,11 @@ class SqliteUsage:
 
     async def of(self, principal: Principal) -> Usage:
         (row,) = self._sql.all("of", principal=principal)
-        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"], webhooks=row["webhooks"])
+        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"])
+
+    async def webhooks(self, principal: Principal, *, limit: int) -> int:
+        (row,) = self._sql.all("webhooks", principal=principal, limit=limit)
+        return row["count"]
 
     async def totals(self) -> Totals:
         (events,) = self._sql.all("events")

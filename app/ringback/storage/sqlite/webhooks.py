@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.matching import MatchKey, match_keys
 from ringback.storage.sqlite.origins import from_breaker, to_breaker
 
 log = logging.getLogger(__name__)
@@ -55,24 +56,50 @@ class SqliteWebhooks:
         rows = self._sql.all("page", principal=principal, before=before, limit=limit)
         return [self._reader.read(row) for row in rows]
 
-    async def candidates(self, events: Sequence[Event]) -> Sequence[Sequence[Webhook]]:
-        rows = self._sql.all(
-            "candidates",
-            principal=events[0].principal,
-            call_ids=_distinct(event.call_id for event in events),
-            client_session_ids=_distinct(event.client_session_id for event in events),
-        )
-        for_all: list[Webhook] = []
-        of_call: defaultdict[str | None, list[Webhook]] = defaultdict(list)
-        of_session: defaultdict[str | None, list[Webhook]] = defaultdict(list)
-        for webhook in map(self._reader.read, rows):
-            if webhook.call_id is not None:
-                of_call[webhook.call_id].append(webhook)
-            elif webhook.client_session_id is not None:
-                of_session[webhook.client_session_id].append(webhook)
-            else:
-                for_all.append(webhook)
-        return [[*of_call[event.call_id], *for_all, *of_session[event.client_session_id]] for event in events]
+    async def candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
+        principal = events[0].principal
+        fields_in_use = self._fields_in_use(principal, {event.name for event in events})
+        keys_of = [list(match_keys(event, fields_in_use[event.name])) for event in events]
+        matching = self._matching(principal, {key for keys in keys_of for key in keys}, catching_up=catching_up)
+        of_call = self._of_calls(principal, events)
+        return [
+            [*of_call[event.call_id], *(webhook for key in keys for webhook in matching[key])]
+            for event, keys in zip(events, keys_of, strict=True)
+        ]
+
+    def _fields_in_use(self, principal: Principal, names: Collection[EventName]) -> Mapping[str, Sequence[int]]:
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self._sql.all("fields_in_use", principal=principal, event_names=from_json(list(names))):
+            found[row["event_name"]].append(row["fields"])
+        return found
+
+    def _matching(
+        self, principal: Principal, wanted: Collection[MatchKey], *, catching_up: bool
+    ) -> Mapping[MatchKey, Sequence[Webhook]]:
+        """Those that were registered and hear the events of these keys."""
+        found: defaultdict[MatchKey, list[Webhook]] = defaultdict(list)
+        if wanted:
+            keys = list(wanted)
+            rows = self._sql.all(
+                "matching",
+                principal=principal,
+                keys=from_json(keys),
+                now=from_instant(self._now),
+                catching_up=catching_up,
+            )
+            for row in rows:
+                *columns, place = row
+                found[keys[place]].append(self._reader.read(row, tuple(columns)))
+        return found
+
+    def _of_calls(self, principal: Principal, events: Sequence[Event]) -> Mapping[str | None, Sequence[Webhook]]:
+        """Those that came with these calls."""
+        found: defaultdict[str | None, list[Webhook]] = defaultdict(list)
+        call_ids = list({event.call_id for event in events if event.call_id is not None})
+        if call_ids:
+            for row in self._sql.all("of_calls", principal=principal, call_ids=from_json(call_ids)):
+                found[row["call_id"]].append(self._reader.read(row))
+        return found
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
         row = self._to_row(webhook)
@@ -135,16 +162,16 @@ class WebhookReader:
         self._sealer = sealer
         self._read: dict[str, tuple[tuple[Any, ...], Webhook]] = {}
 
-    def read(self, row: sqlite3.Row) -> Webhook:
-        columns = tuple(row)
-        known = self._read.get(row["id"])
-        if known is not None and known[0] == columns:
-            return known[1]
-        if len(self._read) >= READ_KEPT:
-            self._read.clear()
-        webhook = self._to_webhook(row)
-        self._read[webhook.id] = columns, webhook
-        return webhook
+    def read(self, row: sqlite3.Row, columns: tuple[Any, ...] | None = None) -> Webhook:
+        """`columns` are the webhook's own, where the row has more."""
+        columns = columns or tuple(row)
+        known = self._read.pop(row["id"], None)  # and put back behind all others
+        if known is None or known[0] != columns:
+            known = columns, self._to_webhook(row)
+            if len(self._read) >= READ_KEPT:
+                del self._read[next(iter(self._read))]
+        self._read[row["id"]] = known
+        return known[1]
 
     def _to_webhook(self, row: sqlite3.Row) -> Webhook:
         try:
@@ -187,10 +214,6 @@ class WebhookReader:
             breaker=to_breaker(row),
             missed_from=row["missed_from"],
         )
-
-
-def _distinct(values: Iterable[str | None]) -> str:
-    return from_json(list({value for value in values if value is not None}))
 
 
 def _secrets_text(webhook: Webhook) -> bytes:

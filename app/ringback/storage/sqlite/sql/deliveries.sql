@@ -44,9 +44,12 @@ SELECT * FROM whole_deliveries
 WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~') AND +principal = :principal
 ORDER BY id DESC LIMIT :limit;
 
--- name: watermark
-SELECT min(seq) AS seq FROM deliveries
-WHERE webhook_id = :webhook_id AND generation = 1 AND state IN ('held', 'pending', 'leased') AND kind <> 'gap';
+-- name: watermarks
+SELECT wanted.value AS webhook_id, (
+    SELECT min(seq) FROM deliveries
+    WHERE webhook_id = wanted.value AND generation = 1 AND state IN ('held', 'pending', 'leased') AND kind <> 'gap'
+) AS seq
+FROM json_each(:webhook_ids) AS wanted;
 
 -- name: attempts
 SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
@@ -54,7 +57,7 @@ SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id
 -- The index is named where others would do as well: which one SQLite takes then depends on the order in which it read them.
 -- name: supersede
 UPDATE deliveries INDEXED BY deliveries_progress SET state = 'cancelled', finished_at = :now
-WHERE call_id = :call_id AND kind = 'progress' AND state IN ('held', 'pending');
+WHERE call_id IN (SELECT value FROM json_each(:call_ids)) AND kind = 'progress' AND state IN ('held', 'pending');
 
 -- name: spare
 UPDATE deliveries SET state = 'cancelled', finished_at = :now

@@ -1,9 +1,11 @@
 -- name: of
 SELECT
     coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,
-    coalesce(sum(result_bytes), 0) AS result_bytes,
-    (SELECT count(*) FROM webhooks WHERE principal = :principal AND origin <> 'call') AS webhooks
+    coalesce(sum(result_bytes), 0) AS result_bytes
 FROM call_counts WHERE principal = :principal;
+
+-- name: webhooks
+SELECT count(*) AS count FROM (SELECT 1 FROM webhooks WHERE principal = :principal AND origin <> 'call' LIMIT :limit);
 
 -- name: calls_by_status
 SELECT status, sum(calls) AS count FROM call_counts GROUP BY status;

@@ -20,17 +20,32 @@ SELECT * FROM webhooks
 WHERE principal = :principal AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT :limit;
 
--- Looks into one index: a hundred thousand webhooks of other calls and sessions are never touched.
--- name: candidates
+-- Which sets of filters the principal's webhooks for these events use: stepping from one to the next, of which there are 64.
+-- name: fields_in_use
+WITH RECURSIVE sets (event_name, fields) AS (
+    SELECT value, (SELECT min(fields) FROM webhook_matches WHERE principal = :principal AND event_name = value)
+    FROM json_each(:event_names)
+    UNION ALL
+    SELECT event_name, (
+        SELECT min(fields) FROM webhook_matches
+        WHERE principal = :principal AND event_name = sets.event_name AND fields > sets.fields
+    )
+    FROM sets WHERE sets.fields IS NOT NULL
+)
+SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
+
+-- Each of `keys` is an event name, a set of filters and the values that they must have; `place` is its place among them.
+-- name: matching
+SELECT webhooks.*, wanted.key AS place
+FROM json_each(:keys) AS wanted
+CROSS JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.value ->> 0
+    AND fields = wanted.value ->> 1 AND match_key = wanted.value ->> 2 AND ends_at > :now
+CROSS JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
+WHERE :catching_up OR NOT EXISTS (SELECT 1 FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id);
+
+-- name: of_calls
 SELECT webhooks.* FROM json_each(:call_ids) AS wanted
-CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value
-WHERE state <> 'disabled'
-UNION ALL
-SELECT * FROM webhooks
-WHERE principal = :principal AND call_id IS NULL AND client_session_id IS NULL AND state <> 'disabled'
-UNION ALL
-SELECT webhooks.* FROM json_each(:client_session_ids) AS wanted
-CROSS JOIN webhooks ON principal = :principal AND call_id IS NULL AND client_session_id = wanted.value
+CROSS JOIN webhooks ON principal = :principal AND call_id = wanted.value AND origin = 'call'
 WHERE state <> 'disabled';
 
 -- One statement for each part of a webhook: what its owner sets, what its receiver's answers say, and so on.

@@ -1,0 +1,48 @@
+"""The worker that brings webhooks to the head of their logs, one bounded step in each transaction."""
+
+import asyncio
+import logging
+from typing import Final
+
+from ringback.domain.catch_up import CATCH_UPS
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store
+from ringback.notifier.catch_up import CatchUps
+from ringback.waits import first_of
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 5.0
+"""How long a missed ring, or a store that could not be written, delays a catch-up."""
+
+
+class CatchUpWorker:
+    """Makes one step after the other, in turns between principals; of one principal the oldest catch-up goes first."""
+
+    name = "catch-up"
+
+    def __init__(self, *, store: Store, catch_ups: CatchUps) -> None:
+        self._store = store
+        self._catch_ups = catch_ups
+        self._last = ""
+        """The principal whose turn it was."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        with self._store.signals.listen(CATCH_UPS) as bell:
+            while not stop.is_set():
+                try:
+                    busy = await self.run_once()
+                except StoreUnavailable:
+                    log.warning("catch_up.store_unavailable")
+                    busy = False
+                if not busy:
+                    await first_of(bell.wait(LOOK_SECONDS), stop.wait())
+
+    async def run_once(self) -> bool:
+        """Make one step of the next principal's; False when no webhook catches up."""
+        catch_up = await self._store.read(lambda tx: tx.catch_ups.next(after=self._last))
+        if catch_up is None:
+            return False
+        self._last = catch_up.principal
+        await self._store.write(lambda tx: self._catch_ups.go_on(tx, catch_up))
+        return True

@@ -1,0 +1,127 @@
+"""The index by which the store finds webhooks proposes exactly those of which `hears` says that they hear the event.
+
+One exception: the webhook that came with a call is proposed for all events of that call. There is one for each call.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.catch_up import CatchUp
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.webhook import Origin, Webhook, WebhookState, hears
+from ringback.domain.webhook_rows import WebhookPart
+from tests.support.builders import a_webhook, an_event
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+# Few words for everything, so that much fits by chance; some that could be confused once they are joined.
+words = st.sampled_from(["a", "b", "aa", "ä 'quoted\"", "", "a\x1fa"])
+maybe = st.none() | words
+expiries = st.none() | st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds))
+
+filters: dict[str, st.SearchStrategy[Any]] = {
+    "events": st.frozensets(st.sampled_from(EventName)),
+    "upstream": maybe,
+    "tool": maybe,
+    "call_id": maybe,
+    "client_session_id": maybe,
+    "correlation_id": maybe,
+    "match_correlation": st.booleans(),
+    "resource_uri": maybe,
+    "state": st.sampled_from(WebhookState),
+    "expires_at": expiries,
+}
+registered = st.fixed_dictionaries(
+    filters | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([Origin.REST, Origin.MCP])}
+)
+of_a_call = st.fixed_dictionaries(filters | {"origin": st.just(Origin.CALL), "call_id": words.map(CallId)})
+events = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(EventName),
+        "call_id": maybe,
+        "client_session_id": maybe,
+        "correlation_id": maybe,
+        "upstream": maybe,
+        "tool": maybe,
+        "data": st.fixed_dictionaries({}, optional={"uri": words}),
+    }
+)
+changes = st.lists(st.tuples(st.integers(0, 11), st.none() | st.fixed_dictionaries({}, optional=filters)), max_size=8)
+"""Which webhook, and what of it becomes otherwise; None: it is removed."""
+
+
+class _UndoneError(Exception):
+    pass
+
+
+@pytest.mark.requirement("R25")
+@given(
+    born=st.lists(registered | of_a_call, max_size=12),
+    changes=changes,
+    happened=st.lists(events, min_size=1, max_size=4),
+    behind=st.sets(st.integers(0, 11)),
+)
+async def test_the_store_proposes_exactly_the_webhooks_that_hear_an_event(
+    store: Store,
+    born: list[dict[str, Any]],
+    changes: list[tuple[int, dict[str, Any] | None]],
+    happened: list[dict[str, Any]],
+    behind: set[int],
+) -> None:
+    webhooks = {number: a_webhook(**each) for number, each in enumerate(born)}
+    told = [an_event(**each) for each in happened]
+
+    async def live(tx: Transaction) -> None:
+        for webhook in webhooks.values():
+            await tx.webhooks.insert(webhook)
+        for number, change in changes:
+            await _change(tx, webhooks, number, change)
+        late = {webhook.id for number, webhook in webhooks.items() if number in behind and _may_catch_up(webhook)}
+        for webhook_id in late:
+            await tx.catch_ups.put(CatchUp(webhook_id=webhook_id, principal=ALICE, seq=1))
+        found = await tx.webhooks.candidates(told, catching_up=True)
+        in_time = await tx.webhooks.candidates(told, catching_up=False)
+        for event, proposed, proposed_in_time in zip(told, found, in_time, strict=True):
+            registered_ones = [each for each in proposed if each.origin is not Origin.CALL]
+            own = [each for each in proposed if each.origin is Origin.CALL]
+            assert _ids([*registered_ones, *_hearing(own, event)]) == _ids(_hearing(webhooks.values(), event))
+            assert all(each.call_id == event.call_id for each in own)
+            assert set(_ids(proposed_in_time)) == set(_ids(proposed)) - late
+        raise _UndoneError
+
+    with pytest.raises(_UndoneError):
+        await store.write(live)
+
+
+async def _change(tx: Transaction, webhooks: dict[int, Webhook], number: int, change: dict[str, Any] | None) -> None:
+    webhook = webhooks.get(number)
+    if webhook is None:
+        return
+    if change is None:
+        del webhooks[number]
+        await tx.webhooks.delete(webhook.id)
+        return
+    if webhook.origin is Origin.CALL:  # it stays the one of its call
+        change = {name: value for name, value in change.items() if name != "call_id"}
+    webhooks[number] = replace(webhook, **change)
+    await tx.webhooks.update(webhooks[number], *WebhookPart)
+
+
+def _may_catch_up(webhook: Webhook) -> bool:
+    return webhook.origin is not Origin.CALL and webhook.state is not WebhookState.DISABLED
+
+
+def _hearing(webhooks: Iterable[Webhook], event: Event) -> list[Webhook]:
+    return [webhook for webhook in webhooks if hears(webhook, event, now=START)]
+
+
+def _ids(webhooks: Iterable[Webhook]) -> list[str]:
+    return sorted(webhook.id for webhook in webhooks)

@@ -1,0 +1,59 @@
+"""`kill -9` between two steps of a webhook that catches up with a long log: it hears every event all the same, each once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from ringback.domain.catch_up import STEP_EVENTS
+from ringback.domain.cursor import encode_seq
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import ANONYMOUS
+from tests.support.builders import an_event
+from tests.support.clock import ShiftedClock
+from tests.support.processes import WAIT_SECONDS, acknowledged, service
+from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
+from tests.support.stores import sqlite_store
+from tests.support.upstreams import Stage, serving
+
+STEP: Final = "CatchUpWorker.run_once.<locals>"
+EVENTS: Final = 2 * STEP_EVENTS + 50
+
+
+@pytest.mark.requirement("R35")
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_kill_between_two_steps_of_a_catch_up_loses_nothing_and_repeats_nothing(
+    *, after: bool, tmp_path: Path
+) -> None:
+    event_ids = await fill_log(tmp_path)
+    async with serving(Stage().app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
+        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
+        webhook = {"url": receiver.url(), "cursor": encode_seq(0)}
+        async with service(**spec, unit=STEP, after=after) as doomed:
+            await acknowledged(doomed.url, "/v1/webhooks", webhook)
+            assert await doomed.died() == -9
+        async with service(**spec):
+            async with asyncio.timeout(WAIT_SECONDS):
+                while len(received(receiver)) < EVENTS:
+                    receiver.arrived.clear()
+                    await receiver.arrived.wait()
+
+    assert received(receiver) == event_ids
+
+
+async def fill_log(folder: Path) -> set[str]:
+    events = [an_event(principal=ANONYMOUS, seq=seq) for seq in range(1, EVENTS + 1)]
+
+    async def work(tx: Transaction) -> None:
+        await tx.events.reserve(ANONYMOUS, EVENTS)
+        await tx.events.insert(events)
+
+    async with sqlite_store(folder, ShiftedClock()) as store:
+        await store.write(work)
+    return {event.id for event in events}
+
+
+def received(receiver: Receiver) -> set[str]:
+    return {orjson.loads(request.body)["eventId"] for request in receiver.requests}

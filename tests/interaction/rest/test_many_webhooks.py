@@ -1,0 +1,128 @@
+"""What a principal's webhooks cost where none of them hears what happens, and what an old cursor costs at registration."""
+
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from ringback.domain.catch_up import STEP_EVENTS
+from ringback.domain.cursor import encode_seq
+from ringback.domain.delivery import Delivery
+from ringback.domain.ports import Transaction
+from ringback.notifier.catch_up_worker import CatchUpWorker
+from ringback.storage.sqlite import database
+from tests.support.builders import a_webhook, an_event
+from tests.support.examples import ALICE
+from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+from tests.support.steps import Steps, counting
+
+FEW, MANY = 10, 1_000
+ADDITIONAL_STEPS_MAX: Final = 500
+"""Between the two: deeper trees, not more rows."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A service, and how much its database does."""
+
+    service: Service
+    alice: httpx.AsyncClient
+    steps: list[Steps]
+
+    @property
+    def count(self) -> int:
+        return sum(steps.count for steps in self.steps)
+
+    async def register(self, count: int) -> None:
+        """So many webhooks, each for pieces of work of its own."""
+        webhooks = [a_webhook(correlation_id=f"other-{number}", match_correlation=True) for number in range(count)]
+
+        async def insert(tx: Transaction) -> None:
+            for webhook in webhooks:
+                await tx.webhooks.insert(webhook)
+
+        await self.service.store.write(insert)
+
+    async def steps_of_a_call(self) -> tuple[int, int]:
+        """What its start does, and its end."""
+        before = self.count
+        started = await self.alice.post("/v1/calls", json=CALL_BODY)
+        between = self.count
+        await self.service.finish(started.json()["call"]["id"])
+        return between - before, self.count - between
+
+    async def append(self, count: int) -> None:
+        """So many events of calls that have expired since."""
+        events = [an_event(seq=seq) for seq in range(1, count + 1)]
+
+        async def insert(tx: Transaction) -> None:
+            await tx.events.reserve(ALICE, count)
+            await tx.events.insert(events)
+
+        await self.service.store.write(insert)
+
+
+@pytest.fixture
+async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Watched]:
+    connect = database.connect
+    with ExitStack() as stack:
+        steps = list[Steps]()
+
+        def connect_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
+            connection = connect(path, lock_wait_seconds=lock_wait_seconds)
+            steps.append(stack.enter_context(counting(connection)))
+            return connection
+
+        monkeypatch.setattr(database, "connect", connect_and_count)
+        async with running_service(tmp_path) as service:
+            yield Watched(service, await service.client("alice"), steps)
+            stack.close()
+
+
+@pytest.mark.requirement("R25")
+async def test_neither_the_start_nor_the_end_of_a_call_costs_more_for_webhooks_that_do_not_hear_it(
+    watched: Watched,
+) -> None:
+    await watched.register(FEW)
+    await watched.steps_of_a_call()  # the first of all makes rows that later ones change
+    start_among_few, end_among_few = await watched.steps_of_a_call()
+    await watched.register(MANY)
+    start_among_many, end_among_many = await watched.steps_of_a_call()
+
+    assert start_among_many - start_among_few <= ADDITIONAL_STEPS_MAX
+    assert end_among_many - end_among_few <= ADDITIONAL_STEPS_MAX
+
+
+@pytest.mark.requirement("R22")
+async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: Watched) -> None:
+    await watched.append(2 * STEP_EVENTS + 1)
+
+    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_seq(0)})
+
+    assert answer.status_code == 201
+    assert len(await watched.service.deliveries("alice")) == STEP_EVENTS
+    worker = CatchUpWorker(store=watched.service.store, catch_ups=watched.service.recorder.catch_ups)
+    while await worker.run_once():
+        pass
+    assert [delivery.seq for delivery in sorted_by_place(await watched.service.deliveries("alice"))] == list(
+        range(1, 2 * STEP_EVENTS + 2)
+    )
+
+
+@pytest.mark.requirement("R22")
+async def test_a_webhook_that_catches_up_is_among_those_who_will_be_rung(watched: Watched) -> None:
+    await watched.append(STEP_EVENTS)
+    webhook = (await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_seq(0)})).json()
+
+    started = (await watched.alice.post("/v1/calls", json=CALL_BODY)).json()
+
+    assert [each["id"] for each in started["webhooks"]] == [webhook["id"]]
+
+
+def sorted_by_place(deliveries: list[Delivery]) -> list[Delivery]:
+    return sorted(deliveries, key=lambda delivery: delivery.seq or 0)

@@ -1,0 +1,146 @@
+"""What an event costs does not grow with webhooks that do not hear it, whatever they filter by."""
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.event import Event, EventName
+from ringback.domain.ids import CallId
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.storage.sqlite.database import connect
+from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.webhooks import WebhookReader
+from tests.support.builders import a_webhook, an_event
+from tests.support.clock import START
+from tests.support.examples import ALICE
+from tests.support.steps import counting
+from tests.support.stores import a_sealer
+
+FEW, MANY, MANY_DEEP = 100, 5_000, 100_000
+ADDITIONAL_STEPS_MAX: Final = 200
+"""Between the two: a deeper tree costs a comparison more at each level."""
+EVENT: Final = an_event(call_id=CallId("call_heard"))
+CHANGE: Final = an_event(
+    name=EventName.UPSTREAM_CHANGED,
+    call_id=None,
+    client_session_id=None,
+    correlation_id=None,
+    tool=None,
+    data={"uri": "u"},
+)
+DEAF: Final[dict[str, tuple[Event, dict[str, Any]]]] = {
+    "events": (EVENT, {"events": frozenset({EventName.CALL_PROGRESS})}),
+    "upstream": (EVENT, {"upstream": "other"}),
+    "tool": (EVENT, {"tool": "other"}),
+    "call_id": (EVENT, {"call_id": CallId("call_other")}),
+    "client_session_id": (EVENT, {"client_session_id": "other"}),
+    "correlation_id": (EVENT, {"correlation_id": "other", "match_correlation": True}),
+    "resource_uri": (
+        CHANGE,
+        {"events": frozenset({EventName.UPSTREAM_CHANGED}), "upstream": CHANGE.upstream, "resource_uri": "other"},
+    ),
+    "state": (EVENT, {"state": WebhookState.DISABLED}),
+    "expires_at": (EVENT, {"expires_at": START}),
+    "all filters but one that fit": (
+        EVENT,
+        {
+            "upstream": EVENT.upstream,
+            "tool": EVENT.tool,
+            "client_session_id": EVENT.client_session_id,
+            "correlation_id": "other",
+            "match_correlation": True,
+        },
+    ),
+}
+
+_COPIES: Final = """
+WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count)
+INSERT INTO webhooks ({columns}) SELECT {values} FROM numbers CROSS JOIN webhooks WHERE id = :id
+"""
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
+    with closing(connect(tmp_path / "ringback.db", lock_wait_seconds=0)) as connection:
+        migrate(connection, shipped(), now=START)
+        connection.execute("BEGIN")
+        yield connection
+
+
+@pytest.fixture
+def tx(connection: sqlite3.Connection) -> SqliteTransaction:
+    sealer = a_sealer()
+    return SqliteTransaction(connection, sealer=sealer, reader=WebhookReader(sealer), now=START)
+
+
+def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix: str = "") -> None:
+    """So many more of this webhook; where its filter does not fit the event, each copy has a value of its own."""
+    columns = [row["name"] for row in connection.execute("SELECT name FROM pragma_table_info('webhooks')")]
+    own = [name for name in columns if getattr(webhook, name, None) in {"other", "call_other"}]
+    values = {name: f'"{name}"' for name in columns} | {"id": "id || number || :suffix"}
+    values |= {name: f"{name} || number" for name in own}
+    statement = _COPIES.format(columns=", ".join(f'"{name}"' for name in columns), values=", ".join(values.values()))
+    connection.execute(statement, {"count": count, "id": webhook.id, "suffix": suffix})
+
+
+def steps_of(connection: sqlite3.Connection, tx: SqliteTransaction, event: Event) -> tuple[int, list[str]]:
+    with counting(connection) as steps:
+        (found,) = drive(tx.webhooks.candidates([event], catching_up=False))
+    return steps.count, [webhook.id for webhook in found]
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("field", sorted(DEAF))
+def test_an_event_visits_only_the_webhooks_that_hear_it(
+    connection: sqlite3.Connection, tx: SqliteTransaction, *, field: str, deep: bool
+) -> None:
+    event, over = DEAF[field]
+    deaf = a_webhook(principal=ALICE, **over)
+    hearing = a_webhook(principal=ALICE, **over)
+    hearing = replace(
+        hearing,
+        events=frozenset({event.name}),
+        upstream=event.upstream,
+        tool=event.tool,
+        call_id=event.call_id,
+        client_session_id=event.client_session_id,
+        correlation_id=event.correlation_id,
+        match_correlation=event.correlation_id is not None,
+        resource_uri=event.data.get("uri"),
+        state=WebhookState.ACTIVE,
+        expires_at=None,
+    )
+    for webhook in (deaf, hearing):
+        drive(tx.webhooks.insert(webhook))
+
+    copy(connection, deaf, FEW, suffix="of-few")
+    among_few, found = steps_of(connection, tx, event)
+    assert found == [hearing.id]
+    copy(connection, deaf, MANY_DEEP if deep else MANY, suffix="of-many")
+    among_many, found = steps_of(connection, tx, event)
+
+    assert found == [hearing.id]
+    assert among_many - among_few <= ADDITIONAL_STEPS_MAX
+
+
+def test_starting_a_call_asks_for_nothing_that_grows_with_webhooks(
+    connection: sqlite3.Connection, tx: SqliteTransaction
+) -> None:
+    webhook = a_webhook(principal=ALICE)
+    drive(tx.webhooks.insert(webhook))
+
+    def steps() -> int:
+        with counting(connection) as counted:
+            drive(tx.usage.of(ALICE))
+        return counted.count
+
+    alone = steps()
+    copy(connection, webhook, FEW)
+
+    assert steps() == alone

@@ -1,0 +1,69 @@
+"""A database of before knows after its migration which webhooks hear what, as if they were registered anew."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+from ringback.domain.event import EventName
+from ringback.domain.ids import CallId
+from ringback.domain.webhook import Origin, Webhook, WebhookState
+from ringback.storage.sqlite.database import connect
+from ringback.storage.sqlite.migrate import Migration, migrate, shipped
+from ringback.storage.sqlite.transaction import drive
+from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
+from tests.support.builders import a_webhook
+from tests.support.clock import START
+from tests.support.stores import a_sealer
+
+BEFORE = [migration for migration in shipped() if migration.number < 3]
+
+
+def of_every_kind() -> Sequence[Webhook]:
+    """With and without each filter, in each state, and of each origin."""
+    some: list[Webhook] = []
+    for upstream, tool, call_id, session, matched in product(
+        (None, "git"), (None, "t"), (None, "c"), (None, "s"), (0, 1)
+    ):
+        some.append(
+            a_webhook(
+                upstream=upstream,
+                tool=tool,
+                call_id=CallId(call_id) if call_id else None,
+                client_session_id=session,
+                correlation_id="label",
+                match_correlation=bool(matched),
+            )
+        )
+    some += [a_webhook(state=state) for state in WebhookState]
+    some += [a_webhook(origin=origin, call_id=CallId("c")) for origin in Origin]
+    some += [a_webhook(events=frozenset(EventName), upstream="git", resource_uri=uri) for uri in (None, "file:///ä")]
+    return [*some, a_webhook(events=frozenset()), a_webhook(expires_at=START + timedelta(days=1))]
+
+
+def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]) -> set[tuple[object, ...]]:
+    """What the database finds webhooks by that are registered when only these migrations were made."""
+    with closing(connect(path, lock_wait_seconds=0)) as connection:
+        migrate(connection, before, now=START)
+        insert(connection, webhooks)
+        migrate(connection, shipped(), now=START)
+        return {tuple(row) for row in connection.execute("SELECT * FROM webhook_matches")}
+
+
+def insert(connection: sqlite3.Connection, webhooks: Sequence[Webhook]) -> None:
+    sealer = a_sealer()
+    rows = SqliteWebhooks(connection, sealer=sealer, reader=WebhookReader(sealer), now=START)
+    for webhook in webhooks:
+        drive(rows.insert(webhook))
+
+
+def test_webhooks_of_before_are_found_as_those_registered_since(tmp_path: Path) -> None:
+    webhooks = of_every_kind()
+
+    migrated = matches(tmp_path / "old.db", webhooks, BEFORE)
+    fresh = matches(tmp_path / "new.db", webhooks, shipped())
+
+    assert migrated == fresh
+    assert len(migrated) > len(webhooks)
