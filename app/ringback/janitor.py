@@ -17,6 +17,7 @@ from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
 from ringback.domain.signals import DUE, QUEUED, changed
 from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
+from ringback.domain.webhook_rows import ExpiredPlace
 from ringback.notifier.record import Recorder
 from ringback.notifier.settlement import write_off
 from ringback.waits import first_of
@@ -68,6 +69,9 @@ class Janitor:
         self._recorder = recorder
         self._sleep = sleep
         self._config = config
+        self._release_after = ""
+        self._probe_after = ""
+        self._expired_after: ExpiredPlace | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -89,6 +93,7 @@ class Janitor:
             self._release_held,
             self._probe_suspended,
             self._bury_expired_calls,
+            self._remove_expired_webhooks,
             self._remove_old,
         )
         return any([await self._store.write(chore) >= self._config.batch for chore in chores])
@@ -148,21 +153,45 @@ class Janitor:
 
     async def _release_held(self, tx: Transaction) -> int:
         """What is still held of webhooks that are active again, a step of each."""
-        released = 0
-        for webhook_id in await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE):
-            released += await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=RELEASE_STEP)
-        if released:
+        active = await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE, after=self._release_after)
+        released = [await tx.delivery_lanes.release(each, now=tx.now(), limit=RELEASE_STEP) for each in active]
+        if any(released):
             tx.ring(DUE)
-        return released
+        full = RELEASE_STEP in released
+        place = self._release_after if full else active.next_place
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._release_after = place or ""
+
+        tx.at_end(go_on)
+        return self._config.batch if full or active.next_place is not None else sum(released)
 
     async def _probe_suspended(self, tx: Transaction) -> int:
         """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
-        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch)
+        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch, after=self._probe_after)
         for webhook_id in silent:
             await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=1)
         if silent:
             tx.ring(DUE)
-        return len(silent)
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._probe_after = silent.next_place or ""
+
+        tx.at_end(go_on)
+        return len(silent) if silent.next_place is None else self._config.batch
+
+    async def _remove_expired_webhooks(self, tx: Transaction) -> int:
+        """Webhooks past their day; those of which something is still open are looked at again in the next round."""
+        removed = await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch, after=self._expired_after)
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._expired_after = removed.next_place
+
+        tx.at_end(go_on)
+        return len(removed) if removed.next_place is None else self._config.batch
 
     async def _bury_expired_calls(self, tx: Transaction) -> int:
         expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
@@ -179,13 +208,12 @@ class Janitor:
         return len(expired)
 
     async def _remove_old(self, tx: Transaction) -> int:
-        """Events and ended deliveries past their day, tombstones past theirs, webhooks past their own; the largest batch."""
+        """Events and ended deliveries past their day, tombstones past theirs; the largest batch."""
         retention, limit = self._config.retention, self._config.batch
         old = tx.now() - seconds(retention.event_seconds)
         return max(
             await tx.deliveries.remove(older_than=old, limit=limit),
             await tx.events.remove(older_than=old, limit=limit),
-            await tx.webhooks.remove_expired(now=tx.now(), limit=limit),
             await tx.tombstones.remove(older_than=tx.now() - seconds(retention.tombstone_seconds), limit=limit),
             await tx.origins.remove(older_than=old, limit=limit),
             await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=limit),

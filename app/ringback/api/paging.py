@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from ringback.domain import pages
 from ringback.domain.cursor import List, encode
 
 LIMIT_DEFAULT: Final = 50
@@ -23,6 +24,11 @@ T = TypeVar("T", bound=Listed)
 class Page(Generic[T]):
     things: Sequence[T]
     next_cursor: str | None
+
+
+def page_from(listing: List, found: pages.Page[T, str]) -> Page[T]:
+    """What the store found in one bounded look: it may be nothing although the list goes on."""
+    return Page(things=found, next_cursor=None if found.next_place is None else encode(listing, found.next_place))
 
 
 def page_of(listing: List, found: Sequence[T], *, limit: int) -> Page[T]:

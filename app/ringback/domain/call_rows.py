@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ringback.domain.call import Call, Progress, Status
 from ringback.domain.ids import CallId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 
@@ -39,8 +40,8 @@ class CallRows(Protocol):
 
     async def by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
-    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
-        """Newest first; `before` is the id of the last call of the previous page."""
+    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Page[Call, str]:
+        """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
     async def update(self, call: Call, *, expected: Status, lease_token: str | None) -> bool:
