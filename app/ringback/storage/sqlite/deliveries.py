@@ -17,7 +17,7 @@ from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.scans import page_of
+from ringback.storage.sqlite.scans import indexed_page_of, page_of
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,10 @@ class SqliteDeliveries:
     async def page(
         self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
     ) -> Page[Delivery, str]:
-        if not self._owns(principal, where):
-            return Page(next_place=None)
-        return page_of(
+        name = _page_for(where)
+        page = (indexed_page_of if "dead" in name else page_of)(
             self._sql,
-            _page_for(where),
+            name,
             lambda row: to_delivery(row, self._sealer),
             limit=limit,
             principal=principal,
@@ -62,6 +61,9 @@ class SqliteDeliveries:
             call_id=where.call_id,
             before=before,
         )
+        if page.next_place is not None and not self._owns(principal, where):
+            page.next_place = None  # it is the id of another principal's delivery
+        return page
 
     async def watermark(self, webhook_id: WebhookId) -> int | None:
         (row,) = self._sql.all("watermark", webhook_id=webhook_id)

@@ -65,7 +65,7 @@ class SqliteDeliveryQueue:
         after: str = "",
     ) -> Page[Delivery, str]:
         if ordered:
-            due = self._due_in_order(webhook_id, now=from_instant(now), limit=limit, after=after)
+            due = self._due_in_order(webhook_id, now=now, limit=limit, after=after)
         else:
             rows = self._sql.all("due", webhook_id=webhook_id, now=from_instant(now), limit=limit)
             due = Page[str, str]((row["id"] for row in rows), next_place=None)
@@ -75,9 +75,11 @@ class SqliteDeliveryQueue:
         self._sql.change("lease", ids=ids, token=token, until=from_instant(until))
         return Page(self._by_ids(ids), next_place=due.next_place)
 
-    def _due_in_order(self, webhook_id: WebhookId, *, now: int, limit: int, after: str) -> Page[str, str]:
-        visited = self._sql.all("due_in_order", webhook_id=webhook_id, now=now, scan=KEYS_SCANNED_MAX, after=after)
-        keyless = self._sql.all("due_without_key", webhook_id=webhook_id, now=now, limit=limit)
+    def _due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
+        visited = self._sql.all(
+            "due_in_order", webhook_id=webhook_id, now=from_instant(now), scan=KEYS_SCANNED_MAX, after=after
+        )
+        keyless = self._sql.all("due_without_key", webhook_id=webhook_id, now=from_instant(now), limit=limit)
         due = sorted([*(row for row in visited if row["id"] is not None), *keyless], key=_due_at)
         place = "" if len(due) > limit else None
         if len(visited) == KEYS_SCANNED_MAX:

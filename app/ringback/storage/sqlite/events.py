@@ -47,14 +47,14 @@ class SqliteEvents:
         return self._after(principal, seq, where, until=_NO_END, limit=limit)
 
     async def page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        if where.call_id is not None and not self._owns(principal, where.call_id):
-            return Page(next_place=None)
         head = await self.head(principal)
         until = min(head, self._scanned_until(seq, where, scan=max(SCANNED_MAX, limit + 1)))
         found = self._after(principal, seq, where, until=until, limit=limit + 1)
         if len(found) > limit:
             return Page(found[:limit], next_place=found[limit - 1].seq)
-        return Page(found, next_place=until if until < head else None)
+        if until >= head or (where.call_id is not None and not self._owns(principal, where.call_id)):
+            return Page(found, next_place=None)
+        return Page(found, next_place=until)
 
     def _owns(self, principal: Principal, call_id: CallId) -> bool:
         row = self._sql.one("owner_of_call", call_id=call_id)

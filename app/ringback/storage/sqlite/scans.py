@@ -18,8 +18,15 @@ def page_of(
 ) -> Page[T, str]:
     """The page that the statement `name` finds; `end_of_<name>` is asked where the look ended if it found too little."""
     scan = max(SCANNED_MAX, limit + 1)
-    rows = sql.all(name, limit=limit + 1, scan=scan, **parameters)
-    if len(rows) > limit:
-        return Page(map(to_value, rows[:limit]), next_place=rows[limit - 1]["id"])
-    end = sql.one(f"end_of_{name}", scan=scan, **parameters)
-    return Page(map(to_value, rows), next_place=None if end is None else end["id"])
+    page = indexed_page_of(sql, name, to_value, limit=limit, scan=scan, **parameters)
+    if page.next_place is None and (end := sql.one(f"end_of_{name}", scan=scan, **parameters)) is not None:
+        page.next_place = end["id"]
+    return page
+
+
+def indexed_page_of(
+    sql: Statements, name: str, to_value: Callable[[sqlite3.Row], T], *, limit: int, **parameters: Any
+) -> Page[T, str]:
+    """The same for a statement whose index serves every filter: where it found too little, the list has ended."""
+    rows = sql.all(name, limit=limit + 1, **parameters)
+    return Page(map(to_value, rows[:limit]), next_place=rows[limit - 1]["id"] if len(rows) > limit else None)

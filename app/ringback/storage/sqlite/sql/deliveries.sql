@@ -35,11 +35,12 @@ ORDER BY whole_deliveries.id DESC;
 SELECT whole_deliveries.*
 FROM (
     SELECT id FROM (
-        SELECT id, state, webhook_id FROM deliveries
+        SELECT id, principal, state, webhook_id FROM deliveries
         WHERE call_id = :call_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
-    WHERE (:state IS NULL OR state = :state)
+    WHERE principal = :principal
+        AND (:state IS NULL OR state = :state)
         AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
     LIMIT :limit
 ) AS found
@@ -50,11 +51,11 @@ ORDER BY whole_deliveries.id DESC;
 SELECT whole_deliveries.*
 FROM (
     SELECT id FROM (
-        SELECT id, state FROM deliveries
+        SELECT id, principal, state FROM deliveries
         WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
-    WHERE (:state IS NULL OR state = :state)
+    WHERE principal = :principal AND (:state IS NULL OR state = :state)
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -88,7 +89,7 @@ ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_dead_of_webhook
 SELECT * FROM whole_deliveries
-WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~')
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~') AND +principal = :principal
 ORDER BY id DESC LIMIT :limit;
 
 -- name: watermark

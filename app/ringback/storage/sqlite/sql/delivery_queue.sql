@@ -51,7 +51,7 @@ ORDER BY keys.order_key;
 
 -- What has no key was made before order was asked for, or is an envelope.
 -- name: due_without_key
-SELECT id, due_at FROM deliveries
+SELECT id, due_at FROM deliveries INDEXED BY deliveries_without_key
 WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now
 ORDER BY due_at LIMIT :limit;
 
