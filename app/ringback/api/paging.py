@@ -11,6 +11,11 @@ LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 100
 """At most so many things on a page: what a client can show, and what a store reads without being noticed."""
 
+NEXT_CURSOR: Final = (
+    "Where the list goes on; null at its end, and only there. With a filter that little matches, a page may be short or empty "
+    "and the list still go on: one request looks at a bounded number of rows."
+)
+
 
 class Listed(Protocol):
     @property
