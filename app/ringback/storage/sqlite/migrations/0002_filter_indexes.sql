@@ -42,18 +42,13 @@ BEGIN
     ON CONFLICT (webhook_id) DO UPDATE SET held = held + 1;
 END;
 
-CREATE TRIGGER deliveries_held_begins AFTER UPDATE OF state ON deliveries
-WHEN NEW.state = 'held' AND OLD.state <> 'held'
+-- One trigger for both ways, because each costs every attempt that is settled some 8 µs, although it hardly ever runs.
+CREATE TRIGGER deliveries_held_changed AFTER UPDATE OF state ON deliveries
+WHEN (NEW.state = 'held') <> (OLD.state = 'held')
 BEGIN
-    INSERT INTO held_counts (webhook_id, held) VALUES (NEW.webhook_id, 1)
-    ON CONFLICT (webhook_id) DO UPDATE SET held = held + 1;
-END;
-
-CREATE TRIGGER deliveries_held_ends AFTER UPDATE OF state ON deliveries
-WHEN OLD.state = 'held' AND NEW.state <> 'held'
-BEGIN
-    UPDATE held_counts SET held = held - 1 WHERE webhook_id = OLD.webhook_id;
-    DELETE FROM held_counts WHERE webhook_id = OLD.webhook_id AND held <= 0;
+    INSERT INTO held_counts (webhook_id, held) VALUES (NEW.webhook_id, iif(NEW.state = 'held', 1, -1))
+    ON CONFLICT (webhook_id) DO UPDATE SET held = held + excluded.held;
+    DELETE FROM held_counts WHERE webhook_id = NEW.webhook_id AND held <= 0;
 END;
 
 CREATE TRIGGER deliveries_held_gone AFTER DELETE ON deliveries WHEN OLD.state = 'held'
