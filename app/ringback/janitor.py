@@ -25,6 +25,7 @@ from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
 from ringback.domain.signals import DUE, QUEUED, changed
 from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
+from ringback.domain.webhook_rows import ExpiredPlace
 from ringback.notifier.record import Recorder
 from ringback.notifier.settlement import write_off
 from ringback.waits import first_of
@@ -89,6 +90,9 @@ class Janitor:
         self._sleep = sleep
         self._config = config
         self._turn = 0
+        self._release_after = ""
+        self._probe_after = ""
+        self._expired_after: ExpiredPlace | None = None
         self._kept_scheduling_time: datetime | None = None
         self._no_abandoned_calls = False
         self._no_abandoned_deliveries = False
@@ -105,7 +109,7 @@ class Janitor:
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
-            self._remove_webhooks,
+            self._remove_expired_webhooks,
             self._remove_tombstones,
             self._remove_proofs,
             self._keep_scheduling_time,
@@ -203,21 +207,45 @@ class Janitor:
 
     async def _release_held(self, tx: Transaction) -> bool:
         """What is still held of webhooks that are active again, a step of each."""
-        released = 0
-        for webhook_id in await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE):
-            released += await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=RELEASE_STEP)
-        if released:
+        active = await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE, after=self._release_after)
+        released = [await tx.delivery_lanes.release(each, now=tx.now(), limit=RELEASE_STEP) for each in active]
+        if any(released):
             tx.ring(DUE)
-        return released >= RELEASE_STEP
+        full = RELEASE_STEP in released
+        place = self._release_after if full else active.next_place
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._release_after = place or ""
+
+        tx.at_end(go_on)
+        return full or active.next_place is not None
 
     async def _probe_suspended(self, tx: Transaction) -> bool:
         """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
-        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch)
+        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch, after=self._probe_after)
         for webhook_id in silent:
             await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=1)
         if silent:
             tx.ring(DUE)
-        return len(silent) == self._config.batch
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._probe_after = silent.next_place or ""
+
+        tx.at_end(go_on)
+        return silent.next_place is not None
+
+    async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
+        """Webhooks past their day; those of which something is still open are looked at again in the next round."""
+        removed = await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch, after=self._expired_after)
+
+        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+            if committed:
+                self._expired_after = removed.next_place
+
+        tx.at_end(go_on)
+        return removed.next_place is not None
 
     async def _bury_expired_calls(self, tx: Transaction) -> bool:
         expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
@@ -241,9 +269,6 @@ class Janitor:
 
     async def _remove_origins(self, tx: Transaction) -> bool:
         return self._full(await tx.origins.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
-
-    async def _remove_webhooks(self, tx: Transaction) -> bool:
-        return self._full(await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch))
 
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)

@@ -22,6 +22,7 @@ from mcp import Client
 
 from ringback.bootstrap import World, application
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.server import http_server
@@ -66,6 +67,9 @@ class WatchedStore:
             return await self._store.read(work)
         finally:
             self.reads.append(time.monotonic() - began)
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.scan(principal, work)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from ringback.bootstrap import World
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
@@ -40,6 +41,9 @@ class SteppingStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.read(work)
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.scan(principal, work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         here = getattr(work, "__qualname__", "").startswith(self._step.unit)

@@ -226,7 +226,7 @@ async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store
 
     removed = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=10))
 
-    assert removed == 1
+    assert removed == [gone.id]
     assert await get(store, gone) is None
     for webhook in [busy, *kept]:
         assert await get(store, webhook) == webhook
@@ -235,9 +235,21 @@ async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store
 async def test_expired_webhooks_go_in_bounded_steps(store: Store) -> None:
     await insert(store, *(a_webhook(expires_at=LATER) for _ in range(3)))
 
-    counts = [await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2)) for _ in range(3)]
+    removed = [await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2)) for _ in range(3)]
 
-    assert counts == [2, 1, 0]
+    assert [len(step) for step in removed] == [2, 1, 0]
+
+
+async def test_expired_webhooks_that_are_busy_stand_in_nobodys_way(store: Store) -> None:
+    busy, gone = [a_webhook(expires_at=LATER) for _ in range(2)], a_webhook(expires_at=LATER)
+    await insert(store, *busy, gone)
+    await store.write(lambda tx: tx.deliveries.insert([a_delivery(webhook_id=each.id) for each in busy]))
+
+    first = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2))
+    second = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2, after=first.next_place))
+
+    assert (first, second) == ([], [gone.id])
+    assert second.next_place is None
 
 
 async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: Store) -> None:

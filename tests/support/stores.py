@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
@@ -49,6 +50,9 @@ class StoreAround:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.read(work)
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._store.scan(principal, work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.write(work)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from ringback.api.auth import Asking
 from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of
+from ringback.api.paging import page_from
 from ringback.api.problems import GUARDED, WITH_BODY, documented
 from ringback.api.raw_results import with_result
 from ringback.api.schemas import examples
@@ -101,8 +101,8 @@ async def join_calls(body: JoinCallsBody, behind: Behind, caller: Asking) -> Joi
 async def list_calls(question: Annotated[CallsQuestion, Query()], behind: Behind, caller: Asking) -> CallPageView:
     """List your calls, newest first: also the way back when you know nothing but your own ids."""
     before = decode_id(List.CALLS, question.cursor)
-    found = await behind.calls.page(caller, question.where(), before=before, limit=question.limit + 1)
-    page = page_of(List.CALLS, found, limit=question.limit)
+    found = await behind.calls.page(caller, question.where(), before=before, limit=question.limit)
+    page = page_from(List.CALLS, found)
     return CallPageView.of(page.things, page.next_cursor)
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from ringback.api.auth import Asking
 from ringback.api.context import Behind
 from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of
+from ringback.api.paging import page_from
 from ringback.api.problems import GUARDED, documented
 from ringback.api.schemas import examples
 from ringback.api.schemas.deliveries import (
@@ -30,8 +30,8 @@ async def list_deliveries(
 ) -> DeliveryPageView:
     """List deliveries to your webhooks, newest first; `state=dead` shows what was given up."""
     before = decode_id(List.DELIVERIES, question.cursor)
-    found = await behind.deliveries.page(caller, question.where(), before=before, limit=question.limit + 1)
-    page = page_of(List.DELIVERIES, found, limit=question.limit)
+    found = await behind.deliveries.page(caller, question.where(), before=before, limit=question.limit)
+    page = page_from(List.DELIVERIES, found)
     return DeliveryPageView.of(page.things, page.next_cursor)
 
 

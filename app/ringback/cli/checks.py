@@ -23,6 +23,7 @@ from ringback.identity.issuer import fetch_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.resolver import UnresolvedHost
 from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, parse_target
+from ringback.resealing import count_sealed
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import sqlite_path
@@ -108,7 +109,7 @@ async def _in_store(store: Store, settings: Settings) -> list[Finding]:
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:
     ring = load_key_ring(settings, random_bytes=os.urandom)
-    counts = await store.read(lambda tx: tx.sealed.counts())
+    counts = await count_sealed(store)
     if missing := sorted(counts.keys() - ring.keys.keys()):
         lost = sum(counts[key_id] for key_id in missing)
         return Finding(

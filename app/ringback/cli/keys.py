@@ -13,6 +13,7 @@ from ringback.cli.output import AsJson, out, reported, show, show_json, tell
 from ringback.domain.clock import iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
+from ringback.resealing import count_sealed
 from ringback.services.keys import Keys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
@@ -125,7 +126,7 @@ def _role(name: str, ring: KeyRing) -> str:
 
 async def _count_sealed(settings: Settings) -> Mapping[str, int]:
     async with open_beside(settings) as store:
-        return await store.read(lambda tx: tx.sealed.counts())
+        return await count_sealed(store)
 
 
 @app.command()

@@ -71,7 +71,7 @@ class EventMethods(Methods):
             cursor = page.cursor
             if not (follow or page.has_more):
                 return
-            if not page.events:
+            if not (page.events or page.has_more):
                 await self._sleep_until(began + SPACING_SECONDS)
 
     async def stream_events(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ringback.domain.call import Call, Status
 from ringback.domain.ids import CallId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 
@@ -60,8 +61,8 @@ class CallRows(Protocol):
 
     async def by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
-    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
-        """Newest first; `before` is the id of the last call of the previous page."""
+    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Page[Call, str]:
+        """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
     async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:

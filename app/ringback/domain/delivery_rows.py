@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState, Settled
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 
@@ -24,8 +25,8 @@ class DeliveryRows(Protocol):
 
     async def page(
         self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
-    ) -> Sequence[Delivery]:
-        """Newest first; `before` is the id of the last delivery of the previous page."""
+    ) -> Page[Delivery, str]:
+        """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
     async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
@@ -47,6 +48,10 @@ class DeliveryRows(Protocol):
         """Cancel what is to be told of the call to `detached` webhooks and was not tried yet: its client knows the end."""
         ...
 
+    async def waits(self, call_id: CallId) -> bool:
+        """Whether a delivery of the call is held or pending."""
+        ...
+
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         """Remove deliveries that ended before, with their attempts."""
         ...
@@ -59,8 +64,11 @@ class DeliveryLanes(Protocol):
         """The latest generation of each of these events that was ever to be delivered to it, in the order asked for."""
         ...
 
-    async def dead(self, webhook_id: WebhookId, *, limit: int) -> Sequence[Delivery]:
-        """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are."""
+    async def dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
+        """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are.
+
+        `after` is the `next_place` of the previous page.
+        """
         ...
 
     async def held(self, webhook_id: WebhookId, *, limit: int) -> int:
@@ -79,8 +87,13 @@ class DeliveryLanes(Protocol):
 class DeliveryQueue(Protocol):
     """The same rows as the dispatcher sees them."""
 
-    async def lanes(self, *, now: datetime, without: Collection[WebhookId], limit: int) -> Sequence[WebhookId]:
-        """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first."""
+    async def lanes(
+        self, *, now: datetime, without: Collection[WebhookId], limit: int, after: str = ""
+    ) -> Page[WebhookId, str]:
+        """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first.
+
+        `after` is the `next_place` of the previous page.
+        """
         ...
 
     async def lease(
@@ -93,10 +106,12 @@ class DeliveryQueue(Protocol):
         until: datetime,
         limit: int,
         ordered: bool,
-    ) -> Sequence[Delivery]:
+        after: str = "",
+    ) -> Page[Delivery, str]:
         """Lease what is due for the webhook, oldest due first. Each row's `attempts` counts the attempt that the lease is for.
 
-        With `ordered`, of those that share an order key only the first that is open, and only while none of them is leased.
+        With `ordered`, of those that share an order key only the first that is open, and only while none of them is leased;
+        a bounded number of keys is looked at, and `after` is the `next_place` of the previous look.
         """
         ...
 
@@ -133,10 +148,13 @@ class DeliveryUpkeep(Protocol):
         """End what is held and has reached its age; dead, as it is then."""
         ...
 
-    async def to_release(self, *, limit: int) -> Sequence[WebhookId]:
-        """Active webhooks that have something held."""
+    async def to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
+        """Active webhooks that have something held; `after` is the `next_place` of the previous page."""
         ...
 
-    async def to_probe(self, *, now: datetime, limit: int) -> Sequence[WebhookId]:
-        """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way."""
+    async def to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
+        """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way.
+
+        `after` is the `next_place` of the previous page.
+        """
         ...

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 
@@ -30,11 +31,21 @@ class EventRows(Protocol):
     async def insert(self, events: Sequence[Event]) -> None: ...
 
     async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
-        """Oldest first, with `event.seq > seq`."""
+        """Oldest first, with `event.seq > seq`.
+
+        It reads on until `limit` events were found: for filters that every event it reads matches (none, or `call_id` alone).
+        """
+        ...
+
+    async def page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        """The same with any filter, from a bounded look into the log; `seq` is the `next_place` of the previous page."""
         ...
 
     async def last_before(self, principal: Principal, instant: datetime) -> int:
-        """The last place taken before that instant; 0 when all that is kept was appended later."""
+        """The last place taken before that instant; what retention has removed counts as older.
+
+        In a log whose clock once went back, a place between the first and the last such one.
+        """
         ...
 
     async def horizon(self, principal: Principal) -> int:

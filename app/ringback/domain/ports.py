@@ -4,7 +4,8 @@ Each noun has its rows beside it (`domain.call_rows`, `domain.watches`, …): na
 store is asked in units of work:
 
     await store.write(work)     work(tx) runs in one transaction; its value is returned after the commit, never before
-    await store.read(work)      the same on a snapshot that cannot be written
+    await store.read(work)      the same on a snapshot that cannot be written: a few rows, by their keys
+    await store.scan(who, work) the same as read, beside the event loop: lists and counts
 
 `work` is an async function that awaits nothing but its transaction. The SQLite store relies on that (it drives the coroutine to
 its end without an event loop, and raises if it waits for anything else), which makes the third rule of the product, never hold
@@ -22,7 +23,7 @@ from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.delivery_rows import DeliveryLanes, DeliveryQueue, DeliveryRows, DeliveryUpkeep
 from ringback.domain.event_rows import EventRows
 from ringback.domain.joined_names import JoinedNameRows
-from ringback.domain.principal import KeyRows
+from ringback.domain.principal import KeyRows, Principal
 from ringback.domain.sealed import SealedRows
 from ringback.domain.signals import Signals
 from ringback.domain.usage import UsageRows
@@ -109,6 +110,14 @@ class Store(Protocol):
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """The same as `read`, beside the event loop: for lists and counts, which may visit thousands of rows.
+
+        `work` runs in another thread, so it touches nothing but its transaction and values. Scans wait in turns between
+        principals (None: the service itself), so one who asks for many lists makes nobody else's wait for them all.
+        """
+        ...
 
     @property
     def signals(self) -> Signals: ...

@@ -24,9 +24,18 @@ class Renewed:
     """Sealed with a key that is not in the ring any more. They stay as they are: the key may be put back."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What one step through a column has counted."""
+
+    last: str | None
+    """The id of the last row that was counted; None when there was none left."""
+    by_key: Mapping[str, int]
+
+
 class SealedRows(Protocol):
-    async def counts(self) -> Mapping[str, int]:
-        """How many values each key sealed, by the key's id. It reads every row."""
+    async def count(self, what: Sealed, *, after: str, limit: int) -> Counted:
+        """How many values each key sealed, among the next `limit` rows after this id."""
         ...
 
     async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:

@@ -9,6 +9,7 @@ from typing import Protocol
 from ringback.domain.breaker import CLOSED, Breaker
 from ringback.domain.event import Event
 from ringback.domain.ids import WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 
@@ -54,6 +55,10 @@ def _part(webhook: Webhook, part: WebhookPart) -> object:
             return webhook.missed_from
 
 
+ExpiredPlace = tuple[int, str]
+"""A place in the order in which webhooks expire: milliseconds since 1970, and an id."""
+
+
 class WebhookRows(Protocol):
     async def insert(self, webhook: Webhook) -> None: ...
 
@@ -80,8 +85,13 @@ class WebhookRows(Protocol):
         """Remove it, and cancel what of it is still open."""
         ...
 
-    async def remove_expired(self, *, now: datetime, limit: int) -> int:
-        """Remove those that have expired, once nothing of theirs is open: a call's own webhook outlives its retries."""
+    async def remove_expired(
+        self, *, now: datetime, limit: int, after: ExpiredPlace | None = None
+    ) -> Page[WebhookId, ExpiredPlace]:
+        """Remove those that have expired, once nothing of theirs is open: a call's own webhook outlives its retries.
+
+        It looks at `limit` that have expired, from the `next_place` of the last look on; the ids of those that it removed.
+        """
         ...
 
 

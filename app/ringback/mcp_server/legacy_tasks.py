@@ -108,10 +108,9 @@ class LegacyTasks:
         if exchange.caller.principal == ANONYMOUS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks are listed only where callers are authenticated.")
         before = decode_id(List.CALLS, params.cursor)
-        found = await self._gateway.calls.page(exchange.caller, CallFilter(), before=before, limit=PAGE + 1)
-        page = found[:PAGE]
-        more = {"nextCursor": encode(List.CALLS, page[-1].id)} if len(found) > PAGE else {}
-        return {"tasks": [self._shapes.legacy_task(call, now=self._gateway.clock.now()) for call in page], **more}
+        found = await self._gateway.calls.page(exchange.caller, CallFilter(), before=before, limit=PAGE)
+        more = {} if found.next_place is None else {"nextCursor": encode(List.CALLS, found.next_place)}
+        return {"tasks": [self._shapes.legacy_task(call, now=self._gateway.clock.now()) for call in found], **more}
 
     async def cancel(self, exchange: Exchange, params: types.CancelTaskRequestParams) -> Result:
         call = await self._own(exchange, params.task_id)

@@ -93,7 +93,10 @@ class ListCalls(Arguments):
     tool: Label | None = Field(default=None, description="Only calls of this tool, by its server's own name for it.")
     limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX, strict=True)
     cursor: str | None = Field(
-        default=None, min_length=1, max_length=CURSOR_LENGTH_MAX, description="`next_cursor` of the page before."
+        default=None,
+        min_length=1,
+        max_length=CURSOR_LENGTH_MAX,
+        description="`next_cursor` of the page before, which may be empty and still have one.",
     )
 
 

@@ -141,9 +141,9 @@ class OwnTools:
             upstream=asked.upstream,
             tool=asked.tool,
         )
-        found = await self._calls.page(caller, where, before=decode_id(List.CALLS, asked.cursor), limit=asked.limit + 1)
-        calls = [call_summary(call) for call in found[: asked.limit]]
-        more = encode(List.CALLS, found[asked.limit - 1].id) if len(found) > asked.limit else None
+        found = await self._calls.page(caller, where, before=decode_id(List.CALLS, asked.cursor), limit=asked.limit)
+        calls = [call_summary(call) for call in found]
+        more = None if found.next_place is None else encode(List.CALLS, found.next_place)
         page = {"calls": calls, "next_cursor": more}
         return _given(jsontext.dumps(page).decode(), page)
 

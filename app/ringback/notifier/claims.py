@@ -48,6 +48,8 @@ class Claims:
         self._targets = targets
         self._owner = owner
         self._lease_seconds = lease_seconds
+        self._lanes_after = ""
+        self._keys_after: dict[WebhookId, str] = {}
 
     async def claim(self) -> Claimed:
         """Lease what is due and has a share, spread over lanes; those that waited longest come first."""
@@ -66,11 +68,13 @@ class Claims:
 
     async def _claim(self, tx: Transaction) -> Claimed:
         without = self._lanes.without_share(now=tx.now())
-        due = await tx.delivery_queue.lanes(now=tx.now(), without=without, limit=LANES_AT_ONCE)
+        due = await tx.delivery_queue.lanes(now=tx.now(), without=without, limit=LANES_AT_ONCE, after=self._lanes_after)
+        tx.at_end(partial(self._go_on, due.next_place))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.by_ids(due)}
         origins = {self._targets.origin(webhook.url) for webhook in webhooks.values()}
         self._lanes.learn(await tx.origins.breakers(origins))
         leased: list[Leased] = []
+        more = len(due) == LANES_AT_ONCE or due.next_place is not None
         for left, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
@@ -80,18 +84,24 @@ class Claims:
             elif webhook.unreadable:
                 await self._suspend(tx, webhook)
             else:
-                leased += await self._lease(tx, webhook, fair_share=max(1, self._lanes.free() // left))
-        return Claimed(leased, more=len(due) == LANES_AT_ONCE)
+                found = await self._lease(tx, webhook, fair_share=max(1, self._lanes.free() // left))
+                leased += found.leased
+                more = more or found.more
+        return Claimed(leased, more=more)
 
-    async def _lease(self, tx: Transaction, webhook: Webhook, *, fair_share: int) -> list[Leased]:
+    def _go_on(self, place: str | None, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        if committed:
+            self._lanes_after = place or ""
+
+    async def _lease(self, tx: Transaction, webhook: Webhook, *, fair_share: int) -> Claimed:
         now, origin = tx.now(), self._targets.origin(webhook.url)
         share = min(fair_share, self._lanes.share(webhook, origin, now=now))
         if share <= 0:
             self._lanes.wait(webhook, origin, now=now)
             if self._lanes.paused(webhook, origin, now=now):
                 await write_off(tx, await tx.delivery_queue.give_up(webhook.id, now=now, limit=GIVEN_UP_AT_ONCE))
-            return []
-        deliveries = await tx.delivery_queue.lease(
+            return Claimed([], more=False)
+        found = await tx.delivery_queue.lease(
             webhook.id,
             now=now,
             owner=self._owner,
@@ -99,16 +109,26 @@ class Claims:
             until=now + seconds(self._lease_seconds),
             limit=share,
             ordered=webhook.ordered,
+            after=self._keys_after.get(webhook.id, ""),
         )
-        if len(deliveries) < share and not webhook.ordered:
+        tx.at_end(partial(self._keys_go_on, webhook.id, found.next_place))
+        if len(found) < share and not webhook.ordered:
             self._lanes.drained(webhook.id)
         else:
-            self._lanes.wait(webhook, origin, now=now, idle=len(deliveries) < share)
-        if any(delivery.unreadable for delivery in deliveries):
-            deliveries = await self._without_unreadable(tx, deliveries)
-        return [
-            Leased(delivery=delivery, webhook=webhook, slot=self._enter(tx, webhook, origin)) for delivery in deliveries
-        ]
+            self._lanes.wait(webhook, origin, now=now, idle=len(found) < share and found.next_place is None)
+        deliveries: Sequence[Delivery] = found
+        if any(delivery.unreadable for delivery in found):
+            deliveries = await self._without_unreadable(tx, found)
+        return Claimed(
+            [Leased(delivery=each, webhook=webhook, slot=self._enter(tx, webhook, origin)) for each in deliveries],
+            more=len(found) < share and found.next_place is not None,
+        )
+
+    def _keys_go_on(self, webhook_id: WebhookId, place: str | None, committed: bool) -> None:  # noqa: FBT001 - as above
+        if committed and place:
+            self._keys_after[webhook_id] = place
+        elif committed:
+            self._keys_after.pop(webhook_id, None)
 
     async def _without_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """End what can never be sent, as a loss that its receiver is told of, and go on with the others."""

@@ -51,6 +51,7 @@ class _Born:
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
     missing: set[WebhookId] = field(default_factory=set[WebhookId])
     """Webhooks that were just told to note their first loss."""
+    _held: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _lowest_open: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
 
@@ -62,8 +63,16 @@ class _Born:
             self._calls[call_id] = await tx.calls.get(call_id)
         return self._calls[call_id]
 
-    def held_for(self, webhook: Webhook) -> int:
-        return sum(each.webhook_id == webhook.id and each.state is DeliveryState.HELD for each in self.deliveries)
+    async def held(self, tx: Transaction, webhook: Webhook) -> int:
+        """How many are held for the webhook, these included; the store is asked once."""
+        if webhook.id not in self._held:
+            self._held[webhook.id] = await tx.delivery_lanes.held(webhook.id, limit=health.HELD_MAX)
+        return self._held[webhook.id]
+
+    def add(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        if delivery.state is DeliveryState.HELD and delivery.webhook_id in self._held:
+            self._held[delivery.webhook_id] += 1
 
     async def look(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
         """Ask the store of all of them at once: for a thousand webhooks, one statement instead of a thousand."""
@@ -126,14 +135,13 @@ class FanOut:
         for webhook in hearing:
             if not webhook.holds() or await self._may_be_held(tx, happened.event, webhook, born):
                 lease = self._lease(tx, happened, webhook)
-                born.deliveries.append(await self._delivery(tx, happened, webhook, lease, born))
+                born.add(await self._delivery(tx, happened, webhook, lease, born))
 
     async def _may_be_held(self, tx: Transaction, event: Event, webhook: Webhook, born: _Born) -> bool:
         """Progress is not worth keeping. Of the rest so much is kept, and what comes then is a gap."""
         if event.name is EventName.CALL_PROGRESS:
             return False
-        held = await tx.delivery_lanes.held(webhook.id, limit=health.HELD_MAX) + born.held_for(webhook)
-        if held < health.HELD_MAX:
+        if await born.held(tx, webhook) < health.HELD_MAX:
             return True
         if webhook.missed_from is None and webhook.id not in born.missing:
             born.missing.add(webhook.id)

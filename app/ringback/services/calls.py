@@ -9,10 +9,9 @@ from typing import Any, Final
 from ringback.domain.call import CANCELLED, Call, RerunPolicy, left_nothing, request_hash
 from ringback.domain.call_rows import CallFilter, Change, Tombstone
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, Ids, looks_like
+from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import QUEUED, cancelling, changed
@@ -137,7 +136,7 @@ class Calls:
 
     async def told(self, call: Call) -> None:
         """The call's end was written to the client that stayed for it: `detached` webhooks are spared what it knows."""
-        if call.answered_inline and await self._store.read(lambda tx: _any_unsent(tx, call)):
+        if call.answered_inline and await self._store.read(lambda tx: tx.deliveries.waits(call.id)):
             await self._store.write(lambda tx: tx.deliveries.spare(call.id))
 
     async def wait(
@@ -179,9 +178,11 @@ class Calls:
         )
         return calls, done(calls)
 
-    async def page(self, caller: Caller, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
+    async def page(self, caller: Caller, where: CallFilter, *, before: str | None, limit: int) -> Page[Call, str]:
         caller.require(Scope.READ)
-        return await self._store.read(lambda tx: tx.calls.page(caller.principal, where, before=before, limit=limit))
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.calls.page(caller.principal, where, before=before, limit=limit)
+        )
 
     async def result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
         """The call and its stored CallToolResult, as JSON."""
@@ -345,12 +346,6 @@ async def own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
 def _raise_if_expired(tombstone: Tombstone | None) -> None:
     if tombstone is not None:
         raise CallExpired("The call has ended and its result has expired.", call_id=tombstone.call_id)
-
-
-async def _any_unsent(tx: Transaction, call: Call) -> bool:
-    """Whether a delivery of the call waits; most calls that are answered at once have none, and then nothing is written."""
-    waiting = [DeliveryFilter(state=state, call_id=call.id) for state in (DeliveryState.HELD, DeliveryState.PENDING)]
-    return any([await tx.deliveries.page(call.principal, where, before=None, limit=1) for where in waiting])
 
 
 async def _ask_to_cancel(tx: Transaction, call: Call) -> Call:

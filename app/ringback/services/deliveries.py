@@ -6,6 +6,7 @@ from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import DeliveryId, looks_like
+from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 
@@ -16,10 +17,10 @@ class Deliveries:
 
     async def page(
         self, caller: Caller, where: DeliveryFilter, *, before: str | None, limit: int
-    ) -> Sequence[Delivery]:
+    ) -> Page[Delivery, str]:
         caller.require(Scope.READ)
-        return await self._store.read(
-            lambda tx: tx.deliveries.page(caller.principal, where, before=before, limit=limit)
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.deliveries.page(caller.principal, where, before=before, limit=limit)
         )
 
     async def get(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:

@@ -31,6 +31,7 @@ class EventPage:
     truncated: bool
     """Whether events between the cursor asked with and the first one here have been removed by retention."""
     has_more: bool
+    """Whether more of the log waits to be looked at. A page is bounded by what was read, so it may be empty and have more."""
 
 
 class Events:
@@ -47,8 +48,10 @@ class Events:
         caller.require(Scope.READ)
         after = decode_seq(cursor) if cursor else None
         return await look_until(
-            lambda: self._store.read(lambda tx: read_page(tx, caller.principal, where, after=after, limit=limit)),
-            lambda page: bool(page.events),
+            lambda: self._store.scan(
+                caller.principal, lambda tx: read_page(tx, caller.principal, where, after=after, limit=limit)
+            ),
+            lambda page: bool(page.events) or page.has_more,
             signals=self._store.signals,
             topics=[appended(caller.principal)],
             wait_seconds=wait_seconds,
@@ -69,7 +72,8 @@ class Events:
                 page = await self.poll(
                     caller, where, cursor=page.cursor, limit=FOLLOW_PAGE, wait_seconds=HEARTBEAT_SECONDS
                 )
-                yield page
+                if page.events or page.truncated or not page.has_more:
+                    yield page
 
 
 async def read_page(
@@ -79,11 +83,10 @@ async def read_page(
     horizon = await tx.events.horizon(principal)
     # A cursor ahead of the log is one of a log that is no more; it goes on from the end of this one.
     start = horizon if after is None else min(after, head)
-    found = await tx.events.after(principal, start, where, limit=limit + 1)
-    events, has_more = found[:limit], len(found) > limit
+    found = await tx.events.page(principal, max(start, horizon), where, limit=limit)
     return EventPage(
-        events=events,
-        cursor=encode_seq(events[-1].seq if has_more else head),
+        events=found,
+        cursor=encode_seq(head if found.next_place is None else found.next_place),
         truncated=after is not None and (after < horizon or after > head),
-        has_more=has_more,
+        has_more=found.next_place is not None,
     )

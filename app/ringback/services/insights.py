@@ -46,7 +46,7 @@ class Insights:
             age = 0.0 if due is None else max(0.0, (tx.now() - due).total_seconds())
             return await tx.usage.totals(), age
 
-        totals, age = await self._store.read(look)
+        totals, age = await self._store.scan(caller.principal, look)
         return Vitals(
             totals=totals,
             oldest_due_age_seconds=age,

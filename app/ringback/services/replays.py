@@ -84,22 +84,23 @@ class _Log:
 
     async def take(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _Batch:
         where = EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
-        events = await tx.events.after(webhook.principal, self.seq, where, limit=limit)
+        events = await tx.events.page(webhook.principal, self.seq, where, limit=limit)
         latest = await tx.delivery_lanes.latest(webhook.id, [event.id for event in events])
         ended = [delivery for delivery in latest if delivery.state not in OPEN]
-        rest = _Log(events[-1].seq) if len(events) == limit else None
+        rest = None if events.next_place is None else _Log(events.next_place)
         return _Batch(ended=ended, still_open=len(latest) - len(ended), rest=rest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Dead:
-    """What was given up. Whatever is replayed drops out of it, so it is taken from its beginning each time."""
+    """What was given up. Whatever is replayed drops out of it, so another request may take it from its beginning."""
 
+    after: str = ""
     cursor: None = None
 
     async def take(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _Batch:
-        dead = await tx.delivery_lanes.dead(webhook.id, limit=limit)
-        return _Batch(ended=dead, still_open=0, rest=self if len(dead) == limit else None)
+        dead = await tx.delivery_lanes.dead(webhook.id, limit=limit, after=self.after)
+        return _Batch(ended=dead, still_open=0, rest=None if dead.next_place is None else _Dead(dead.next_place))
 
 
 class Replays:

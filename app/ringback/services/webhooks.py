@@ -97,7 +97,9 @@ class Webhooks:
 
     async def page(self, caller: Caller, *, before: str | None, limit: int) -> Sequence[Webhook]:
         caller.require(Scope.READ)
-        return await self._store.read(lambda tx: tx.webhooks.page(caller.principal, before=before, limit=limit))
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.webhooks.page(caller.principal, before=before, limit=limit)
+        )
 
     async def change(self, caller: Caller, webhook_id: str, change: Change) -> Webhook:
         """Change what is named. Whatever was held for a webhook goes out as soon as that becomes active."""

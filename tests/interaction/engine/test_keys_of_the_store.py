@@ -18,7 +18,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealed
 from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, rotated
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.resealing import AGAIN_SECONDS, PAUSE_SECONDS, Resealer
+from ringback.resealing import AGAIN_SECONDS, PAUSE_SECONDS, Resealer, count_sealed
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.signing.secrets import generate
 from ringback.storage.open import open_store
@@ -55,7 +55,7 @@ async def rounds(engine: Engine) -> list[httpx.Request]:
 
 
 async def counts(engine: Engine) -> Mapping[str, int]:
-    return await engine.store.read(lambda tx: tx.sealed.counts())
+    return await count_sealed(engine.store)
 
 
 async def finish(engine: Engine, count: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ringback.bootstrap import World
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.domain.webhook import INLINE_GRACE_SECONDS
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate, opened_gate
@@ -55,6 +56,10 @@ class Watched:
             self.ended.set()
             await self.go_on.wait()
         return await self.store.read(work)
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        assert self.store is not None
+        return await self.store.scan(principal, work)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None

@@ -216,6 +216,20 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
     assert {call_id for page in pages for call_id in page} == started
 
 
+async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.storage.sqlite.scans.SCANNED_MAX", 3)
+    for _ in range(5):
+        await start(alice)
+    question: dict[str, str] = {"limit": "2", "tool": "none"}
+
+    first = (await alice.get("/v1/calls", params=question)).json()
+    second = (await alice.get("/v1/calls", params=question | {"cursor": first["next_cursor"]})).json()
+
+    assert (first["calls"], second["calls"], second["next_cursor"]) == ([], [], None)
+
+
 @pytest.mark.parametrize(
     ("policy", "trusted", "allowed"),
     [("never", True, False), ("if_safe", False, False), ("if_safe", True, True), ("always", False, True)],

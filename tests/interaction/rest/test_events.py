@@ -42,6 +42,23 @@ async def test_the_log_is_read_in_order_page_by_page(service: Service, alice: ht
     assert (first["has_more"], second["has_more"], third["events"]) == (True, False, [])
 
 
+async def test_a_filter_that_little_matches_is_polled_on_over_empty_pages(
+    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", 3)
+    for _ in range(4):
+        await ended(service, alice)
+    rare = await ended(service, alice, client_session_id="rare")
+    question = {"limit": "2", "client_session_id": "rare", "wait_seconds": "60"}
+
+    first = (await alice.get("/v1/events", params=question)).json()
+    second = (await alice.get("/v1/events", params=question | {"cursor": first["cursor"]})).json()
+
+    assert (first["events"], first["has_more"]) == ([], True)
+    assert [event["data"]["call_id"] for event in second["events"]] == [rare]
+    assert second["has_more"] is False
+
+
 async def test_an_events_own_cursor_is_the_place_after_it(service: Service, alice: httpx.AsyncClient) -> None:
     calls = [await ended(service, alice) for _ in range(3)]
     events = (await alice.get("/v1/events")).json()["events"]

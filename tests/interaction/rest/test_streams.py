@@ -240,6 +240,19 @@ async def test_a_cursor_of_nothing_is_refused_before_the_stream_begins(
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-cursor")
 
 
+async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_without_waiting(
+    service: Service, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", 3)
+    monkeypatch.setattr(events, "FOLLOW_PAGE", 2)
+    for _ in range(8):
+        await ended(service, alice)
+    rare = await ended(service, alice, client_session_id="rare")
+
+    async with listening(url, key, client_session_id="rare") as stream:
+        assert (await stream.event())["data"]["call_id"] == rare
+
+
 async def test_a_full_page_after_another_comes_without_waiting(
     service: Service, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:

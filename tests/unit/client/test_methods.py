@@ -284,6 +284,18 @@ async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, ser
     assert [query_of(request)["cursor"] for request in requests_of(route)] == ["a", "b"]
 
 
+async def test_an_empty_page_that_has_more_is_gone_on_from_at_once(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.get("/v1/events")
+    route.side_effect = [page(cursor="b", has_more=True), page(cursor="c", has_more=True), page("evt_1", cursor="d")]
+    began = clock.monotonic()
+
+    assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1"]
+    assert [query_of(request)["cursor"] for request in requests_of(route)] == ["a", "b", "c"]
+    assert clock.monotonic() == began
+
+
 async def test_followed_events_go_on_without_a_hot_loop(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX, NEXT_CURSOR
 from ringback.api.schemas.fields import (
     EVENTS_DEFAULT,
     WHEN,
@@ -273,7 +273,7 @@ class JoinedCallsView(View):
 
 class CallPageView(View):
     calls: list[CallView]
-    next_cursor: str | None
+    next_cursor: str | None = Field(description=NEXT_CURSOR)
 
     @classmethod
     def of(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:

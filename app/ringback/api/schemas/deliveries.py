@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX, NEXT_CURSOR
 from ringback.api.schemas.fields import Cursor, Id, Instant, Question, View
 from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -102,7 +102,7 @@ class DeliveryWithAttemptsView(DeliveryView):
 
 class DeliveryPageView(View):
     deliveries: list[DeliveryView]
-    next_cursor: str | None
+    next_cursor: str | None = Field(description=NEXT_CURSOR)
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:

@@ -79,7 +79,10 @@ class EventPageView(View):
     events: list[EventView]
     cursor: str = Field(description="Poll with it to get what comes after this page.")
     truncated: bool = Field(description="Whether events after the cursor you sent are no longer kept.")
-    has_more: bool
+    has_more: bool = Field(
+        description="Whether more of the log waits, to be polled with the cursor at once. With a filter that little matches, "
+        "a page may be empty and have more: one request looks at a bounded number of events."
+    )
 
     @classmethod
     def of(cls, page: EventPage) -> Self:

@@ -1,7 +1,7 @@
 """Calls, as rows."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,10 +11,12 @@ from ringback.domain.call_rows import CallFilter, Change
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, from_optional_json, to_instant, to_optional_json
 from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.scans import page_of
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/calls.sql")
 
@@ -38,9 +40,12 @@ class SqliteCalls:
         row = self._sql.one("by_idempotency_key", principal=principal, key=key)
         return None if row is None else to_call(row)
 
-    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Sequence[Call]:
-        rows = self._sql.all(
+    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Page[Call, str]:
+        return page_of(
+            self._sql,
             _page_for(where),
+            to_call,
+            limit=limit,
             principal=principal,
             client_session_id=where.client_session_id,
             correlation_id=where.correlation_id,
@@ -48,9 +53,7 @@ class SqliteCalls:
             upstream=where.upstream,
             tool=where.tool,
             before=before,
-            limit=limit,
         )
-        return [to_call(row) for row in rows]
 
     async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:
         return self._sql.change(f"update_{change}", expected=expected, held_token=lease_token, **_to_row(call)) == 1
@@ -174,4 +177,6 @@ def _page_for(where: CallFilter) -> str:
     """The statement whose index fits: by one's own ids first, which is how a client finds a call that it lost."""
     if where.client_session_id is not None:
         return "page_of_session"
-    return "page" if where.correlation_id is None else "page_of_correlation"
+    if where.correlation_id is not None:
+        return "page_of_correlation"
+    return "page" if where.status in {None, Status.COMPLETED} else "page_of_status"

@@ -10,12 +10,14 @@ from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, DeliveryId, WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
 from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.scans import indexed_page_of, page_of
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +48,22 @@ class SqliteDeliveries:
 
     async def page(
         self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
-    ) -> Sequence[Delivery]:
-        rows = self._sql.all(
-            _page_for(where),
+    ) -> Page[Delivery, str]:
+        name = _page_for(where)
+        page = (indexed_page_of if "dead" in name else page_of)(
+            self._sql,
+            name,
+            lambda row: to_delivery(row, self._sealer),
+            limit=limit,
             principal=principal,
             state=where.state,
             webhook_id=where.webhook_id,
             call_id=where.call_id,
             before=before,
-            limit=limit,
         )
-        return [to_delivery(row, self._sealer) for row in rows]
+        if page.next_place is not None and not self._owns(principal, where):
+            page.next_place = None  # it is the id of another principal's delivery
+        return page
 
     async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
         rows = self._sql.all("watermarks", webhook_ids=from_json(list(webhook_ids)))
@@ -72,8 +79,21 @@ class SqliteDeliveries:
     async def spare(self, call_id: CallId) -> None:
         self._sql.change("spare", call_id=call_id, now=from_instant(self._now))
 
+    async def waits(self, call_id: CallId) -> bool:
+        (row,) = self._sql.all("waits", call_id=call_id)
+        return bool(row["waits"])
+
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
+
+    def _owns(self, principal: Principal, where: DeliveryFilter) -> bool:
+        """Whether what the filter names is the principal's: all deliveries of a call are of one, and so are a webhook's."""
+        named = ("owner_of_call", "owner_of_webhook")
+        for statement, name in zip(named, (where.call_id, where.webhook_id), strict=True):
+            row = None if name is None else self._sql.one(statement, call_id=where.call_id, webhook_id=where.webhook_id)
+            if row is not None and row["principal"] != principal:
+                return False
+        return True
 
 
 def to_row(delivery: Delivery) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Final
 
 from ringback.domain.delivery import Delivery
 from ringback.domain.ids import EventId, WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.sealed import Sealer
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.deliveries import to_delivery
+from ringback.storage.sqlite.scans import page_of
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/delivery_lanes.sql")
 
@@ -27,13 +29,19 @@ class SqliteDeliveryLanes:
         rows = self._sql.all("latest", webhook_id=webhook_id, event_ids=from_json(list(event_ids)))
         return [to_delivery(row, self._sealer) for row in rows]
 
-    async def dead(self, webhook_id: WebhookId, *, limit: int) -> Sequence[Delivery]:
-        rows = self._sql.all("dead", webhook_id=webhook_id, limit=limit)
-        return [to_delivery(row, self._sealer) for row in rows]
+    async def dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
+        return page_of(
+            self._sql,
+            "dead",
+            lambda row: to_delivery(row, self._sealer),
+            limit=limit,
+            webhook_id=webhook_id,
+            after=after,
+        )
 
     async def held(self, webhook_id: WebhookId, *, limit: int) -> int:
-        (row,) = self._sql.all("held", webhook_id=webhook_id, limit=limit)
-        return row["count"]
+        row = self._sql.one("held", webhook_id=webhook_id)
+        return 0 if row is None else min(row["held"], limit)
 
     async def release(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         return self._sql.change("release", webhook_id=webhook_id, now=from_instant(now), limit=limit)

@@ -7,6 +7,7 @@ from typing import Final
 
 from ringback.domain.delivery import Attempt, Delivery, Settled
 from ringback.domain.ids import DeliveryId, WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.sealed import Sealer
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
@@ -19,6 +20,12 @@ FRONT_ROWS: Final = 256
 """How much of what is due is looked at in order of time (a quarter of a millisecond, measured), before going webhook by
 webhook."""
 
+LANES_SCANNED_MAX: Final = 2_000
+"""Webhooks with something pending that are visited in one unit of work: some 5 ms."""
+
+KEYS_SCANNED_MAX: Final = 500
+"""Order keys of one webhook that are visited in one unit of work: some 2 ms."""
+
 
 class SqliteDeliveryQueue:
     """Implements `domain.delivery_rows.DeliveryQueue`."""
@@ -27,7 +34,9 @@ class SqliteDeliveryQueue:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
 
-    async def lanes(self, *, now: datetime, without: Collection[WebhookId], limit: int) -> Sequence[WebhookId]:
+    async def lanes(
+        self, *, now: datetime, without: Collection[WebhookId], limit: int, after: str = ""
+    ) -> Page[WebhookId, str]:
         """Two ways, because each alone has a bad day.
 
         In order of time, ten thousand rows of one dead receiver stand before everybody else's; webhook by webhook, ten
@@ -36,9 +45,13 @@ class SqliteDeliveryQueue:
         front = self._sql.all("due_front", now=from_instant(now), limit=FRONT_ROWS)
         lanes = [lane for lane in dict.fromkeys(row["webhook_id"] for row in front) if lane not in without][:limit]
         if len(lanes) == limit or len(front) < FRONT_ROWS:
-            return lanes
-        rows = self._sql.all("due_lanes", now=from_instant(now), without=from_json(list(without)), limit=limit)
-        return [row["webhook_id"] for row in rows]
+            return Page(lanes, next_place=None)
+        visited = self._sql.all("due_lanes", now=from_instant(now), scan=LANES_SCANNED_MAX, after=after)
+        due = sorted((row for row in visited if row["due_at"] is not None), key=_due_at)
+        found = [row["webhook_id"] for row in due if row["webhook_id"] not in without]
+        if len(found) > limit:
+            return Page(found[:limit], next_place=after)  # the others among these are due as well
+        return Page(found, next_place=visited[-1]["webhook_id"] if len(visited) == LANES_SCANNED_MAX else None)
 
     async def lease(
         self,
@@ -50,15 +63,29 @@ class SqliteDeliveryQueue:
         until: datetime,
         limit: int,
         ordered: bool,
-    ) -> Sequence[Delivery]:
-        due = self._sql.all(
-            "due_in_order" if ordered else "due", webhook_id=webhook_id, now=from_instant(now), limit=limit
-        )
+        after: str = "",
+    ) -> Page[Delivery, str]:
+        if ordered:
+            due = self._due_in_order(webhook_id, now=now, limit=limit, after=after)
+        else:
+            rows = self._sql.all("due", webhook_id=webhook_id, now=from_instant(now), limit=limit)
+            due = Page[str, str]((row["id"] for row in rows), next_place=None)
         if not due:
-            return []
-        ids = from_json([row["id"] for row in due])
+            return Page(next_place=due.next_place)
+        ids = from_json(due)
         self._sql.change("lease", ids=ids, owner=owner, token=token, until=from_instant(until))
-        return self._by_ids(ids)
+        return Page(self._by_ids(ids), next_place=due.next_place)
+
+    def _due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
+        visited = self._sql.all(
+            "due_in_order", webhook_id=webhook_id, now=from_instant(now), scan=KEYS_SCANNED_MAX, after=after
+        )
+        keyless = self._sql.all("due_without_key", webhook_id=webhook_id, now=from_instant(now), limit=limit)
+        due = sorted([*(row for row in visited if row["id"] is not None), *keyless], key=_due_at)
+        place = "" if len(due) > limit else None
+        if len(visited) == KEYS_SCANNED_MAX:
+            place = visited[-1]["order_key"]
+        return Page((row["id"] for row in due[:limit]), next_place=place)
 
     async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
         rows = [
@@ -103,3 +130,7 @@ class SqliteDeliveryQueue:
 
     def _by_ids(self, ids: str) -> list[Delivery]:
         return [to_delivery(row, self._sealer) for row in self._sql.all("by_ids", ids=ids)]
+
+
+def _due_at(row: sqlite3.Row) -> int:
+    return row["due_at"]

@@ -9,12 +9,17 @@ from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.ids import CallId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json
 from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.scans import SCANNED_MAX
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/events.sql")
+_NO_END: Final = 2**63 - 1
+"""Behind every place: the largest integer that SQLite holds."""
 
 
 class SqliteEvents:
@@ -39,10 +44,35 @@ class SqliteEvents:
         self._sql.change_each("insert", [_to_row(event) for event in events])
 
     async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        return self._after(principal, seq, where, until=_NO_END, limit=limit)
+
+    async def page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        head = await self.head(principal)
+        until = min(head, self._scanned_until(seq, where, scan=max(SCANNED_MAX, limit + 1)))
+        found = self._after(principal, seq, where, until=until, limit=limit + 1)
+        if len(found) > limit:
+            return Page(found[:limit], next_place=found[limit - 1].seq)
+        if until >= head or (where.call_id is not None and not self._owns(principal, where.call_id)):
+            return Page(found, next_place=None)
+        return Page(found, next_place=until)
+
+    def _owns(self, principal: Principal, call_id: CallId) -> bool:
+        row = self._sql.one("owner_of_call", call_id=call_id)
+        return row is not None and row["principal"] == principal
+
+    def _scanned_until(self, seq: int, where: EventFilter, *, scan: int) -> int:
+        """The last place that a look may come to which visits so many events."""
+        if where.call_id is None:
+            return seq + scan
+        row = self._sql.one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
+        return _NO_END if row is None else row["seq"]
+
+    def _after(self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int) -> list[Event]:
         rows = self._sql.all(
             "after" if where.call_id is None else "after_of_call",
             principal=principal,
             seq=seq,
+            until=until,
             name=where.name,
             call_id=where.call_id,
             client_session_id=where.client_session_id,

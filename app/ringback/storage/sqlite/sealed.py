@@ -1,10 +1,10 @@
 """Sealed values, whatever they are: which key sealed them, and how they are sealed anew."""
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
-from ringback.domain.sealed import Renewed, Sealed, Sealer
+from ringback.domain.sealed import Counted, Renewed, Sealed, Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.database import Statements
@@ -25,8 +25,12 @@ class SqliteSealed:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
 
-    async def counts(self) -> Mapping[str, int]:
-        return {row["key_id"]: row["count"] for row in self._sql.all("counts")}
+    async def count(self, what: Sealed, *, after: str, limit: int) -> Counted:
+        rows = self._sql.all(f"count {what}", after=after, limit=limit)
+        return Counted(
+            last=max((row["last"] for row in rows), default=None),
+            by_key={row["key_id"]: row["count"] for row in rows},
+        )
 
     async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:
         rows = self._sql.all(what, after=after, limit=limit)

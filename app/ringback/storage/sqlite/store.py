@@ -1,4 +1,4 @@
-"""The store itself: a file, a writer, a reader, and the rings between them."""
+"""The store itself: a file, a writer, a reader of single rows, readers of lists, and the rings between them."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -10,12 +10,14 @@ from typing import Final, TypeVar
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.lock import FileLock
 from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.read_pool import READERS, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
 from ringback.storage.sqlite.webhooks import WebhookReader
 
@@ -29,6 +31,7 @@ START_LOCK_WAIT_SECONDS: Final = 5.0
 class _Opened:
     writer: GroupCommit
     reader: sqlite3.Connection
+    pool: ReadPool
     resources: ExitStack
 
 
@@ -69,12 +72,14 @@ class SqliteStore:
                 migrate(reader, shipped(), now=self._clock.now())
                 reader.execute(database.SESSION["forbid_writing"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
+                readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READERS)]
             except sqlite3.Error as error:
                 raise database.unavailable(error) from error
             group_commit = GroupCommit(
                 writer, clock=self._clock, sealer=self._sealer, reader=self._reader, ring=self._signals.ring
             )
-            self._opened = _Opened(group_commit, reader, stack.pop_all())
+            pool = ReadPool(readers, sealer=self._sealer)
+            self._opened = _Opened(group_commit, reader, pool, stack.pop_all())
             self._exclusive = exclusive
 
     async def close(self) -> None:
@@ -82,6 +87,7 @@ class SqliteStore:
         if self._opened is not None:
             opened, self._opened = self._opened, None
             with opened.resources:
+                await opened.pool.close()
                 await opened.writer.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -98,6 +104,16 @@ class SqliteStore:
             raise database.caller_sees(error) from error
         finally:
             reader.rollback()
+
+    async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run `work` on one snapshot, in a thread of the pool."""
+        return await self._require_open().pool.run(principal, work, now=self._clock.now())
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
+        connection.execute(database.SESSION["cache_little"])
+        connection.execute(database.SESSION["forbid_writing"])
+        return connection
 
     def _require_open(self) -> _Opened:
         if self._opened is None:

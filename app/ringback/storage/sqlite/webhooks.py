@@ -11,11 +11,12 @@ from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import WebhookId
+from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.retry import Profile
 from ringback.domain.sealed import Sealer
 from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When, without_secrets
-from ringback.domain.webhook_rows import WebhookPart
+from ringback.domain.webhook_rows import ExpiredPlace, WebhookPart
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
@@ -109,8 +110,17 @@ class SqliteWebhooks:
         self._sql.change("cancel_open_deliveries", id=webhook_id, now=from_instant(self._now))
         return self._sql.change("delete", id=webhook_id) == 1
 
-    async def remove_expired(self, *, now: datetime, limit: int) -> int:
-        return self._sql.change("remove_expired", now=from_instant(now), limit=limit)
+    async def remove_expired(
+        self, *, now: datetime, limit: int, after: ExpiredPlace | None = None
+    ) -> Page[WebhookId, ExpiredPlace]:
+        instant, webhook_id = after or (0, "")
+        visited = self._sql.all(
+            "expired", now=from_instant(now), after_instant=instant, after_id=webhook_id, limit=limit
+        )
+        gone = [row["id"] for row in visited if not row["busy"]]
+        self._sql.change_each("delete", [{"id": each} for each in gone])
+        last = visited[-1] if len(visited) == limit else None
+        return Page(gone, next_place=None if last is None else (last["expires_at"], last["id"]))
 
     def _to_row(self, webhook: Webhook) -> dict[str, Any]:
         return {

@@ -43,9 +43,9 @@ RETURNING id;
 -- name: lapsed
 SELECT * FROM whole_calls
 WHERE id IN (
-    SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL
+    SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
-    SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now
+    SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now LIMIT :limit)
 )
 ORDER BY id LIMIT :limit;
 

@@ -20,32 +20,93 @@ SELECT * FROM whole_calls WHERE id = :id;
 -- name: by_idempotency_key
 SELECT * FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
 
--- The three pages differ only in the index they walk. '~' sorts after every id.
+-- The pages differ only in the index they walk. Each looks at the next `scan` calls of its index and no further, however few of
+-- them match: SQLite ends the innermost SELECT at its own LIMIT, and stops it as soon as enough has matched. '~' sorts after
+-- every id. What begins with `end_of` tells where such a look ended, from the index alone; no row when the list ended before.
 
 -- name: page
-SELECT * FROM whole_calls
-WHERE principal = :principal AND id < coalesce(:before, '~')
-    AND (:status IS NULL OR status = :status)
-    AND (:upstream IS NULL OR upstream = :upstream)
-    AND (:tool IS NULL OR tool = :tool)
-ORDER BY id DESC LIMIT :limit;
+SELECT whole_calls.*
+FROM (
+    SELECT id FROM (
+        SELECT id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
 
 -- name: page_of_session
-SELECT * FROM whole_calls
-WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
-    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-    AND (:status IS NULL OR status = :status)
-    AND (:upstream IS NULL OR upstream = :upstream)
-    AND (:tool IS NULL OR tool = :tool)
-ORDER BY id DESC LIMIT :limit;
+SELECT whole_calls.*
+FROM (
+    SELECT id FROM (
+        SELECT id, correlation_id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
 
 -- name: page_of_correlation
-SELECT * FROM whole_calls
+SELECT whole_calls.*
+FROM (
+    SELECT id FROM (
+        SELECT id, status, upstream, tool FROM calls
+        WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_status
+SELECT whole_calls.*
+FROM (
+    SELECT id FROM (
+        SELECT id, upstream, tool FROM calls
+        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: end_of_page
+SELECT id FROM calls
+WHERE principal = :principal AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_session
+SELECT id FROM calls
+WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_correlation
+SELECT id FROM calls
 WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before, '~')
-    AND (:status IS NULL OR status = :status)
-    AND (:upstream IS NULL OR upstream = :upstream)
-    AND (:tool IS NULL OR tool = :tool)
-ORDER BY id DESC LIMIT :limit;
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_status
+SELECT id FROM calls
+WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- One statement for each kind of change: it writes what the change decides, and leaves every other column to its own writer.
 -- Each is refused once the call has another status, or (when a token is given) another lease.

@@ -13,26 +13,74 @@ INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
 -- name: get
 SELECT * FROM whole_deliveries WHERE id = :id;
 
--- The five pages differ only in the index they walk. '~' sorts after every id.
+-- The pages differ only in the index they walk. Each looks at the next `scan` deliveries of its index and no further, however few
+-- of them match; `end_of` tells where that look ended, and has no row when the list ended before. '~' sorts after every id. All
+-- deliveries of a call are of one principal, and so are all of a webhook: `owner_of` tells whose.
 
 -- name: page
-SELECT * FROM whole_deliveries
-WHERE principal = :principal AND id < coalesce(:before, '~')
-    AND (:state IS NULL OR state = :state)
-ORDER BY id DESC LIMIT :limit;
+SELECT whole_deliveries.*
+FROM (
+    SELECT id FROM (
+        SELECT id, state FROM deliveries
+        WHERE principal = :principal AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:state IS NULL OR state = :state)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
 
 -- name: page_of_call
-SELECT * FROM whole_deliveries
-WHERE call_id = :call_id AND id < coalesce(:before, '~') AND principal = :principal
-    AND (:state IS NULL OR state = :state)
-    AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
-ORDER BY id DESC LIMIT :limit;
+SELECT whole_deliveries.*
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, state, webhook_id FROM deliveries
+        WHERE call_id = :call_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE principal = :principal
+        AND (:state IS NULL OR state = :state)
+        AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
 
 -- name: page_of_webhook
-SELECT * FROM whole_deliveries
-WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~') AND principal = :principal
-    AND (:state IS NULL OR state = :state)
-ORDER BY id DESC LIMIT :limit;
+SELECT whole_deliveries.*
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, state FROM deliveries
+        WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE principal = :principal AND (:state IS NULL OR state = :state)
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page
+SELECT id FROM deliveries
+WHERE principal = :principal AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_call
+SELECT id FROM deliveries
+WHERE call_id = :call_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_webhook
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: owner_of_call
+SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT 1;
+
+-- name: owner_of_webhook
+SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
 SELECT * FROM whole_deliveries
@@ -47,7 +95,7 @@ ORDER BY id DESC LIMIT :limit;
 -- name: watermarks
 SELECT wanted.value AS webhook_id, (
     SELECT min(seq) FROM deliveries
-    WHERE webhook_id = wanted.value AND generation = 1 AND state IN ('held', 'pending', 'leased') AND kind <> 'gap'
+    WHERE webhook_id = wanted.value AND generation = 1 AND seq >= 0 AND state IN ('held', 'pending', 'leased') AND kind <> 'gap'
 ) AS seq
 FROM json_each(:webhook_ids) AS wanted;
 
@@ -56,12 +104,15 @@ SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id
 
 -- The index is named where others would do as well: which one SQLite takes then depends on the order in which it read them.
 -- name: supersede
-UPDATE deliveries INDEXED BY deliveries_progress SET state = 'cancelled', finished_at = :now
+UPDATE deliveries INDEXED BY deliveries_waiting_of_call SET state = 'cancelled', finished_at = :now
 WHERE call_id IN (SELECT value FROM json_each(:call_ids)) AND kind = 'progress' AND state IN ('held', 'pending');
+
+-- name: waits
+SELECT EXISTS (SELECT 1 FROM deliveries WHERE call_id = :call_id AND state IN ('held', 'pending')) AS waits;
 
 -- name: spare
 UPDATE deliveries SET state = 'cancelled', finished_at = :now
-WHERE call_id = :call_id AND generation = 1 AND attempts = 0 AND state IN ('held', 'pending')
+WHERE call_id = :call_id AND state IN ('held', 'pending') AND generation = 1 AND attempts = 0
     AND EXISTS (SELECT 1 FROM webhooks WHERE id = deliveries.webhook_id AND "when" = 'detached');
 
 -- name: remove

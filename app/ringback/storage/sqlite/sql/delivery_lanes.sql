@@ -5,13 +5,28 @@ FROM json_each(:event_ids) AS wanted CROSS JOIN whole_deliveries ON whole_delive
 )
 ORDER BY wanted.key;
 
+-- Looks at the next `scan` that were given up, of which many may have been sent again since.
 -- name: dead
-SELECT * FROM whole_deliveries AS dead
-WHERE webhook_id = :webhook_id AND state = 'dead' AND kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM deliveries
-    WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
-)
-ORDER BY id LIMIT :limit;
+SELECT whole_deliveries.*
+FROM (
+    SELECT id FROM (
+        SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
+        WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+        ORDER BY id LIMIT :scan
+    ) AS dead
+    WHERE kind = 'event' AND seq IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM deliveries
+        WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
+    )
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id;
+
+-- name: end_of_dead
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: release
 UPDATE deliveries SET state = 'pending', due_at = :now WHERE id IN (
@@ -25,6 +40,4 @@ UPDATE deliveries SET state = 'held' WHERE id IN (
 );
 
 -- name: held
-SELECT count(*) AS count FROM (
-    SELECT 1 FROM deliveries INDEXED BY deliveries_held WHERE webhook_id = :webhook_id AND state = 'held' LIMIT :limit
-);
+SELECT held FROM held_counts WHERE webhook_id = :webhook_id;

@@ -1,55 +1,57 @@
 -- name: due_front
 SELECT webhook_id FROM deliveries WHERE state = 'pending' AND due_at <= :now ORDER BY due_at LIMIT :limit;
 
--- Step from webhook to webhook along the index: however much one of them has piled up, it costs as much as the others.
+-- Step from webhook to webhook along the index, past the next `scan` of them: however much one of them has piled up, it costs as
+-- much as the others. Every one that was visited is a row; `due_at` is NULL when nothing of it is due.
 -- name: due_lanes
-WITH RECURSIVE lanes (webhook_id) AS (
-    SELECT min(webhook_id) FROM deliveries WHERE state = 'pending'
+WITH RECURSIVE lanes (webhook_id, number) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'pending' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'pending' AND webhook_id > lanes.webhook_id)
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'pending' AND webhook_id > lanes.webhook_id), number + 1
+    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT lanes.webhook_id, min(deliveries.due_at) AS due_at
-FROM lanes
-CROSS JOIN deliveries ON deliveries.id = (
-    SELECT id FROM deliveries WHERE webhook_id = lanes.webhook_id AND state = 'pending' AND due_at <= :now
+SELECT webhook_id, (
+    SELECT due_at FROM deliveries
+    WHERE webhook_id = lanes.webhook_id AND state = 'pending' AND due_at <= :now
     ORDER BY due_at LIMIT 1
-)
-WHERE lanes.webhook_id NOT IN (SELECT value FROM json_each(:without))
-GROUP BY lanes.webhook_id ORDER BY due_at LIMIT :limit;
+) AS due_at
+FROM lanes WHERE webhook_id IS NOT NULL
+ORDER BY webhook_id;
 
 -- name: due
 SELECT id FROM deliveries
 WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now
 ORDER BY due_at, seq LIMIT :limit;
 
--- Step from order key to order key: what waits behind the first of a key is never looked at. The first goes if it is due and
--- nothing of its key is out. What has no key was made before order was asked for, or is an envelope.
+-- Step from order key to order key, past the next `scan` of them: what waits behind the first of a key is never looked at. The
+-- first goes if it is due and nothing of its key is out. Every key that was visited is a row; `id` is NULL when nothing of it goes.
 -- name: due_in_order
-WITH RECURSIVE keys (order_key) AS (
-    SELECT min(order_key) FROM deliveries
-    WHERE webhook_id = :webhook_id AND order_key IS NOT NULL AND state IN ('held', 'pending', 'leased')
+WITH RECURSIVE keys (order_key, number) AS (
+    SELECT min(order_key), 1 FROM deliveries
+    WHERE webhook_id = :webhook_id AND order_key > :after AND state IN ('held', 'pending', 'leased')
     UNION ALL
     SELECT (
         SELECT min(order_key) FROM deliveries
         WHERE webhook_id = :webhook_id AND order_key > keys.order_key AND state IN ('held', 'pending', 'leased')
-    )
-    FROM keys WHERE keys.order_key IS NOT NULL
+    ), number + 1
+    FROM keys WHERE keys.order_key IS NOT NULL AND number < :scan
 )
-SELECT first.id, first.due_at
+SELECT keys.order_key, first.id, first.due_at
 FROM keys
-CROSS JOIN deliveries AS first ON first.id = (
+LEFT JOIN deliveries AS first ON first.id = (
     SELECT id FROM deliveries
     WHERE webhook_id = :webhook_id AND order_key = keys.order_key AND state IN ('held', 'pending', 'leased')
     ORDER BY seq LIMIT 1
 )
-WHERE first.state = 'pending' AND first.due_at <= :now AND NOT EXISTS (
-    SELECT 1 FROM deliveries
-    WHERE webhook_id = :webhook_id AND order_key = keys.order_key AND state IN ('held', 'pending', 'leased')
-        AND state = 'leased'
+AND first.state = 'pending' AND first.due_at <= :now AND NOT EXISTS (
+    SELECT 1 FROM deliveries WHERE webhook_id = :webhook_id AND order_key = keys.order_key AND state = 'leased'
 )
-UNION ALL
-SELECT id, due_at FROM deliveries
+WHERE keys.order_key IS NOT NULL
+ORDER BY keys.order_key;
+
+-- What has no key was made before order was asked for, or is an envelope.
+-- name: due_without_key
+SELECT id, due_at FROM deliveries INDEXED BY deliveries_without_key
 WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND due_at <= :now
 ORDER BY due_at LIMIT :limit;
 
@@ -79,8 +81,8 @@ VALUES (:delivery_id, :id, :number, :started_at, :duration_ms, :category, :statu
 -- name: give_up
 UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
     SELECT id FROM deliveries
-    WHERE webhook_id = :webhook_id AND state = 'pending' AND due_at <= :now AND give_up_at <= :now
-    LIMIT :limit
+    WHERE webhook_id = :webhook_id AND state = 'pending' AND give_up_at <= :now AND +due_at <= :now
+    ORDER BY give_up_at LIMIT :limit
 )
 RETURNING id;
 

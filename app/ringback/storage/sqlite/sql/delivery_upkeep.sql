@@ -20,30 +20,37 @@ RETURNING id;
 SELECT whole_deliveries.*
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
 
--- Both step from webhook to webhook along the index of what is held.
+-- Both step from webhook to webhook along the index of what is held, past the next `scan` of them and no further. Every one that
+-- was visited is a row, so that the last one tells where to go on.
 
 -- name: to_release
-WITH RECURSIVE lanes (webhook_id) AS (
-    SELECT min(webhook_id) FROM deliveries WHERE state = 'held'
+WITH RECURSIVE lanes (webhook_id, number) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id)
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id), number + 1
+    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhooks.id FROM lanes CROSS JOIN webhooks ON webhooks.id = lanes.webhook_id
-WHERE webhooks.state = 'active' LIMIT :limit;
+SELECT lanes.webhook_id AS id, coalesce(webhooks.state = 'active', false) AS wanted
+FROM lanes LEFT JOIN webhooks ON webhooks.id = lanes.webhook_id
+WHERE lanes.webhook_id IS NOT NULL
+ORDER BY lanes.webhook_id;
 
 -- name: to_probe
-WITH RECURSIVE lanes (webhook_id) AS (
-    SELECT min(webhook_id) FROM deliveries WHERE state = 'held'
+WITH RECURSIVE lanes (webhook_id, number) AS (
+    SELECT min(webhook_id), 1 FROM deliveries WHERE state = 'held' AND webhook_id > :after
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id)
-    FROM lanes WHERE lanes.webhook_id IS NOT NULL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE state = 'held' AND webhook_id > lanes.webhook_id), number + 1
+    FROM lanes WHERE lanes.webhook_id IS NOT NULL AND number < :scan
 )
-SELECT webhooks.id FROM lanes CROSS JOIN webhooks ON webhooks.id = lanes.webhook_id
-WHERE webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
+SELECT lanes.webhook_id AS id, coalesce(
+    webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
         SELECT 1 FROM deliveries
-        WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased') AND state = 'leased'
-    )
-LIMIT :limit;
+        WHERE webhook_id = webhooks.id AND state = 'leased'
+    ),
+    false
+) AS wanted
+FROM lanes LEFT JOIN webhooks ON webhooks.id = lanes.webhook_id
+WHERE lanes.webhook_id IS NOT NULL
+ORDER BY lanes.webhook_id;

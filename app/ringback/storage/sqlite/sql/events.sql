@@ -11,9 +11,10 @@ SELECT seq, horizon FROM log_heads WHERE principal = :principal;
 INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
 VALUES (:principal, :seq, :id, :name, :call_id, :client_session_id, :correlation_id, :upstream, :tool, :data, :created_at);
 
+-- Places in a log follow each other without gaps, so a look that ends at `until` looks at no more than that many events.
 -- name: after
 SELECT * FROM events
-WHERE principal = :principal AND seq > :seq
+WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
@@ -23,15 +24,34 @@ ORDER BY seq LIMIT :limit;
 -- everything since.
 -- name: after_of_call
 SELECT * FROM events
-WHERE call_id = :call_id AND seq > :seq AND +principal = :principal
+WHERE call_id = :call_id AND seq > :seq AND seq <= :until AND +principal = :principal
     AND (:name IS NULL OR name = :name)
     AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
 ORDER BY seq LIMIT :limit;
 
--- Backwards from the end of the log: it costs as much as was appended since.
+-- All events of a call are in one log: whose.
+-- name: owner_of_call
+SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
+
+-- The place of the last event that a look along the call's index may come to; no row when it comes to the end of the log.
+-- name: end_of_call_scan
+SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan - 1;
+
+-- Halves the log until the place is found: what stands at `low` or before it was made before the instant, what stands behind
+-- `high` was not. A place without an event is one that retention has emptied, so it is old.
 -- name: last_before
-SELECT seq FROM events WHERE principal = :principal AND created_at < :instant ORDER BY seq DESC LIMIT 1;
+WITH RECURSIVE halves (low, high) AS (
+    SELECT horizon, seq FROM log_heads WHERE principal = :principal
+    UNION ALL
+    SELECT
+        iif(coalesce(middle.created_at < :instant, true), (low + high + 1) / 2, low),
+        iif(coalesce(middle.created_at < :instant, true), high, (low + high + 1) / 2 - 1)
+    FROM halves
+    LEFT JOIN events AS middle ON middle.principal = :principal AND middle.seq = (low + high + 1) / 2
+    WHERE low < high
+)
+SELECT low AS seq FROM halves WHERE low >= high;
 
 -- name: remove
 DELETE FROM events WHERE (principal, seq) IN (

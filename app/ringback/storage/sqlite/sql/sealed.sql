@@ -1,8 +1,15 @@
 -- A sealed value begins with a version, the length of its key's id, and that id (signing/sealing.py).
 
--- name: counts
-SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT) AS key_id, count(*) AS count
-FROM (SELECT secrets AS sealed FROM webhooks UNION ALL SELECT body FROM bodies)
+-- Both count the next `limit` rows after an id.
+
+-- name: count webhooks.secrets
+SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT) AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit)
+GROUP BY key_id;
+
+-- name: count bodies.body
+SELECT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT) AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit)
 GROUP BY key_id;
 
 -- name: webhooks.secrets

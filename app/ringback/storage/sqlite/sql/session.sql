@@ -13,6 +13,10 @@ PRAGMA wal_autocheckpoint = 16000;
 -- name: cache_more
 PRAGMA cache_size = -65536;
 
+-- Readers of lists are several, and what they read is mostly in the operating system's cache: 8 MB for each.
+-- name: cache_little
+PRAGMA cache_size = -8192;
+
 -- What a unit of work or a statement would have to undo is noted in memory. By default it goes to a temporary file after 64 KB,
 -- which is sixteen pages, and so with nearly every unit.
 -- name: note_in_memory

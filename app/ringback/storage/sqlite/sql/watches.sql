@@ -1,7 +1,11 @@
 -- Webhooks that hear what upstreams tell unasked.
 
 -- name: all
-SELECT DISTINCT principal, upstream, resource_uri FROM webhooks
-WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL AND state <> 'disabled'
-  AND (expires_at IS NULL OR expires_at > :now)
+SELECT principal, upstream, resource_uri
+FROM webhooks
+WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL AND state <> 'disabled' AND expires_at IS NULL
+UNION
+SELECT principal, upstream, resource_uri
+FROM webhooks
+WHERE instr(events, '"upstream.changed"') > 0 AND upstream IS NOT NULL AND state <> 'disabled' AND expires_at > :now
 ORDER BY principal, upstream, resource_uri;

@@ -80,11 +80,11 @@ DELETE FROM webhooks WHERE id = :id;
 UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
--- name: remove_expired
-DELETE FROM webhooks WHERE id IN (
-    SELECT id FROM webhooks
-    WHERE expires_at <= :now AND NOT EXISTS (
-        SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
-    )
-    LIMIT :limit
-);
+-- A row for every one that was visited, so that the last one tells where to go on.
+-- name: expired
+SELECT id, expires_at, EXISTS (
+    SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
+) AS busy
+FROM webhooks
+WHERE expires_at <= :now AND (expires_at, id) > (:after_instant, :after_id)
+ORDER BY expires_at, id LIMIT :limit;

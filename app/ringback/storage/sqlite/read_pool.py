@@ -1,0 +1,134 @@
+"""Reads beside the event loop: a few connections, each in a thread of its own, taken in turns by principals.
+
+    scan ──▶ a queue for each principal ──▶ the next principal's turn, as soon as a connection is free ──▶ thread ──▶ value
+
+SQLite lets go of Python's lock while it steps, so a scan of thousands of rows leaves the event loop to others. Single rows are
+read on the event loop itself: the way to a thread and back takes longer than the read, twenty times on a machine whose cores
+are all busy (0.19 against 3.8 ms at the median, measured beside seven test runs).
+"""
+
+import asyncio
+import sqlite3
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.domain.sealed import Sealer
+from ringback.storage.sqlite.database import SESSION, caller_sees
+from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.webhooks import WebhookReader
+
+T = TypeVar("T")
+
+READERS: Final = 3
+"""Connections, and threads: one may wait for a slow disk and one for Python's lock while the third reads."""
+INTERRUPTED_EVERY_SECONDS: Final = 0.05
+"""An interruption ends the statement that runs, and a unit of work may have another one to come."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scan:
+    work: Callable[[Transaction], Awaitable[Any]]
+    now: datetime
+    done: asyncio.Future[Any]
+
+
+class _Reader:
+    """A connection that one thread at a time reads by. Its webhooks' values are its own, because threads share nothing here."""
+
+    def __init__(self, connection: sqlite3.Connection, sealer: Sealer) -> None:
+        self._connection = connection
+        self._sealer = sealer
+        self._webhooks = WebhookReader(sealer)
+
+    def perform(self, scan: _Scan) -> Any:
+        """In a thread: run the work on one snapshot, and leave the connection as it was."""
+        try:
+            self._connection.execute(SESSION["begin_reading"])
+            transaction = SqliteTransaction(self._connection, sealer=self._sealer, reader=self._webhooks, now=scan.now)
+            return drive(scan.work(transaction))
+        except sqlite3.Error as error:
+            raise caller_sees(error) from error
+        finally:
+            self._connection.rollback()
+
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+
+
+class ReadPool:
+    """Used on one event loop, which alone touches the queues; the threads see a connection and a scan."""
+
+    def __init__(self, connections: Iterable[sqlite3.Connection], *, sealer: Sealer) -> None:
+        self._free = [_Reader(connection, sealer) for connection in connections]
+        self._busy: dict[asyncio.Future[Any], _Reader] = {}
+        self._waiting: OrderedDict[Principal | None, deque[_Scan]] = OrderedDict()
+        self._threads = ThreadPoolExecutor(max_workers=len(self._free), thread_name_prefix="ringback-scan")
+        self._closed = False
+
+    async def run(
+        self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]], *, now: datetime
+    ) -> T:
+        """The value of `work`, once a connection was free for it. A caller that goes before its turn takes its scan along."""
+        if self._closed:
+            raise _closed()
+        scan = _Scan(work, now, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(principal, deque()).append(scan)
+        self._start_what_can()
+        return await scan.done
+
+    async def close(self) -> None:
+        """Refuse what waits, interrupt what runs, and wait until no thread reads any more."""
+        self._closed = True
+        for queue in self._waiting.values():
+            for scan in queue:
+                _fail(scan, _closed())
+        self._waiting.clear()
+        while self._busy:
+            for reader in self._busy.values():
+                reader.interrupt()
+            await asyncio.wait(self._busy, timeout=INTERRUPTED_EVERY_SECONDS)
+        self._threads.shutdown()
+
+    def _start_what_can(self) -> None:
+        while self._free and (scan := self._next()) is not None:
+            reader = self._free.pop()
+            running = asyncio.get_running_loop().run_in_executor(self._threads, reader.perform, scan)
+            self._busy[running] = reader
+            running.add_done_callback(lambda ended, scan=scan: self._end(ended, scan))
+
+    def _next(self) -> _Scan | None:
+        """The oldest scan of the principal whose turn it is, which then goes behind the others."""
+        while self._waiting:
+            principal, queue = self._waiting.popitem(last=False)
+            scan = queue.popleft()
+            if queue:
+                self._waiting[principal] = queue
+            if not scan.done.done():
+                return scan
+        return None
+
+    def _end(self, ended: asyncio.Future[Any], scan: _Scan) -> None:
+        self._free.append(self._busy.pop(ended))
+        error = ended.exception()
+        if error is not None:
+            _fail(scan, _closed() if self._closed and isinstance(error, sqlite3.Error) else error)
+        elif not scan.done.done():
+            scan.done.set_result(ended.result())
+        if not self._closed:
+            self._start_what_can()
+
+
+def _fail(scan: _Scan, error: BaseException) -> None:
+    if not scan.done.done():
+        scan.done.set_exception(error)
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The database is not open.")

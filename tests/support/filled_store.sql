@@ -1,0 +1,181 @@
+-- A crowd of rows that no question of a test matches, and a few rows that are found beside it (tests/support/filled_store.py).
+-- The statements run in this order.
+
+-- name: calls
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO calls (
+    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
+    input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
+    token_version, created_at, updated_at, deadline_at, expires_at
+)
+SELECT printf('call_%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'crowd', 'crowd', 'key-' || n, 'hash',
+    CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'input_required' ELSE 'working' END,
+    CASE n % 4 WHEN 0 THEN 'done' WHEN 1 THEN 'queued' WHEN 2 THEN 'running' ELSE 'parked' END,
+    iif(n % 2, NULL, json_array('task', json_object('task_id', 'task-' || n))),
+    0, 0, 'never', 0, 0, 'other', 'lease', iif(n % 4 = 2, :future, NULL), 0,
+    0, :past, :past, :future, iif(n % 4 = 0, :future, NULL)
+FROM numbers;
+
+-- name: events
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
+SELECT iif(n < :rows * 9 / 10, 'alice', 'bob'), n + 1, 'evt_' || n, 'call.progress', 'call_talkative', 'crowd', 'crowd',
+    'busy', 'common', '{}', :past + n
+FROM numbers;
+
+-- name: deliveries
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+SELECT printf('dlv_%09d', n), iif(n % 10, 'alice', 'bob'), 'wh_crowd', 'evt_' || n,
+    iif(n % 16 = 8, 'progress', 'event'), 'call_talkative', iif(n % 32 = 1, NULL, n), 1,
+    CASE n % 8 WHEN 0 THEN 'delivered' WHEN 1 THEN 'pending' WHEN 2 THEN 'held' WHEN 3 THEN 'leased' WHEN 4 THEN 'dead'
+        WHEN 5 THEN 'cancelled' WHEN 6 THEN 'pending' ELSE 'delivered' END,
+    0, iif(n % 8 = 6, :past, :future), :future, iif(n % 8 = 1, 'session-' || n, NULL),
+    iif(n % 8 = 3, 'lease', NULL), iif(n % 8 = 3, :future, NULL), :past,
+    iif(n % 8 IN (0, 4, 5, 7), :future, NULL)
+FROM numbers;
+
+-- name: webhooks
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+)
+SELECT printf('wh_%09d', n), iif(n % 10, 'alice', 'bob'), 'https://crowd.example/', '["call.finished","upstream.changed"]',
+    'busy', iif(n % 3, printf('call_%09d', n), NULL), iif(n % 3, NULL, 'session-' || n), 'crowd', 1, x'01', 'standard',
+    0, 'always', 0, iif(n % 2, 'suspended', 'disabled'), iif(n % 3, 'call', 'api'), :past, :past,
+    iif(n % 10, :past, NULL), 0, 0, iif(n % 2, :future, NULL)
+FROM numbers;
+
+-- name: tombstones
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO tombstones
+SELECT 'call_gone' || n, iif(n % 10, 'alice', 'bob'), 'key-' || n, 'hash', :future
+FROM numbers;
+
+-- name: turns
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO turns
+SELECT 'busy', 'principal-' || n, n
+FROM numbers;
+
+-- name: origins
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO origins
+SELECT 'https://crowd.example:' || n, 1, 1, :future, :future
+FROM numbers;
+
+-- name: proofs
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO proofs
+SELECT iif(n % 10, 'alice', 'bob'), 'https://crowd.example/' || n, :future
+FROM numbers;
+
+-- name: challenges_sent
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO challenges_sent
+SELECT NULL, 'https://crowd.example', 'carol', :past + n
+FROM numbers;
+
+-- name: api_keys
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO api_keys
+SELECT 'key_' || n, 'alice', 'k', 'hash-' || n, 'p', '[]', NULL, :past, NULL
+FROM numbers;
+
+-- name: attempts
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO attempts
+SELECT 'dlv_wh_rare-delivered-' || n, 'att', 1, :past, 1, 'ok', 200, NULL
+FROM numbers;
+
+-- name: deliveries sent again
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+SELECT id || '-again', principal, webhook_id, event_id, kind, call_id, seq, 2, 'delivered', 1, due_at, give_up_at, NULL,
+    NULL, NULL, created_at, :future
+FROM deliveries WHERE state = 'dead';
+
+-- name: deliveries to each webhook
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+SELECT 'dlv_to_' || id || '_' || state, principal, id, 'evt_of_' || id || '_' || state, 'event', call_id, 1, 1, state, 0,
+    :future, :future, NULL, NULL, NULL, :past, NULL
+FROM (SELECT id, principal, call_id FROM webhooks WHERE client_session_id IS NOT NULL OR call_id IS NOT NULL)
+CROSS JOIN (SELECT 'held' AS state UNION ALL SELECT 'pending');
+
+-- name: few calls
+INSERT INTO calls (
+    id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
+    input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
+    token_version, created_at, updated_at, deadline_at, expires_at
+)
+SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
+    0, 0, 'never', 0, 0, 'me', 'lease-me', iif(phase = 'running', :past, NULL), 0,
+    0, :past, :past, :past, iif(phase = 'done', :past, NULL)
+FROM (
+    SELECT '-1' AS id, 'failed' AS status, 'done' AS phase
+    UNION ALL SELECT '-2', 'working', 'queued'
+    UNION ALL SELECT '-3', 'working', 'running'
+    UNION ALL SELECT 'rare', 'working', 'running'
+);
+
+-- name: few webhooks
+INSERT INTO webhooks (
+    id, principal, url, events, upstream, call_id, client_session_id, correlation_id, match_correlation, secrets, retries,
+    include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
+)
+SELECT id, 'alice', 'https://rare.example/', '["call.finished"]', NULL, NULL, NULL, NULL, 0, x'01', 'standard',
+    0, 'always', 0, state, 'api', :past, :past, NULL, 0, 0, NULL
+FROM (
+    SELECT 'wh_crowd' AS id, 'active' AS state
+    UNION ALL SELECT 'wh_rare', 'active'
+    UNION ALL SELECT 'wh_zzz', 'suspended'
+);
+
+-- name: few deliveries
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
+    lease_token, lease_until, created_at, finished_at
+)
+SELECT 'dlv_' || webhook_id || '-' || state, 'alice', webhook_id, 'evt_' || webhook_id || '-' || state, 'event',
+    'call_rare', 1, 1, state, 0, :past, :past, NULL, iif(state = 'leased', 'lease-me', NULL), iif(state = 'leased', :past, NULL), :past,
+    iif(state = 'delivered', :past, NULL)
+FROM (SELECT 'wh_rare' AS webhook_id UNION ALL SELECT 'wh_zzz')
+CROSS JOIN (
+    SELECT 'held' AS state UNION ALL SELECT 'pending' UNION ALL SELECT 'leased' UNION ALL SELECT 'dead'
+    UNION ALL SELECT 'delivered'
+)
+WHERE webhook_id = 'wh_rare' OR state = 'held';
+
+-- name: around: inputs
+INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls WHERE id <> 'call_-1';
+
+-- name: around: results
+INSERT INTO results (call_id, body) SELECT id, x'7b7d' FROM calls WHERE status = 'completed';
+
+-- name: around: bodies
+INSERT INTO bodies (delivery_id, body) SELECT id, CAST(char(1, 1) || 'k' || hex(zeroblob(50)) AS BLOB)
+FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
+
+-- name: around: challenges
+INSERT INTO challenges
+SELECT id, principal, 'https://crowd.example/' || id, 'https://crowd.example', 1, :future, NULL
+FROM webhooks WHERE id < 'wh_a';
+
+-- name: around: log_heads
+INSERT INTO log_heads (principal, seq, horizon)
+SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
+
+-- name: around: call_counts
+INSERT INTO call_counts SELECT principal, status, count(*), 0 FROM calls GROUP BY principal, status;
+
+-- name: around: held_counts
+INSERT INTO held_counts SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;

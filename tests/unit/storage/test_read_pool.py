@@ -1,0 +1,191 @@
+"""Scans: beside the event loop, on snapshots, in turns between principals, and over when the store closes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.storage.sqlite.read_pool import READERS
+from ringback.storage.sqlite.store import SqliteStore
+from tests.support.examples import ALICE, BOB
+
+HANG_SECONDS = 60.0
+FOREVER = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT max(n) FROM n"
+
+
+@dataclass
+class Gate:
+    """Work that holds its thread until it is told to go on."""
+
+    began: list[str] = field(default_factory=list[str])
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def holds(self, name: str) -> Callable[[Transaction], Awaitable[str]]:
+        async def work(tx: Transaction) -> str:
+            await tx.events.head(ALICE)
+            self.began.append(name)
+            assert self.go_on.wait(HANG_SECONDS)
+            return name
+
+        return work
+
+    async def until_held(self, count: int) -> None:
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(self.began) < count:  # noqa: ASYNC110 - it is a thread that adds to it
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def gate(store: SqliteStore) -> AsyncGenerator[Gate]:
+    """Made after the store, so that nothing holds a thread when that is closed."""
+    gate = Gate()
+    yield gate
+    gate.go_on.set()
+
+
+def names(gate: Gate, name: str) -> Callable[[Transaction], Awaitable[str]]:
+    async def work(tx: Transaction) -> str:
+        await tx.events.head(ALICE)
+        gate.began.append(name)
+        return name
+
+    return work
+
+
+async def reserve(tx: Transaction) -> int:
+    return await tx.events.reserve(ALICE, 1)
+
+
+async def head(tx: Transaction) -> int:
+    return await tx.events.head(ALICE)
+
+
+async def head_and_thread(tx: Transaction) -> tuple[int, int]:
+    return await tx.events.head(ALICE), threading.get_ident()
+
+
+def scanning(
+    store: SqliteStore, principal: Principal | None, work: Callable[[Transaction], Awaitable[str]]
+) -> asyncio.Task[str]:
+    return asyncio.create_task(store.scan(principal, work))
+
+
+async def test_a_scan_runs_in_another_thread_and_sees_what_was_committed(store: SqliteStore) -> None:
+    await store.write(reserve)
+
+    found, thread = await store.scan(ALICE, head_and_thread)
+
+    assert found == 1
+    assert thread != threading.get_ident()
+
+
+async def test_a_scan_is_one_snapshot_whatever_is_written_meanwhile(store: SqliteStore, gate: Gate) -> None:
+    async def twice(tx: Transaction) -> tuple[int, int]:
+        first = await head(tx)
+        gate.began.append("twice")
+        assert gate.go_on.wait(HANG_SECONDS)
+        return first, await head(tx)
+
+    scan = asyncio.create_task(store.scan(ALICE, twice))
+    await gate.until_held(1)
+    await store.write(reserve)
+    gate.go_on.set()
+
+    assert await scan == (0, 0)
+    assert await store.scan(ALICE, head) == 1
+
+
+async def test_a_scan_that_writes_or_waits_is_told_and_leaves_its_connection_to_the_next(store: SqliteStore) -> None:
+    async def waiting(tx: Transaction) -> None:
+        await head(tx)
+        await asyncio.sleep(0)
+
+    for _ in range(READERS + 1):
+        with pytest.raises(StoreUnavailable, match="readonly"):
+            await store.scan(ALICE, reserve)
+        with pytest.raises(RuntimeError, match="never inside"):
+            await store.scan(ALICE, waiting)
+
+    assert await store.scan(ALICE, head) == 0
+
+
+async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteStore, gate: Gate) -> None:
+    scans = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
+    await gate.until_held(READERS)
+
+    assert await store.write(reserve) == 1
+    assert await store.read(head) == 1
+
+    gate.go_on.set()
+    assert await asyncio.gather(*scans) == ["held"] * READERS
+
+
+async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them(
+    store: SqliteStore, gate: Gate
+) -> None:
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
+    await gate.until_held(READERS)
+    crowd = [scanning(store, ALICE, names(gate, "alice")) for _ in range(100)]
+    await asyncio.sleep(0)
+    lone = scanning(store, BOB, names(gate, "bob"))
+    await asyncio.sleep(0)
+    gate.go_on.set()
+    await asyncio.gather(*held, *crowd, lone)
+
+    begun = gate.began[READERS:]
+    assert begun.index("bob") <= READERS
+
+
+async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: SqliteStore, gate: Gate) -> None:
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
+    await gate.until_held(READERS)
+    gone = [scanning(store, ALICE, names(gate, "gone")) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in gone:
+        task.cancel()
+    await asyncio.wait(gone)
+    gate.go_on.set()
+    await asyncio.gather(*held)
+
+    assert await store.scan(ALICE, names(gate, "after")) == "after"
+    assert "gone" not in gate.began
+
+
+async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(store: SqliteStore, gate: Gate) -> None:
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
+    await gate.until_held(READERS)
+    for task in held:
+        task.cancel()
+    await asyncio.wait(held)
+    gate.go_on.set()
+
+    scans = [scanning(store, BOB, names(gate, "bob")) for _ in range(3 * READERS)]
+    assert await asyncio.gather(*scans) == ["bob"] * 3 * READERS
+
+
+async def test_closing_interrupts_what_runs_and_refuses_what_waits(store: SqliteStore) -> None:
+    began = threading.Barrier(READERS + 1)
+
+    async def endless(tx: Transaction) -> None:
+        connection = getattr(tx, "_connection")  # noqa: B009 - no statement of ours runs for ever
+        began.wait(HANG_SECONDS)
+        connection.execute(FOREVER)
+
+    scans = [asyncio.create_task(store.scan(ALICE, endless)) for _ in range(READERS + 5)]
+    await asyncio.to_thread(began.wait, HANG_SECONDS)
+
+    async with asyncio.timeout(HANG_SECONDS):
+        await store.close()
+        results = await asyncio.gather(*scans, return_exceptions=True)
+
+    assert [type(result) for result in results] == [StoreUnavailable] * len(scans)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.scan(ALICE, head)
+    with suppress(StoreUnavailable):
+        await store.read(head)
