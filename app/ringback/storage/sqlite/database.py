@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
 from ringback.domain.errors import StoreUnavailable
@@ -67,6 +68,20 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     return connection
 
 
+def leave_open(connection: sqlite3.Connection) -> None:
+    """Keep it open until the process ends: for files whose names belong to others by now.
+
+    The last connection that closes a database removes the -wal and the -shm, by their names. When somebody has put another
+    database there, that would remove theirs. A daemon thread holds the connection, because the interpreter closes whatever
+    else it finds at its own end.
+    """
+    Thread(target=_hold, args=(connection, Event()), daemon=True, name="ringback-left-open").start()
+
+
+def _hold(_connection: sqlite3.Connection, never: Event) -> None:
+    never.wait()
+
+
 def use_wal(connection: sqlite3.Connection) -> None:
     """Let readers and the writer pass each other; a property of the file, kept from then on."""
     (mode,) = connection.execute(SESSION["use_wal"]).fetchone()
@@ -87,6 +102,8 @@ def caller_sees(error: Exception) -> Exception:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
+    if isinstance(error, StoreUnavailable):
+        return error
     return StoreUnavailable(f"The database cannot be used now: {error}. Nothing was changed; try again.")
 
 

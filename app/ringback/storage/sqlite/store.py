@@ -1,8 +1,8 @@
 """The store itself: a file, a writer, a reader, and the rings between them."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, closing
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,10 +13,12 @@ from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
+from ringback.storage.sqlite.commits import Commits, require_all_commits
 from ringback.storage.sqlite.group_commit import GroupCommit
-from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.lock import LOCK_SUFFIX, FileLock
 from ringback.storage.sqlite.migrate import migrate, shipped
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
 
 T = TypeVar("T")
@@ -41,6 +43,7 @@ class SqliteStore:
         self._sealer = sealer
         self._reader = WebhookReader(sealer)
         self._signals = LocalSignals()
+        self._trust = Trust(path)
         self._opened: _Opened | None = None
 
     @property
@@ -48,27 +51,57 @@ class SqliteStore:
         return self._signals
 
     async def open(self, *, exclusive: bool) -> None:
-        """Make or update the file; with `exclusive`, refuse to share it with another that serves it."""
+        """Make or update the file; with `exclusive`, refuse to share it with another that serves it.
+
+        Raises `StoreUnavailable` also when commits are missing that a serving process had made.
+        """
+        self._trust = Trust(self._path)
         with ExitStack() as stack:
             database.make_file(self._path)
-            if exclusive:
-                lock = FileLock(self._path.with_name(f"{self._path.name}.lock"))
-                lock.acquire()
-                stack.callback(lock.release)
+            lock = stack.enter_context(self._locked()) if exclusive else None
             try:
-                reader = stack.enter_context(
-                    closing(database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS))
-                )
+                reader = self._connect(stack, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
                 database.use_wal(reader)
                 migrate(reader, shipped(), now=self._clock.now())
+                if lock is not None:
+                    require_all_commits(reader, lock)
                 reader.execute(database.SESSION["forbid_writing"])
-                writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
+                writer = self._connect(stack, lock_wait_seconds=0)
+                commits = Commits(writer, trust=self._trust, lock=lock)
+                self._trust.remember_files()
             except sqlite3.Error as error:
                 raise database.unavailable(error) from error
             group_commit = GroupCommit(
-                writer, clock=self._clock, sealer=self._sealer, reader=self._reader, ring=self._signals.ring
+                writer,
+                clock=self._clock,
+                sealer=self._sealer,
+                reader=self._reader,
+                ring=self._signals.ring,
+                commits=commits,
+                trust=self._trust,
             )
             self._opened = _Opened(group_commit, reader, stack.pop_all())
+
+    @contextmanager
+    def _locked(self) -> Generator[FileLock]:
+        lock = lock_of(self._path)
+        lock.acquire()
+        try:
+            yield lock
+        finally:
+            lock.release()
+
+    def _connect(self, stack: ExitStack, *, lock_wait_seconds: float) -> sqlite3.Connection:
+        connection = database.connect(self._path, lock_wait_seconds=lock_wait_seconds)
+        stack.callback(self._disconnect, connection)
+        return connection
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        """Close it, unless SQLite would then remove files that are not ours any more."""
+        if self._trust.may_close():
+            connection.close()
+        else:
+            database.leave_open(connection)
 
     async def close(self) -> None:
         """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""
@@ -78,21 +111,28 @@ class SqliteStore:
                 await opened.writer.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._require_open().writer.write(work)
+        return await self._require_usable().writer.write(work)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot; whatever it rings is not heard."""
-        reader = self._require_open().reader
+        reader = self._require_usable().reader
         try:
             reader.execute(database.SESSION["begin_reading"])
             transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
             return drive(work(transaction))
         except sqlite3.Error as error:
+            self._trust.note(error)
             raise database.caller_sees(error) from error
         finally:
             reader.rollback()
 
-    def _require_open(self) -> _Opened:
+    def _require_usable(self) -> _Opened:
         if self._opened is None:
             raise StoreUnavailable("The database is not open.")
+        self._trust.require()
         return self._opened
+
+
+def lock_of(path: Path) -> FileLock:
+    """The lock of the database file at this path; not taken."""
+    return FileLock(path.with_name(f"{path.name}{LOCK_SUFFIX}"))
