@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from ringback.bootstrap.keys import key_ring_of, require_keys
 from ringback.bootstrap.policies import quotas_of, target_policy
 from ringback.bootstrap.world import ReadConfigs, World
 from ringback.domain.ids import Ids
@@ -12,7 +13,7 @@ from ringback.domain.ports import Store
 from ringback.domain.sealed import Sealer
 from ringback.domain.upstreams import Configured
 from ringback.janitor import Retention
-from ringback.keyring import load_key_ring, token_keys
+from ringback.keyring import token_keys
 from ringback.notifier.body import Bodies
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
@@ -63,7 +64,7 @@ async def open_parts(
     world: World,
     retention: Retention,
 ) -> AsyncGenerator[Parts]:
-    ring = load_key_ring(settings, random_bytes=world.random_bytes)
+    ring = await key_ring_of(settings, world)
     sealer = new_sealer(ring, world)
     ids = Ids(world.clock, random_bytes=world.random_bytes)
     tokens = CallTokens(
@@ -77,6 +78,7 @@ async def open_parts(
         store = await stack.enter_async_context(
             open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
         )
+        await require_keys(store, ring, settings)
         store = world.store(store)
         upstreams = Upstreams(
             upstream_configs,

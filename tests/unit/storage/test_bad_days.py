@@ -132,7 +132,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 def test_a_restored_database_loses_no_file_when_the_old_process_ends(path: Path) -> None:
-    """SQLite removes -wal and -shm by their names when the last connection closes, whosever they are by then."""
+    """The last connection that closes removes -wal and -shm by their names, but not when the database was moved."""
     subprocess.run([sys.executable, "-c", CLOSES_AFTER_A_RESTORE, str(path)], check=True, cwd=ROOT, timeout=60)
 
     assert {suffix: part(path, suffix).read_text() for suffix in ("", "-wal", "-shm")} == dict.fromkeys(

@@ -4,7 +4,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, Final
 
 from ringback.domain.errors import StoreUnavailable
@@ -66,20 +65,6 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     connection.execute(SESSION["cache_more"])
     connection.execute(SESSION["note_in_memory"])
     return connection
-
-
-def leave_open(connection: sqlite3.Connection) -> None:
-    """Keep it open until the process ends: for files whose names belong to others by now.
-
-    The last connection that closes a database removes the -wal and the -shm, by their names. When somebody has put another
-    database there, that would remove theirs. A daemon thread holds the connection, because the interpreter closes whatever
-    else it finds at its own end.
-    """
-    Thread(target=_hold, args=(connection, Event()), daemon=True, name="ringback-left-open").start()
-
-
-def _hold(_connection: sqlite3.Connection, never: Event) -> None:
-    never.wait()
 
 
 def use_wal(connection: sqlite3.Connection) -> None:

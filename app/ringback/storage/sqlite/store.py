@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -60,13 +60,15 @@ class SqliteStore:
             database.make_file(self._path)
             lock = stack.enter_context(self._locked()) if exclusive else None
             try:
-                reader = self._connect(stack, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
+                reader = stack.enter_context(
+                    closing(database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS))
+                )
                 database.use_wal(reader)
                 migrate(reader, shipped(), now=self._clock.now())
                 if lock is not None:
                     require_all_commits(reader, lock)
                 reader.execute(database.SESSION["forbid_writing"])
-                writer = self._connect(stack, lock_wait_seconds=0)
+                writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 commits = Commits(writer, trust=self._trust, lock=lock)
                 self._trust.remember_files()
             except sqlite3.Error as error:
@@ -90,18 +92,6 @@ class SqliteStore:
             yield lock
         finally:
             lock.release()
-
-    def _connect(self, stack: ExitStack, *, lock_wait_seconds: float) -> sqlite3.Connection:
-        connection = database.connect(self._path, lock_wait_seconds=lock_wait_seconds)
-        stack.callback(self._disconnect, connection)
-        return connection
-
-    def _disconnect(self, connection: sqlite3.Connection) -> None:
-        """Close it, unless SQLite would then remove files that are not ours any more."""
-        if self._trust.may_close():
-            connection.close()
-        else:
-            database.leave_open(connection)
 
     async def close(self) -> None:
         """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""

@@ -7,7 +7,7 @@ Then every read and every write is refused with the reason, readiness says it, a
 what to do: a process that went on by itself would acknowledge calls that nobody finds again.
 
 SQLite keeps files open, and a file that is open lives on without a name; so the names are looked at after each commit and
-before anybody is told of it. A look is one `stat` for each file (3 µs for all three, measured).
+before anybody is told of it: one `stat` for each file, which with the count takes 15 µs of a commit of 200 µs (measured).
 """
 
 import logging
@@ -41,19 +41,9 @@ class _File:
             return f"The file '{self.path}' was removed while the service used it."
         except OSError as error:
             return f"The file '{self.path}' cannot be looked at any more: {error.strerror}."
-        if self._differs(found):
+        if (found.st_ino, found.st_dev) != (self.inode, self.device):
             return f"The file '{self.path}' was replaced by another one while the service used it."
         return None
-
-    def is_replaced(self) -> bool:
-        """Whether its name is another file's by now. A file that is gone has left its name to nobody."""
-        try:
-            return self._differs(os.stat(self.path))  # noqa: PTH116
-        except OSError:
-            return False
-
-    def _differs(self, found: os.stat_result) -> bool:
-        return (found.st_ino, found.st_dev) != (self.inode, self.device)
 
 
 class Trust:
@@ -91,13 +81,6 @@ class Trust:
                 f"The database '{self._path}' is damaged ({error}). Nothing is read or written any more. Stop the service, "
                 "then restore a backup, or recover what is readable: sqlite3 DATABASE .recover"
             )
-
-    def may_close(self) -> bool:
-        """Whether SQLite may close the files. It removes two of them by their names, which must not be another file's.
-
-        Where a name is merely gone, closing is right: it copies what the write-ahead log holds into the database.
-        """
-        return not any(file.is_replaced() for file in self._files)
 
     def _paths(self) -> list[Path]:
         return [self._path.with_name(f"{self._path.name}{suffix}") for suffix in FILE_SUFFIXES]
