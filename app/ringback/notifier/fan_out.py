@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from ringback.domain import health
 from ringback.domain.call import Call
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Place
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import Ids, WebhookId
@@ -15,6 +16,7 @@ from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook, due_at, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.handover import Handover, Lease
+from ringback.notifier.places import place_at
 
 SUPERSEDING: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
@@ -35,10 +37,19 @@ class _Born:
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
     missing: set[WebhookId] = field(default_factory=set[WebhookId])
     """Webhooks that were just told to note their first loss."""
+    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    """Known places of the one log that all of this happens in."""
     _lowest_open: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
 
     def held_for(self, webhook: Webhook) -> int:
         return sum(each.webhook_id == webhook.id and each.state is DeliveryState.HELD for each in self.deliveries)
+
+    async def safe(self, tx: Transaction, webhook: Webhook, event: Event) -> Place:
+        """The place up to which everything of this webhook was delivered or given up, when this event is about to be open."""
+        seq = await self.lowest_open(tx, webhook, event) - 1
+        if seq not in self.places:
+            self.places[seq] = await place_at(tx, event.principal, seq)
+        return self.places[seq]
 
     async def lowest_open(self, tx: Transaction, webhook: Webhook, event: Event) -> int:
         """The place before which nothing of this webhook is open, when this event is about to be."""
@@ -57,7 +68,7 @@ class FanOut:
     async def live(self, tx: Transaction, happened: Sequence[Happened]) -> None:
         """Deliver what has just happened to one principal, in its order: at once where there is room, else in its turn."""
         candidates = await tx.webhooks.candidates([each.event for each in happened])
-        born = _Born()
+        born = _Born(places={each.event.seq: each.event.place for each in happened})
         for each, webhooks in zip(happened, candidates, strict=True):
             await self._deliver(tx, each, webhooks, born)
         await _insert(tx, born.deliveries)
@@ -99,7 +110,7 @@ class FanOut:
     ) -> Delivery:
         event, call, now = happened.event, happened.call, tx.now()
         kind = Kind.PROGRESS if event.name is EventName.CALL_PROGRESS else Kind.EVENT
-        safe_seq = await born.lowest_open(tx, webhook, event) - 1
+        safe = await born.safe(tx, webhook, event)
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=event.principal,
@@ -108,9 +119,7 @@ class FanOut:
             kind=kind,
             call_id=event.call_id,
             seq=event.seq,
-            body=self._bodies.make(
-                event, webhook, call=call, safe_seq=safe_seq, result=await _result(tx, happened, webhook)
-            ),
+            body=self._bodies.make(event, webhook, call=call, safe=safe, result=await _result(tx, happened, webhook)),
             state=_state(webhook, lease),
             attempts=0 if lease is None else 1,
             lease_token=None if lease is None else lease.token,

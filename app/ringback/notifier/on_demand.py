@@ -9,6 +9,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook
 from ringback.notifier.body import body_of_test
+from ringback.notifier.places import place_at
 
 
 class OnDemand:
@@ -22,6 +23,7 @@ class OnDemand:
         now, event_id = tx.now(), self._ids.event()
         lowest_open = await tx.deliveries.watermark(webhook.id)
         safe_seq = await tx.events.head(webhook.principal) if lowest_open is None else lowest_open - 1
+        safe = await place_at(tx, webhook.principal, safe_seq)
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=webhook.principal,
@@ -29,7 +31,7 @@ class OnDemand:
             event_id=event_id,
             call_id=None,
             seq=None,
-            body=body_of_test(webhook, event_id=event_id, safe_seq=safe_seq, now=now),
+            body=body_of_test(webhook, event_id=event_id, safe=safe, now=now),
             state=DeliveryState.HELD if webhook.holds() else DeliveryState.PENDING,
             due_at=now,
             give_up_at=now + seconds(give_up_seconds(Kind.EVENT, webhook.retries, ordered=webhook.ordered)),

@@ -52,6 +52,10 @@ def replace(path: Path) -> None:
     other.rename(path)
 
 
+def move_back(path: Path) -> None:
+    path.with_name("elsewhere").rename(path)
+
+
 def move(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
 
@@ -81,10 +85,10 @@ async def test_a_commit_into_a_file_that_nobody_finds_is_not_acknowledged(
 
 
 async def test_a_file_that_comes_back_is_not_believed_before_the_next_start(store: SqliteStore, path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
+    move(path)
     with pytest.raises(StoreUnavailable):
         await store.write(reserve)
-    path.with_name("elsewhere").rename(path)
+    move_back(path)
 
     with pytest.raises(StoreUnavailable, match="start it again"):
         await store.write(reserve)
@@ -92,7 +96,7 @@ async def test_a_file_that_comes_back_is_not_believed_before_the_next_start(stor
 
 async def test_a_unit_that_changes_nothing_looks_at_no_file(store: SqliteStore, path: Path) -> None:
     await store.write(reserve)
-    path.unlink()
+    remove(path)
 
     assert await store.write(lambda tx: tx.events.head(ALICE)) == 1
 
@@ -101,7 +105,7 @@ async def test_closing_saves_what_the_log_holds_although_its_name_is_gone(
     store: SqliteStore, path: Path, clock: FakeClock
 ) -> None:
     await store.write(reserve)
-    part(path, "-wal").unlink()
+    remove(part(path, "-wal"))
     await store.close()
 
     again = SqliteStore(path, clock=clock, sealer=a_sealer())
@@ -222,7 +226,7 @@ def killed_after_writing(path: Path) -> None:
 async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Path, clock: FakeClock) -> None:
     await (await open_again(path, clock)).close()
     killed_after_writing(path)
-    part(path, "-wal").unlink()
+    remove(part(path, "-wal"))
 
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore"):

@@ -58,13 +58,13 @@ def count_in_database(connection: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-def require_all_commits(connection: sqlite3.Connection, lock: FileLock) -> None:
-    """Raise `StoreUnavailable` when the lock file knows of more commits than the database holds."""
+def require_all_commits(connection: sqlite3.Connection, lock: FileLock, *, accept_missing: bool) -> None:
+    """Raise `StoreUnavailable` when the lock file knows of more commits than the database holds; accepted, it forgets them."""
     held, made = count_in_database(connection), lock.commit_count()
-    if made is not None and made > held:
+    if made is not None and made > held and not accept_missing:
         raise StoreUnavailable(
             f"The last {made - held} commits of this database are missing: it holds {held}, and its service had made {made} "
-            f"(so says '{lock.path}'). Either its -wal file was removed after a crash, or an older backup was restored. Put the "
-            "-wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, and start again."
+            f"(so says '{lock.path}'). Either its -wal file was removed after a crash, or an older backup was restored. Put "
+            "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once and start again."
         )
     lock.write_commit_count(held)

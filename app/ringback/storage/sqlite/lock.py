@@ -61,6 +61,15 @@ class FileLock:
         line = os.pread(self._descriptor, _DIGITS + 1, _COUNT_AT)
         return int(line) if _COUNT.fullmatch(line) else None
 
+    def peek_commit_count(self) -> int | None:
+        """The same, read beside whoever holds the lock."""
+        try:
+            with self._path.open("rb") as file:
+                line = file.read(_COUNT_AT + _DIGITS + 1)[_COUNT_AT:]
+        except OSError:
+            return None
+        return int(line) if _COUNT.fullmatch(line) else None
+
     def write_commit_count(self, number: int) -> None:
         if self._descriptor is not None:
             os.pwrite(self._descriptor, f"{number:0{_DIGITS}}\n".encode(), _COUNT_AT)
@@ -71,4 +80,6 @@ class FileLock:
             self._descriptor = None
 
     def _unwritable(self, error: OSError) -> StoreUnavailable:
-        return StoreUnavailable(f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk.")
+        return StoreUnavailable(
+            f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk."
+        )

@@ -50,10 +50,10 @@ class SqliteStore:
     def signals(self) -> LocalSignals:
         return self._signals
 
-    async def open(self, *, exclusive: bool) -> None:
+    async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
         """Make or update the file; with `exclusive`, refuse to share it with another that serves it.
 
-        Raises `StoreUnavailable` also when commits are missing that a serving process had made.
+        Raises `StoreUnavailable` also when commits are missing that a serving process had made, unless that is accepted.
         """
         self._trust = Trust(self._path)
         with ExitStack() as stack:
@@ -66,7 +66,7 @@ class SqliteStore:
                 database.use_wal(reader)
                 migrate(reader, shipped(), now=self._clock.now())
                 if lock is not None:
-                    require_all_commits(reader, lock)
+                    require_all_commits(reader, lock, accept_missing=accept_missing_commits)
                 reader.execute(database.SESSION["forbid_writing"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 commits = Commits(writer, trust=self._trust, lock=lock)

@@ -31,10 +31,12 @@ class SqliteWriteProbe:
         try:
             disk = os.statvfs(folder)
         except OSError as error:
-            raise StoreUnavailable(f"The folder '{folder}' of the database cannot be reached: {error.strerror}.") from error
+            raise StoreUnavailable(
+                f"The folder '{folder}' of the database cannot be reached: {error.strerror}."
+            ) from error
         free = disk.f_bavail * disk.f_frsize
         if disk.f_blocks > 0 and free < FREE_BYTES_MIN:  # some network file systems tell no sizes at all
             raise StoreUnavailable(
-                f"The disk of the database is full: {free // _MIB} MiB are free in '{folder}', and {FREE_BYTES_MIN // _MIB} are "
-                "needed. Free some space; nothing has to be restarted."
+                f"The disk of the database is full: {free // _MIB} MiB are free in '{folder}', and {FREE_BYTES_MIN // _MIB} "
+                "are needed. Free some space; nothing has to be restarted."
             )

@@ -1,8 +1,10 @@
 -- name: all
 SELECT key_id, lost_at FROM sealing_keys ORDER BY key_id;
 
+-- A key that was accepted as lost and is in use again counts as one that must not be missing.
 -- name: add
-INSERT INTO sealing_keys (key_id) VALUES (:key_id) ON CONFLICT (key_id) DO NOTHING;
+INSERT INTO sealing_keys (key_id) VALUES (:key_id)
+ON CONFLICT (key_id) DO UPDATE SET lost_at = NULL WHERE lost_at IS NOT NULL;
 
 -- name: forget
 DELETE FROM sealing_keys WHERE key_id = :key_id;
