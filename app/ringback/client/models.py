@@ -196,7 +196,7 @@ class Resumed(Model):
     events: tuple[Event, ...] = ()
     """This call's events since the token was made."""
     truncated: bool = False
-    """Whether the token is of an event log that was lost when a backup was restored. Then these are all of the call's events."""
+    """Whether the token is of an event log that was lost when a backup was restored. Then these are all its events."""
     resume_token: str = Field(repr=False)
     """A fresh token, standing after these events."""
 

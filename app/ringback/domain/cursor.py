@@ -3,11 +3,11 @@
 A cursor is base64url of `1:<list>:<position>`. The list is part of it, so that a cursor of one list handed to another is an
 error with a name instead of a silently wrong page.
 
-A place in the event log is `<seq>.<mark>`: a number, and 32 bits of the id of the event that stands there. After an older backup
-was restored the numbers are given out a second time, to other events. A reader who comes with a number of the lost log would
-otherwise miss events without a sign; the mark shows that its place is in another log. Three places have no mark and are judged
-by their number alone: the beginning of a log, a place whose event retention has removed, and those of cursors that an earlier
-release gave out.
+A place in the event log is `<seq>.<mark>`: a number, and 32 bits of the id of the event that stands there. After an older
+backup was restored the numbers are given out a second time, to other events. A reader who comes with a number of the lost log
+would otherwise miss events without a sign; the mark shows that its place is in another log. Three places have no mark and are
+judged by their number alone: the beginning of a log, a place whose event retention has removed, and those of cursors that an
+earlier release gave out.
 """
 
 import base64

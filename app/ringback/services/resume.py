@@ -37,7 +37,7 @@ class Resumed:
     events: Sequence[Event]
     """This call's events after the token's place."""
     truncated: bool
-    """Whether that place is in a log that was lost when an older backup was restored. Then these are all of the call's events."""
+    """Whether that place is in a log that was lost when a backup was restored. Then these are all of the call's events."""
     resume_token: str = field(repr=False)
     """A fresh token, standing after these events."""
 
