@@ -34,6 +34,18 @@ def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -
     return _parse(_read_or_make(key_file, random_bytes), source=str(key_file))
 
 
+def missing_key_file(settings: Settings) -> Path | None:
+    """The key file when it is needed and is not there, so that `load_key_ring` would make one."""
+    if settings.secret_keys is not None or (file := _key_file(settings)).exists():
+        return None
+    return file
+
+
+def source_of_keys(settings: Settings) -> str:
+    """Where the ring comes from, for messages."""
+    return "RINGBACK_SECRET_KEYS" if settings.secret_keys is not None else str(_key_file(settings))
+
+
 def token_keys(ring: KeyRing) -> list[bytes]:
     """The keys that sign resume tokens, oldest first; as many as the ring has, in the opposite order."""
     return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.newest_first)]

@@ -68,6 +68,18 @@ class Settings(BaseSettings):
             "give out scopes of ours. By default its own scopes decide: ringback:calls, ringback:webhooks and so on."
         ),
     )
+    oidc_untyped_tokens: bool = Field(
+        default=False,
+        description=(
+            "Whether access tokens are accepted whose header says typ JWT, or nothing, as those of Keycloak, Entra ID and "
+            "Auth0's own profile do. They are told from ID tokens by their claims. By default typ must be at+jwt (RFC 9068)."
+        ),
+    )
+    oidc_token_seconds_max: float = Field(
+        default=86400,
+        gt=0,
+        description="How far in the future the end (exp) of an access token may be; one that lives longer is refused.",
+    )
     secret_keys: SecretStr | None = Field(
         default=None,
         description=(

@@ -11,6 +11,7 @@ from yarl import URL
 from ringback.domain.call import Call, answered
 from ringback.domain.call import finish as finished
 from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.cursor import Place
 from ringback.domain.event import EventName, event_of
 from ringback.domain.ids import Ids
 from ringback.domain.principal import Principal
@@ -89,7 +90,7 @@ def sample_body() -> bytes:
     )
     event = event_of(EventName.CALL_FINISHED, ended, event_id=ids.event(), seq=1, now=clock.now())
     webhook = new_webhook(ids, clock, url="https://receiver.example/", session="session-7")
-    return bodies().make(event, webhook, call=ended, safe_seq=0)
+    return bodies().make(event, webhook, call=ended, safe=Place(0))
 
 
 async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:

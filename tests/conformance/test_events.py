@@ -140,3 +140,12 @@ async def test_the_last_place_before_an_instant_is_where_a_reader_since_then_beg
         return await store.read(lambda tx: tx.events.last_before(ALICE, instant))
 
     assert [await last_before(minutes) for minutes in (0, 1, 1.5, 2, 60)] == [0, 1, 3, 3, 4]
+
+
+async def test_a_place_gives_the_id_of_its_event_in_its_own_log_only(store: Store) -> None:
+    event = await append(store)
+
+    async def ids(tx: Transaction) -> list[str | None]:
+        return [await tx.events.id_at(ALICE, 1), await tx.events.id_at(ALICE, 2), await tx.events.id_at(BOB, 1)]
+
+    assert await store.read(ids) == [event.id, None, None]

@@ -18,6 +18,7 @@ from openapi_spec_validator import validate
 from ringback.api.openapi_document import document
 from ringback.api.schemas.examples import EXAMPLES_OF
 from ringback.domain.call import Progress
+from ringback.domain.cursor import Place
 from ringback.domain.event import EventName
 from ringback.domain.health import event_about
 from ringback.domain.ids import DeliveryId, EventId
@@ -205,9 +206,9 @@ def test_what_is_said_about_webhooks_and_gaps_is_what_the_document_says() -> Non
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
         event = event_about(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
-        body = orjson.loads(bodies.make(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, safe_seq=1))
+        body = orjson.loads(bodies.make(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, safe=Place(1)))
         assert complaints(described(name), body) == []
-    told = gap(WEBHOOK, first_missed=7, delivery_id=DeliveryId("dlv_1"), now=START)
+    told = gap(WEBHOOK, after=Place(6), delivery_id=DeliveryId("dlv_1"), now=START)
     assert complaints(described("gap"), orjson.loads(told.body)) == []
     assert complaints(described("verification"), orjson.loads(verification("challenge"))) == []
 

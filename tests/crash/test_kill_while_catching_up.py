@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from ringback.domain.catch_up import STEP_EVENTS
-from ringback.domain.cursor import encode_seq
+from ringback.domain.cursor import Place, encode_place
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import ANONYMOUS
 from tests.support.builders import an_event
@@ -30,7 +30,7 @@ async def test_a_kill_between_two_steps_of_a_catch_up_loses_nothing_and_repeats_
     event_ids = await fill_log(tmp_path)
     async with serving(Stage().app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        webhook = {"url": receiver.url(), "cursor": encode_seq(0)}
+        webhook = {"url": receiver.url(), "cursor": encode_place(Place(0))}
         async with service(**spec, unit=STEP, after=after) as doomed:
             await acknowledged(doomed.url, "/v1/webhooks", webhook)
             assert await doomed.died() == -9

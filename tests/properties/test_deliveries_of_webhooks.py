@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.delivery import Delivery, Kind
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, WebhookState, switched
@@ -273,7 +273,7 @@ class Deliveries(RuleBasedStateMachine):
         if box.missed is None or box.state != "active":
             return
         (told,) = [each for each in self._stored(box) if each.kind is Kind.GAP and each.id not in box.letters]
-        assert decode_seq(orjson.loads(told.body)["cursor"]) == box.missed - 1
+        assert decode_place(orjson.loads(told.body)["cursor"]).seq == box.missed - 1
         box.letters[told.id] = Letter(seq=box.missed, born=self._now, state="pending", due=self._now, gap=True)
         box.missed = None
 
@@ -297,7 +297,7 @@ class Deliveries(RuleBasedStateMachine):
 
     def _check_cursor(self, box: Box, born: Delivery) -> None:
         """What a body calls safe was delivered or abandoned when it was made."""
-        safe = decode_seq(orjson.loads(born.body)["cursor"])
+        safe = decode_place(orjson.loads(born.body)["cursor"]).seq
         waiting = [each.seq for each in box.letters.values() if not each.gap and each.state in {"held", "pending"}]
         assert safe == min(waiting) - 1
 

@@ -351,7 +351,7 @@ def _services(
         replays=Replays(store=store, on_demand=on_demand, quotas=keeper, lifecycle=lifecycle),
         resume=Resume(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=ids),
-        insights=Insights(store=store, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
+        insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
         upkeep=Upkeep(store=store, configured=FixedUpstreams()),
         lifecycle=lifecycle,
     )

@@ -8,6 +8,7 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
 
 world        what is taken from outside: clock, chance, egress, a wrap around the store
 policies     settings, as the values that the parts take
+keys         the key ring, and whether it opens what is stored
 parts        what everybody shares
 services     the use cases
 workers      what runs behind them
@@ -16,6 +17,16 @@ application  all of it, opened and closed
 """
 
 from ringback.bootstrap.application import Application, application, open_beside, open_keys
+from ringback.bootstrap.keys import accept_lost_keys, accept_restore
 from ringback.bootstrap.world import ReadConfigs, World
 
-__all__ = ["Application", "ReadConfigs", "World", "application", "open_beside", "open_keys"]
+__all__ = [
+    "Application",
+    "ReadConfigs",
+    "World",
+    "accept_lost_keys",
+    "accept_restore",
+    "application",
+    "open_beside",
+    "open_keys",
+]

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app
 from ringback.bootstrap.doors import api_config, authenticator_for, mcp_server
+from ringback.bootstrap.keys import key_ring_of
 from ringback.bootstrap.parts import new_sealer, open_parts
 from ringback.bootstrap.policies import retention_of
 from ringback.bootstrap.services import all_services
@@ -17,7 +18,6 @@ from ringback.bootstrap.world import ReadConfigs, World
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Store
 from ringback.janitor import Janitor, JanitorConfig
-from ringback.keyring import load_key_ring
 from ringback.mcp_server.endpoints import McpServer
 from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.resealing import Resealer
@@ -112,6 +112,6 @@ async def open_keys(settings: Settings) -> AsyncGenerator[Keys]:
 async def open_beside(settings: Settings) -> AsyncGenerator[Store]:
     """A service's store, also while the service runs: for tools that look, or write a row."""
     world = World()
-    sealer = new_sealer(load_key_ring(settings, random_bytes=world.random_bytes), world)
+    sealer = new_sealer(await key_ring_of(settings, world), world)
     async with open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=False) as store:
         yield store

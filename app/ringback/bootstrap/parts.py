@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from ringback.bootstrap.keys import key_ring_of, require_keys
 from ringback.bootstrap.policies import quotas_of, target_policy
 from ringback.bootstrap.world import ReadConfigs, World
 from ringback.domain.ids import Ids
@@ -12,7 +13,7 @@ from ringback.domain.ports import Store
 from ringback.domain.sealed import Sealer
 from ringback.domain.upstreams import Configured
 from ringback.janitor import Retention
-from ringback.keyring import load_key_ring, token_keys
+from ringback.keyring import token_keys
 from ringback.notifier.body import Bodies
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
@@ -65,7 +66,7 @@ async def open_parts(
     world: World,
     retention: Retention,
 ) -> AsyncGenerator[Parts]:
-    ring = load_key_ring(settings, random_bytes=world.random_bytes)
+    ring = await key_ring_of(settings, world)
     sealer = new_sealer(ring, world)
     ids = Ids(world.clock, random_bytes=world.random_bytes)
     tokens = CallTokens(
@@ -82,6 +83,7 @@ async def open_parts(
         )
         if store.exclusive and (last := await store.read(lambda tx: tx.scheduling_time.last())) is not None:
             world.clock.continue_from(last)
+        await require_keys(store, ring, settings)
         store = world.store(store)
         upstreams = Upstreams(
             upstream_configs,

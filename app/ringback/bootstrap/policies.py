@@ -41,6 +41,8 @@ def token_rules(settings: Settings) -> TokenRules:
         audiences=frozenset(settings.oidc_audience),
         principal_claim=settings.oidc_principal_claim,
         granted=frozenset(settings.oidc_scopes),
+        untyped=settings.oidc_untyped_tokens,
+        seconds_max=settings.oidc_token_seconds_max,
     )
 
 

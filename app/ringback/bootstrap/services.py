@@ -108,7 +108,9 @@ def all_services(parts: Parts, settings: Settings) -> Services:
         replays=Replays(store=store, on_demand=OnDemand(ids=parts.ids), quotas=quotas, lifecycle=lifecycle),
         resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
         keys=Keys(store=store, ids=parts.ids),
-        insights=Insights(store=store, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle),
+        insights=Insights(
+            store=store, clock=clock, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle
+        ),
         upkeep=Upkeep(store=store, configured=parts.configured),
         lifecycle=lifecycle,
     )

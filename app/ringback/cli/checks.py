@@ -14,9 +14,9 @@ import httpx
 
 from ringback.bootstrap import open_beside
 from ringback.client import ClientError, RingbackClient
-from ringback.domain.clock import Clock
+from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.ports import Store
 from ringback.identity.documents import NoDocument
 from ringback.identity.documents import client as issuer_client
 from ringback.identity.issuer import fetch_keys
@@ -26,7 +26,7 @@ from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, 
 from ringback.resealing import count_sealed
 from ringback.runner.upstreams import UpstreamConfig, Upstreams
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import sqlite_path
+from ringback.storage.open import examine_files, sqlite_path
 
 ANSWER_SECONDS: Final = 5.0
 SKEW_SECONDS_MAX: Final = 60.0
@@ -59,14 +59,41 @@ async def check_database(settings: Settings) -> list[Finding]:
         return [key]
     try:
         async with open_beside(settings) as store:
-            await store.write(_nothing)
+            files = await _check_files(settings)
+            await store.write(lambda tx: tx.write_probe.write())
             return [
                 Finding("database", True, f"{path} opens and can be written"),
+                *files,
                 key,
                 *await _in_store(store, settings),
             ]
     except StoreUnavailable as problem:
         return [key, Finding("database", False, problem.detail)]
+
+
+async def _check_files(settings: Settings) -> list[Finding]:
+    """Whether the file is whole, and whether it holds every commit that its service had made."""
+    found = await asyncio.to_thread(examine_files, settings.database_url, clock=SystemClock())
+    if found.damage is not None:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover what is readable: "
+                "sqlite3 DATABASE .recover",
+            )
+        ]
+    if found.missing_commits:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
+                "backup was restored. If the loss is meant, stop the service and run: ringback doctor --accept-restore",
+            )
+        ]
+    looked = "it is whole" if found.complete else "no damage in what could be read in ten seconds"
+    return [Finding("database file", True, looked)]
 
 
 def _missing_database(path: Path) -> Finding:
@@ -82,7 +109,10 @@ def _check_key_ring(settings: Settings, database: Path) -> Finding:
     file = database.with_name(database.name + KEY_FILE_SUFFIX)
     if settings.secret_keys is None and not file.exists():
         return Finding(
-            "key ring", False, f"{file} is missing, and with it what reads the secrets in the database. Restore it."
+            "key ring",
+            False,
+            f"{file} is missing, and with it what reads the secrets in the database. Restore it. If it is lost for good: "
+            "ringback doctor --accept-lost-keys",
         )
     try:
         ring = load_key_ring(settings, random_bytes=os.urandom)
@@ -110,19 +140,16 @@ async def _in_store(store: Store, settings: Settings) -> list[Finding]:
 async def _check_sealed(store: Store, settings: Settings) -> Finding:
     ring = load_key_ring(settings, random_bytes=os.urandom)
     counts = await count_sealed(store)
-    if missing := sorted(counts.keys() - ring.keys.keys()):
+    accepted = {key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.all())).items() if lost_at}
+    if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
         lost = sum(counts[key_id] for key_id in missing)
         return Finding(
             "sealed data",
             False,
             f"{lost} secrets and callbacks were sealed with keys that are not in the key ring: {', '.join(missing)}. "
-            "Put back the keys they were made with.",
+            "Put back the keys they were made with. If they are lost for good: ringback doctor --accept-lost-keys",
         )
     return Finding("sealed data", True, "the key ring opens it")
-
-
-async def _nothing(_tx: Transaction) -> None:
-    """A transaction that changes nothing: it succeeds where a real one could."""
 
 
 async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:

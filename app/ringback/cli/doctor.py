@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from ringback.bootstrap import accept_lost_keys, accept_restore
 from ringback.cli import checks
 from ringback.cli.checks import CallbackCheck, Finding
 from ringback.cli.connect import ApiKey, client_of
 from ringback.cli.output import UNFINISHED, AsJson, show, show_json
 from ringback.cli.serve import ConfigFile, MoreUpstreams, configured_upstreams
 from ringback.domain.clock import SystemClock
+from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
 from ringback.runner.config import ConfigError
 from ringback.settings import Settings, SettingsError, load_settings
@@ -34,6 +36,14 @@ def doctor(
     callbacks: Annotated[
         bool, typer.Option("--callbacks", help="Also connect to the receivers of your webhooks; needs --api-key.")
     ] = False,
+    restored: Annotated[
+        bool,
+        typer.Option("--accept-restore", help="Take the database as it is, although its last commits are missing."),
+    ] = False,
+    lost_keys: Annotated[
+        bool,
+        typer.Option("--accept-lost-keys", help="Let the service start without the keys that are missing."),
+    ] = False,
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,10 +53,26 @@ def doctor(
     except SettingsError as problem:
         findings = [Finding("settings", False, str(problem))]
     else:
-        findings = asyncio.run(_examine(settings, upstream or [], url, api_key, callbacks=callbacks))
+        findings = asyncio.run(_accept(settings, restored=restored, lost_keys=lost_keys))
+        findings += asyncio.run(_examine(settings, upstream or [], url, api_key, callbacks=callbacks))
     _tell(findings, as_json=as_json)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(UNFINISHED)
+
+
+async def _accept(settings: Settings, *, restored: bool, lost_keys: bool) -> list[Finding]:
+    """What an operator accepts is written down before anything is looked at."""
+    findings: list[Finding] = []
+    try:
+        if restored:
+            await accept_restore(settings)
+            findings.append(Finding("restore", True, "the database is complete as it is from now on"))
+        if lost_keys:
+            names = ", ".join(await accept_lost_keys(settings)) or "none is missing"
+            findings.append(Finding("lost keys", True, f"accepted: {names}"))
+    except (StoreUnavailable, SettingsError) as problem:
+        findings.append(Finding("acceptance", False, str(problem)))
+    return findings
 
 
 async def _examine(

@@ -183,7 +183,7 @@ class EventPage(Model):
     cursor: str
     """Poll with it to get what comes after this page."""
     truncated: bool = False
-    """Whether events after the cursor asked with have been removed by retention."""
+    """Whether events after the cursor asked with are not here: removed by retention, or lost when a backup was restored."""
     has_more: bool = False
 
 
@@ -195,6 +195,8 @@ class Resumed(Model):
     """The CallToolResult, once there is one."""
     events: tuple[Event, ...] = ()
     """This call's events since the token was made."""
+    truncated: bool = False
+    """Whether the token is of an event log that was lost when a backup was restored. Then these are all its events."""
     resume_token: str = Field(repr=False)
     """A fresh token, standing after these events."""
 

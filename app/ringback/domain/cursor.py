@@ -2,19 +2,27 @@
 
 A cursor is base64url of `1:<list>:<position>`. The list is part of it, so that a cursor of one list handed to another is an
 error with a name instead of a silently wrong page.
+
+A place in the event log is `<seq>.<mark>`: a number, and 32 bits of the id of the event that stands there. After an older
+backup was restored the numbers are given out a second time, to other events. A reader who comes with a number of the lost log
+would otherwise miss events without a sign; the mark shows that its place is in another log. Three places have no mark and are
+judged by their number alone: the beginning of a log, a place whose event retention has removed, and those of cursors that an
+earlier release gave out.
 """
 
 import base64
 import binascii
+import re
+import zlib
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.ids import looks_like
 
 CURSOR_LENGTH_MAX = 256
 _VERSION = "1"
-_SEQ_DIGITS_MAX = 18  # below 2**63, which is where both stores end
+_PLACE: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?")  # below 2**63, which is where both stores end
 
 
 class List(StrEnum):
@@ -55,16 +63,40 @@ def decode_id(listing: List, cursor: str | None) -> str | None:
     return before
 
 
-def encode_seq(seq: int) -> str:
+class Place(NamedTuple):
     """A place in a principal's event log: everything at or before `seq` has been seen."""
-    return encode(List.EVENTS, str(seq))
+
+    seq: int
+    mark: str | None = None
+    """Of the event at `seq`, where one is known."""
 
 
-def decode_seq(cursor: str) -> int:
-    position = decode(List.EVENTS, cursor)
-    if not (position.isascii() and position.isdigit() and len(position) <= _SEQ_DIGITS_MAX):
+def mark_of(event_id: str) -> str:
+    """32 bits of an event's id, in hexadecimal. Ids are random, so two events share them once in four billion times."""
+    return f"{zlib.crc32(event_id.encode()):08x}"
+
+
+def encode_place(place: Place) -> str:
+    return encode(List.EVENTS, str(place.seq) if place.mark is None else f"{place.seq}.{place.mark}")
+
+
+def decode_place(cursor: str) -> Place:
+    found = _PLACE.fullmatch(decode(List.EVENTS, cursor))
+    if found is None:
         raise InvalidCursor("This cursor names no place in the event log. Start without one.")
-    return int(position)
+    return Place(int(found[1]), found[2])
+
+
+def is_in_log(place: Place, *, head: int, horizon: int, event_id: str | None) -> bool:
+    """Whether a place is in the log that ends at `head` and of which retention has removed all up to `horizon`.
+
+    `event_id` is the event at that number in this log; None when there is none.
+    """
+    if place.seq > head:
+        return False
+    if place.mark is None:
+        return True
+    return place.seq <= horizon if event_id is None else mark_of(event_id) == place.mark
 
 
 def _text(cursor: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ringback.domain.call import Call, Progress
 from ringback.domain.clock import iso
+from ringback.domain.cursor import Place, mark_of
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 
@@ -40,6 +41,11 @@ class Event:
     data: Mapping[str, Any] = field(repr=False)
     """What every listener may know; a delivery adds what is for its receiver only."""
     created_at: datetime
+
+    @property
+    def place(self) -> Place:
+        """The event's own place in the log: all that comes after it has a higher number."""
+        return Place(self.seq, mark_of(self.id))
 
 
 def event_of(name: EventName, call: Call, *, event_id: EventId, seq: int, now: datetime) -> Event:

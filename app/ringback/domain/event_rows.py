@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ringback.domain.event import Event, EventName
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, EventId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
@@ -26,6 +26,10 @@ class EventRows(Protocol):
 
     async def head(self, principal: Principal, *, lock: bool = False) -> int:
         """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
+        ...
+
+    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
+        """Of the event at this place; None when there is none, or when retention has removed it."""
         ...
 
     async def insert(self, events: Sequence[Event]) -> None: ...

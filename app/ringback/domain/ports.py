@@ -24,12 +24,13 @@ from ringback.domain.delivery_rows import DeliveryLanes, DeliveryQueue, Delivery
 from ringback.domain.event_rows import EventRows
 from ringback.domain.joined_names import JoinedNameRows
 from ringback.domain.principal import KeyRows, Principal
-from ringback.domain.sealed import SealedRows
+from ringback.domain.sealed import SealedRows, SealingKeyRows
 from ringback.domain.signals import Signals
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
 from ringback.domain.watches import WatchRows
 from ringback.domain.webhook_rows import OriginRows, WebhookRows
+from ringback.domain.write_probe import WriteProbe
 
 T = TypeVar("T")
 
@@ -79,6 +80,10 @@ class Transaction(Protocol):
     def proofs(self) -> ProofRows: ...
     @property
     def sealed(self) -> SealedRows: ...
+    @property
+    def sealing_keys(self) -> SealingKeyRows: ...
+    @property
+    def write_probe(self) -> WriteProbe: ...
     @property
     def catalog(self) -> CatalogRows: ...
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -40,6 +41,24 @@ class SealedRows(Protocol):
 
     async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:
         """Seal anew what an older key sealed, of the next `limit` rows after this id."""
+        ...
+
+
+class SealingKeyRows(Protocol):
+    """The ids of the keys that sealed what is stored. The keys themselves are in the key ring."""
+
+    async def all(self) -> Mapping[str, datetime | None]:
+        """Each key's id, and since when an operator accepts that it is lost."""
+        ...
+
+    async def add(self, key_id: str) -> None: ...
+
+    async def forget(self, key_id: str) -> None: ...
+
+    async def accept_loss(self, key_id: str, *, now: datetime) -> None: ...
+
+    async def has_sealed(self, key_id: str) -> bool:
+        """Whether anything that is stored was sealed with it. The first row ends the search; none means that all were read."""
         ...
 
 

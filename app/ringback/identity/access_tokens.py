@@ -3,6 +3,10 @@
 Signed with an asymmetric algorithm by a key that the issuer publishes; of this issuer; for the resource at which it is
 presented; within its time; and an access token, not an ID token, which says who somebody is but not what may be done in their
 name.
+
+The header's `typ` says which of the two a token is, where the issuer follows RFC 9068. Issuers that do not (Keycloak, Entra ID,
+Auth0's own profile) type both `JWT`. Their tokens are accepted only where the operator says so, and then told apart by their
+claims, which is a guess: so the default is to refuse them.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,6 +39,8 @@ TOKEN_LENGTH_MAX: Final = 16 * 1024
 """Tokens that list a hundred groups take 6 KB."""
 LEEWAY_SECONDS: Final = 60
 """By which the issuer's clock and ours may differ."""
+TOKEN_SECONDS_MAX: Final = 24 * 3600.0
+"""Issuers give access tokens minutes to a day (Entra ID: 60 to 90 minutes, Auth0: a day). Nobody can take one back earlier."""
 
 _ACCESS_TOKEN_TYPES: Final = frozenset({"at+jwt", "application/at+jwt"})  # RFC 9068 §2.1
 _UNTOLD_TYPES: Final = frozenset({"jwt", "application/jwt", ""})
@@ -51,6 +57,10 @@ class TokenRules:
     principal_claim: str = "sub"
     granted: frozenset[Scope] = frozenset()
     """What every token may do, whatever its own scopes are."""
+    untyped: bool = False
+    """Whether a token whose header says `JWT`, or nothing, may be an access token too."""
+    seconds_max: float = TOKEN_SECONDS_MAX
+    """How far in the future a token's end may be."""
 
 
 class AccessTokens:
@@ -70,8 +80,7 @@ class AccessTokens:
         checked = await self._checked(token)
         accepted = self._audiences(resource)
         self._judge(checked.claims, accepted, resource)
-        if not _is_access_token(checked.header, checked.claims):
-            raise Unauthenticated("This is not an access token. Send the access token that came with it.")
+        self._judge_kind(checked)
         return Caller(
             principal=self._principal(checked.claims),
             scopes=scopes_of(checked.claims) | self._rules.granted,
@@ -107,6 +116,28 @@ class AccessTokens:
                 f"This access token is not good here ({problem.description or problem.error}). Ask {self.issuer} for one "
                 f"whose resource is {self._rules.public_url}{resource}."
             ) from None
+
+        self._judge_end(claims["exp"])
+
+    def _judge_end(self, expires_at: float) -> None:
+        latest = self._clock.now().timestamp() + self._rules.seconds_max + LEEWAY_SECONDS
+        if not expires_at <= latest:  # so written, a NaN is refused too
+            raise Unauthenticated(
+                f"This access token lives for too long: its exp may be at most {self._rules.seconds_max:.0f} s ahead. Have the "
+                "issuer shorten it, or the operator set RINGBACK_OIDC_TOKEN_SECONDS_MAX."
+            )
+
+    def _judge_kind(self, token: jwt.Token) -> None:
+        kind = str(token.header.get("typ", "")).lower()
+        if kind in _ACCESS_TOKEN_TYPES:
+            return
+        if kind not in _UNTOLD_TYPES or not _may_be_access_token(token.claims):
+            raise Unauthenticated("This is not an access token. Send the access token that came with it.")
+        if not self._rules.untyped:
+            raise Unauthenticated(
+                "This is not an access token by its type: its header's typ must be at+jwt (RFC 9068). If the issuer types all "
+                "its tokens JWT, have the operator set RINGBACK_OIDC_UNTYPED_TOKENS."
+            )
 
     def _audiences(self, resource: str) -> frozenset[str]:
         """What may be in `aud`. The root is spelt with a slash or without; most URL libraries put one there."""
@@ -152,13 +183,10 @@ def _decode(token: str, keys: KeySet) -> jwt.Token:
     return jwt.decode(token, keys, registry=_REGISTRY)
 
 
-def _is_access_token(header: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
-    """By its type where the issuer tells types apart, else by what only one kind of token carries."""
-    kind = str(header.get("typ", "")).lower()
-    if kind in _ACCESS_TOKEN_TYPES:
-        return True
+def _may_be_access_token(claims: Mapping[str, Any]) -> bool:
+    """By what only one kind of token carries."""
     is_identity = any(name in claims for name in _IDENTITY_CLAIMS) or claims.get("token_use") == "id"
-    return kind in _UNTOLD_TYPES and not is_identity and any(name in claims for name in _ACCESS_CLAIMS)
+    return not is_identity and any(name in claims for name in _ACCESS_CLAIMS)
 
 
 def scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:

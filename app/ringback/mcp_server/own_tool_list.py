@@ -160,6 +160,10 @@ _RESUMED_SCHEMA: Final[Mapping[str, Any]] = {
     "properties": {
         **_CALL_PROPERTIES,
         "events": {"type": "array", "items": {"type": "object"}, "description": "What happened since the token."},
+        "truncated": {
+            "type": "boolean",
+            "description": "Whether a backup was restored since: these are all its events.",
+        },
         "resume_token": {"type": "string", "description": "A fresh token, standing after these events."},
     },
 }

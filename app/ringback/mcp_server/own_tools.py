@@ -13,7 +13,7 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, Status
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import iso
-from ringback.domain.cursor import List, decode_id, encode, encode_seq
+from ringback.domain.cursor import List, decode_id, encode, encode_place
 from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
@@ -130,6 +130,7 @@ class OwnTools:
             resumed.call,
             resumed.result,
             events=[_event(event) for event in resumed.events],
+            truncated=resumed.truncated,
             resume_token=resumed.resume_token,
         )
 
@@ -153,7 +154,7 @@ def _event(event: Event) -> dict[str, Any]:
         "eventId": event.id,
         "name": str(event.name),
         "timestamp": iso(event.created_at),
-        "cursor": encode_seq(event.seq),
+        "cursor": encode_place(event.place),
         "data": dict(event.data),
     }
 

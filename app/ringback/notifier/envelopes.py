@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Final
 
-from ringback.domain import cursor, jsontext
+from ringback.domain import jsontext
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Place, encode_place
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
 from ringback.domain.ids import DeliveryId
 from ringback.domain.webhook import Webhook
@@ -17,8 +18,8 @@ def verification(challenge: str) -> bytes:
     return jsontext.dumps({"type": "verification", "challenge": challenge})
 
 
-def gap(webhook: Webhook, *, first_missed: int, delivery_id: DeliveryId, now: datetime) -> Delivery:
-    """Tells the receiver from where to poll for what was given up: the cursor stands just before the first such event."""
+def gap(webhook: Webhook, *, after: Place, delivery_id: DeliveryId, now: datetime) -> Delivery:
+    """Tells the receiver from where to poll for what was given up: `after` is just before the first such event."""
     return Delivery(
         id=delivery_id,
         principal=webhook.principal,
@@ -26,9 +27,9 @@ def gap(webhook: Webhook, *, first_missed: int, delivery_id: DeliveryId, now: da
         event_id=None,
         kind=Kind.GAP,
         call_id=None,
-        seq=first_missed,
+        seq=after.seq + 1,
         generation=_FIRST_GENERATION,
-        body=jsontext.dumps({"type": "gap", "cursor": cursor.encode_seq(first_missed - 1)}),
+        body=jsontext.dumps({"type": "gap", "cursor": encode_place(after)}),
         state=DeliveryState.PENDING,
         due_at=now,
         give_up_at=now + seconds(give_up_seconds(Kind.GAP, webhook.retries, ordered=False)),

@@ -9,6 +9,7 @@ from ringback.domain import health
 from ringback.domain.call import Call
 from ringback.domain.catch_up import STEP_BODY_BYTES
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Place
 from ringback.domain.delivery import Delivery, DeliveryState, Kind, give_up_seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, Ids, WebhookId
@@ -18,6 +19,7 @@ from ringback.domain.webhook import Webhook, due_at, hears
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.body import BODY_BYTES_MAX, Bodies
 from ringback.notifier.handover import Handover, Lease
+from ringback.notifier.places import place_at
 
 SUPERSEDING: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
@@ -51,6 +53,8 @@ class _Born:
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
     missing: set[WebhookId] = field(default_factory=set[WebhookId])
     """Webhooks that were just told to note their first loss."""
+    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    """Known places of the one log that all of this happens in."""
     _held: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _lowest_open: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
     _calls: dict[CallId, Call | None] = field(default_factory=dict[CallId, Call | None])
@@ -81,10 +85,15 @@ class _Born:
             found = await tx.deliveries.watermarks(unknown)
             self._lowest_open.update({webhook_id: found.get(webhook_id, NOTHING_OPEN) for webhook_id in unknown})
 
-    def lowest_open(self, webhook: Webhook, event: Event) -> int:
-        """The place before which nothing of this webhook is open, when this event is about to be. `look` comes first."""
-        self._lowest_open[webhook.id] = min(self._lowest_open[webhook.id], event.seq)
-        return self._lowest_open[webhook.id]
+    async def safe(self, tx: Transaction, webhook: Webhook, event: Event) -> Place:
+        """The place up to which everything of this webhook was delivered or given up, when this event is about to be open.
+
+        `look` comes first.
+        """
+        lowest = self._lowest_open[webhook.id] = min(self._lowest_open[webhook.id], event.seq)
+        if lowest - 1 not in self.places:
+            self.places[lowest - 1] = await place_at(tx, event.principal, lowest - 1)
+        return self.places[lowest - 1]
 
 
 class FanOut:
@@ -98,14 +107,14 @@ class FanOut:
         events = [each.event for each in happened]
         candidates = await tx.webhooks.candidates(events, catching_up=False)
         await tx.deliveries.supersede({each.call_id for each in events if each.call_id and each.name in SUPERSEDING})
-        born = _Born()
+        born = _Born(places={event.seq: event.place for event in events})
         for each, webhooks in zip(happened, candidates, strict=True):
             await self._deliver(tx, each, webhooks, born)
         await _insert(tx, born.deliveries)
 
     async def late(self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int) -> Late:
         """Deliver to one webhook what happened before it heard events as they happen. Each delivery waits its turn."""
-        born, visited, body_bytes = _Born(), 0, 0
+        born, visited, body_bytes = _Born(places={event.seq: event.place for event in events}), 0, 0
         too_many: int | None = None
         for event in events:
             if body_bytes >= STEP_BODY_BYTES:
@@ -126,7 +135,7 @@ class FanOut:
         happened = Happened(event, await born.call(tx, event.call_id))
         await born.look(tx, [webhook])
         delivery = await self._delivery(tx, happened, webhook, None, born)
-        born.deliveries.append(delivery)
+        born.add(delivery)
         return len(delivery.body)
 
     async def _deliver(self, tx: Transaction, happened: Happened, webhooks: Sequence[Webhook], born: _Born) -> None:
@@ -157,7 +166,7 @@ class FanOut:
     ) -> Delivery:
         event, call, now = happened.event, happened.call, tx.now()
         kind = Kind.PROGRESS if event.name is EventName.CALL_PROGRESS else Kind.EVENT
-        safe_seq = born.lowest_open(webhook, event) - 1
+        safe = await born.safe(tx, webhook, event)
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=event.principal,
@@ -166,9 +175,7 @@ class FanOut:
             kind=kind,
             call_id=event.call_id,
             seq=event.seq,
-            body=self._bodies.make(
-                event, webhook, call=call, safe_seq=safe_seq, result=await _result(tx, happened, webhook)
-            ),
+            body=self._bodies.make(event, webhook, call=call, safe=safe, result=await _result(tx, happened, webhook)),
             state=_state(webhook, lease),
             attempts=0 if lease is None else 1,
             lease_owner=None if lease is None else lease.owner,

@@ -9,6 +9,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DUE
 from ringback.domain.webhook import Webhook
 from ringback.notifier.body import body_of_test
+from ringback.notifier.places import place_at
 
 
 class OnDemand:
@@ -20,7 +21,7 @@ class OnDemand:
     async def test(self, tx: Transaction, webhook: Webhook) -> Delivery:
         """A test for this one webhook. It is in no log: nobody polls it, no other webhook hears it, no cursor waits for it."""
         now, event_id = tx.now(), self._ids.event()
-        safe_seq = await _safe_seq(tx, webhook)
+        safe = await place_at(tx, webhook.principal, await _safe_seq(tx, webhook))
         delivery = Delivery(
             id=self._ids.delivery(),
             principal=webhook.principal,
@@ -28,7 +29,7 @@ class OnDemand:
             event_id=event_id,
             call_id=None,
             seq=None,
-            body=body_of_test(webhook, event_id=event_id, safe_seq=safe_seq, now=now),
+            body=body_of_test(webhook, event_id=event_id, safe=safe, now=now),
             state=DeliveryState.HELD if webhook.holds() else DeliveryState.PENDING,
             due_at=now,
             give_up_at=now + seconds(give_up_seconds(Kind.EVENT, webhook.retries, ordered=webhook.ordered)),

@@ -8,17 +8,20 @@ from typing import NamedTuple
 from ringback.domain import call as calls
 from ringback.domain.call import Call, Ending, Phase, Progress
 from ringback.domain.call_rows import Change
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import Event, EventName, event_of, event_of_upstream
 from ringback.domain.health import event_about
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.signals import appended, changed
+from ringback.domain.signals import DUE, appended, changed
 from ringback.domain.webhook import Webhook, hears
 from ringback.notifier.body import Bodies
 from ringback.notifier.catch_up import CatchUps
+from ringback.notifier.envelopes import gap
 from ringback.notifier.fan_out import FanOut, Happened
 from ringback.notifier.handover import Handover
+from ringback.notifier.places import place_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,13 @@ class Recorder:
         """Store the progress of a call that nobody here drives, and tell whoever listens to it. The caller holds its row."""
         await tx.calls.update(call, Change.PROGRESS, expected=call.status, lease_token=None)
         await self._append(tx, EventName.CALL_PROGRESS, [Told(call)])
+
+    async def tell_gap(self, tx: Transaction, webhook: Webhook) -> None:
+        """Tell a webhook that was registered with a place in a lost log that it hears from now on, and from where to poll."""
+        oldest = await place_at(tx, webhook.principal, await tx.events.horizon(webhook.principal))
+        told = gap(webhook, after=oldest, delivery_id=self._ids.delivery(), now=tx.now())
+        await tx.deliveries.insert([replace(told, state=DeliveryState.HELD if webhook.holds() else told.state)])
+        tx.ring(DUE)
 
     async def tell(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         """Tell the webhook's owner what has become of it, through the log and every other webhook that wants to know."""

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from ringback.domain.call import Call
 from ringback.domain.clock import seconds
+from ringback.domain.cursor import Place
 from ringback.domain.principal import Principal
 from ringback.signing.resume_token import ResumeClaims, ResumeTokens
 
@@ -15,13 +16,14 @@ class CallTokens:
         self._tokens = tokens
         self._result_retention_seconds = result_retention_seconds
 
-    def issue(self, call: Call, *, after_seq: int) -> str:
+    def issue(self, call: Call, *, after: Place) -> str:
         return self._tokens.issue(
             ResumeClaims(
                 call_id=call.id,
                 principal=call.principal,
                 token_version=call.token_version,
-                cursor_seq=after_seq,
+                cursor_seq=after.seq,
+                cursor_mark=after.mark,
                 expires_at=int(self._expiry(call).timestamp()),
             )
         )

@@ -30,6 +30,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.notifier.envelopes import gap
 from ringback.notifier.lanes import Lanes, Slot
+from ringback.notifier.places import place_at
 from ringback.notifier.record import Recorder
 
 
@@ -87,7 +88,8 @@ class Settlement:
         answered = any(outcome.answer.category is Category.DELIVERED for outcome, _ in group)
         if answered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
             first_missed, after = after.missed_from, replace(after, missed_from=None)
-            told = gap(after, first_missed=first_missed, delivery_id=self._ids.delivery(), now=now)
+            place = await place_at(tx, after.principal, first_missed - 1)
+            told = gap(after, after=place, delivery_id=self._ids.delivery(), now=now)
             await tx.deliveries.insert([told])
             tx.ring(DUE)
         if changed := changed_parts(webhook, after):

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringback.domain.clock import Clock
-from ringback.domain.cursor import decode_seq, encode_seq
+from ringback.domain.cursor import Place, decode_place, encode_place
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import appended
+from ringback.notifier.places import knows_place, place_at
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
 from ringback.services.waiting import look_until
@@ -26,12 +27,20 @@ FOLLOW_PAGE: Final = 100
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
     events: Sequence[Event]
-    cursor: str
-    """Poll with it to get what comes after this page."""
+    reached: Place
+    """Up to here the log has been read."""
     truncated: bool
-    """Whether events between the cursor asked with and the first one here have been removed by retention."""
+    """Whether events after the place asked with are not here: removed by retention, or in a log that was lost."""
+    log_was_lost: bool
+    """Whether the place asked with is in a log that is no more, because an older backup was restored. Then the page begins with
+    the oldest event that is kept: nothing that is there is skipped, and what was seen before has the id that it had."""
     has_more: bool
     """Whether more of the log waits to be looked at. A page is bounded by what was read, so it may be empty and have more."""
+
+    @property
+    def cursor(self) -> str:
+        """Poll with it to get what comes after this page."""
+        return encode_place(self.reached)
 
 
 class Events:
@@ -46,12 +55,12 @@ class Events:
     ) -> EventPage:
         """Events after the cursor, oldest first; without a cursor, from the oldest that is kept."""
         caller.require(Scope.READ)
-        after = decode_seq(cursor) if cursor else None
+        after = decode_place(cursor) if cursor else None
         return await look_until(
             lambda: self._store.scan(
                 caller.principal, lambda tx: read_page(tx, caller.principal, where, after=after, limit=limit)
             ),
-            lambda page: bool(page.events) or page.has_more,
+            lambda page: bool(page.events) or page.has_more or page.truncated,
             signals=self._store.signals,
             topics=[appended(caller.principal)],
             wait_seconds=wait_seconds,
@@ -77,16 +86,17 @@ class Events:
 
 
 async def read_page(
-    tx: Transaction, principal: Principal, where: EventFilter, *, after: int | None, limit: int
+    tx: Transaction, principal: Principal, where: EventFilter, *, after: Place | None, limit: int
 ) -> EventPage:
     head = await tx.events.head(principal)
     horizon = await tx.events.horizon(principal)
-    # A cursor ahead of the log is one of a log that is no more; it goes on from the end of this one.
-    start = horizon if after is None else min(after, head)
+    log_was_lost = after is not None and not await knows_place(tx, principal, after)
+    start = horizon if after is None or log_was_lost else after.seq
     found = await tx.events.page(principal, max(start, horizon), where, limit=limit)
     return EventPage(
         events=found,
-        cursor=encode_seq(head if found.next_place is None else found.next_place),
-        truncated=after is not None and (after < horizon or after > head),
+        reached=await place_at(tx, principal, head if found.next_place is None else found.next_place),
+        truncated=log_was_lost or (after is not None and after.seq < horizon),
+        log_was_lost=log_was_lost,
         has_more=found.next_place is not None,
     )

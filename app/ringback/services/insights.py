@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
@@ -10,6 +11,7 @@ from ringback.domain.upstreams import Catalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import Totals
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
+from ringback.services.readiness import WriteCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +24,14 @@ class Vitals:
 
 
 class Insights:
-    def __init__(self, *, store: Store, catalog: Catalog, quotas: QuotaKeeper, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, *, store: Store, clock: Clock, catalog: Catalog, quotas: QuotaKeeper, lifecycle: Lifecycle
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._quotas = quotas
         self._lifecycle = lifecycle
+        self._write_check = WriteCheck(store=store, clock=clock)
 
     def upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
         caller.require(Scope.READ)
@@ -55,10 +60,6 @@ class Insights:
         )
 
     async def require_ready(self) -> None:
-        """Raise unless the service takes work: it is not shutting down, and its store answers."""
+        """Raise unless the service takes work: it is not shutting down, and its store would keep a call."""
         self._lifecycle.require_open()
-        await self._store.write(_nothing)
-
-
-async def _nothing(_tx: Transaction) -> None:
-    """A transaction that changes nothing: it succeeds where a real one could."""
+        await self._write_check.require()

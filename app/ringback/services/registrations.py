@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId, Ids
@@ -14,6 +14,7 @@ from ringback.domain.retry import Profile
 from ringback.domain.upstreams import Catalog
 from ringback.domain.watches import WATCHES
 from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookSecret, When
+from ringback.notifier.places import knows_place
 from ringback.notifier.record import Recorder
 from ringback.notifier.target_guard import TargetGuard
 from ringback.services.lifecycle import Lifecycle
@@ -143,7 +144,9 @@ class Registrations:
         """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
         head = await tx.events.head(webhook.principal, lock=True)
         await self._quotas.require_room_for_webhook(tx, webhook.principal)
-        after_seq = head if cursor is None else decode_seq(cursor)
+        place = None if cursor is None else decode_place(cursor)
+        log_was_lost = place is not None and not await knows_place(tx, webhook.principal, place)
+        after_seq = head if place is None or log_was_lost else place.seq
         if webhook.call_id is not None:
             await _known_call(tx, webhook)
             after_seq = 0  # from its beginning, wherever the cursor stands
@@ -151,6 +154,8 @@ class Registrations:
             await require_room_for_watch(tx, webhook)
             tx.ring(WATCHES)
         webhook = await self._verification.insert(tx, webhook)
+        if log_was_lost and webhook.call_id is None:
+            await self._recorder.tell_gap(tx, webhook)
         if after_seq < head:
             await self._recorder.catch_ups.begin(tx, webhook, after_seq=after_seq)
         return webhook

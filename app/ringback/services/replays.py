@@ -12,14 +12,15 @@ from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
-from ringback.domain.cursor import decode_seq, encode_seq
+from ringback.domain.cursor import Place, decode_place, encode_place
 from ringback.domain.delivery import OPEN, Delivery
-from ringback.domain.errors import InvalidRequest, WebhookNotActive
+from ringback.domain.errors import InvalidCursor, InvalidRequest, WebhookNotActive
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.on_demand import OnDemand
+from ringback.notifier.places import knows_place, place_at
 from ringback.services.deliveries import own_delivery
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaKeeper
@@ -76,18 +77,19 @@ class _Source(Protocol):
 class _Log:
     """The log from a place on. What was never to be delivered to this webhook is no delivery, and stays none."""
 
-    seq: int
+    place: Place
 
     @property
     def cursor(self) -> str:
-        return encode_seq(self.seq)
+        return encode_place(self.place)
 
     async def take(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _Batch:
         where = EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
-        events = await tx.events.page(webhook.principal, self.seq, where, limit=limit)
+        events = await tx.events.page(webhook.principal, self.place.seq, where, limit=limit)
         latest = await tx.delivery_lanes.latest(webhook.id, [event.id for event in events])
         ended = [delivery for delivery in latest if delivery.state not in OPEN]
-        rest = None if events.next_place is None else _Log(events.next_place)
+        reached = events.next_place
+        rest = None if reached is None else _Log(await place_at(tx, webhook.principal, reached))
         return _Batch(ended=ended, still_open=len(latest) - len(ended), rest=rest)
 
 
@@ -166,13 +168,23 @@ class Replays:
         return batch
 
 
+async def _known_place(tx: Transaction, principal: Principal, cursor: str) -> Place:
+    place = decode_place(cursor)
+    if not await knows_place(tx, principal, place):
+        raise InvalidCursor(
+            "This cursor stands in an event log that is no more: an older backup of the database was restored. Say since when "
+            "to send again instead: since."
+        )
+    return place
+
+
 async def _source(tx: Transaction, principal: Principal, webhook_id: str, wanted: ReplayFrom) -> _Source:
     webhook = await own_webhook(tx, principal, webhook_id)
     match wanted:
         case ReplayFrom(since=datetime() as since, cursor=None, dead=False):
-            return _Log(await tx.events.last_before(webhook.principal, since))
+            return _Log(Place(await tx.events.last_before(webhook.principal, since)))
         case ReplayFrom(since=None, cursor=str() as cursor, dead=False):
-            return _Log(decode_seq(cursor))
+            return _Log(await _known_place(tx, webhook.principal, cursor))
         case ReplayFrom(since=None, cursor=None, dead=True):
             return _Dead()
         case _:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
+from ringback.domain.cursor import Place
 from ringback.domain.errors import NotFound, ResumeTokenExpired
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
@@ -16,6 +17,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import changed
+from ringback.notifier.places import place_at
 from ringback.notifier.resume_tokens import CallTokens
 from ringback.services.calls import own_call
 from ringback.services.events import read_page
@@ -34,6 +36,8 @@ class Resumed:
     """The stored CallToolResult as JSON, once there is one."""
     events: Sequence[Event]
     """This call's events after the token's place."""
+    truncated: bool
+    """Whether that place is in a log that was lost when a backup was restored. Then these are all of the call's events."""
     resume_token: str = field(repr=False)
     """A fresh token, standing after these events."""
 
@@ -71,7 +75,8 @@ class Resume:
             if revoke_older:
                 version = await tx.calls.revoke_tokens(call.id, now=tx.now())
                 call = replace(call, token_version=version or call.token_version)
-            return self._tokens.issue(call, after_seq=await tx.events.head(caller.principal))
+            head = await tx.events.head(caller.principal)
+            return self._tokens.issue(call, after=await place_at(tx, caller.principal, head))
 
         return await (self._store.write(issue) if revoke_older else self._store.read(issue))
 
@@ -91,13 +96,14 @@ class Resume:
             raise unknown_token() from None
         if call.token_version != claims.token_version:
             raise unknown_token()
-        page = await read_page(tx, principal, EventFilter(call_id=call.id), after=claims.cursor_seq, limit=EVENTS_MAX)
-        reached = page.events[-1].seq if page.has_more else await tx.events.head(principal)
+        after = Place(claims.cursor_seq, claims.cursor_mark)
+        page = await read_page(tx, principal, EventFilter(call_id=call.id), after=after, limit=EVENTS_MAX)
         return Resumed(
             call=call,
             result=await tx.calls.result(call.id) if call.final else None,
             events=page.events,
-            resume_token=self._tokens.issue(call, after_seq=reached),
+            truncated=page.log_was_lost,
+            resume_token=self._tokens.issue(call, after=page.reached),
         )
 
 

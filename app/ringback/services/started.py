@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ringback.domain.call import Call
+from ringback.domain.cursor import Place
 from ringback.domain.event import EventName, event_of
 from ringback.domain.ids import EventId
 from ringback.domain.ports import Transaction
@@ -25,12 +26,15 @@ class Started:
 
 
 async def started(tx: Transaction, tokens: CallTokens, call: Call, *, created: bool, secret: str | None) -> Started:
-    """A new call's token stands at the end of the log as it was before the call; any other's at its beginning."""
+    """A new call's token stands at the end of the log as it was before the call; any other's at its beginning.
+
+    Its place needs no mark: a log that does not hold this place does not belong to a database that holds this call.
+    """
     head = await tx.events.head(call.principal)
     end = event_of(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
     return Started(
         call=call,
-        resume_token=tokens.issue(call, after_seq=head if created and not call.final else 0),
+        resume_token=tokens.issue(call, after=Place(head if created and not call.final else 0)),
         webhooks=await listeners(tx, end),
         created=created,
         secret=secret,

@@ -3,7 +3,7 @@
 A token narrows what its holder asks for; it never says who the holder is. So nothing reads one without saying who asks,
 and a token of somebody else, of another service or of another purpose is no token here.
 
-    base64url(JSON {call, version, seq, expires}) "." base64url(HMAC-SHA-512)
+    base64url(JSON {call, version, seq, mark?, expires}) "." base64url(HMAC-SHA-512)
                                                        key = HMAC-SHA-512(configured key, purpose + [audience, principal])
 
 The principal and the audience are not in the token. They are in the salt that the signing key is derived from: a token read
@@ -68,6 +68,8 @@ class ResumeClaims:
     """To be compared with the call's: a lower one was revoked."""
     cursor_seq: int
     """The place in the principal's event log up to which its holder has been told."""
+    cursor_mark: str | None = None
+    """Which event stands at that place, so that another log is recognised; None where the call itself says which log it is."""
     expires_at: int
     """Seconds since the epoch; from this second on the token is worth nothing."""
 
@@ -97,6 +99,7 @@ class ResumeTokens:
             "call": claims.call_id,
             "version": claims.token_version,
             "seq": claims.cursor_seq,
+            **({} if claims.cursor_mark is None else {"mark": claims.cursor_mark}),
             "expires": claims.expires_at,
         }
         return self._signer(claims.principal).sign(_PlainPayload().dumps(payload)).decode()
@@ -127,13 +130,14 @@ class ResumeTokens:
 
 
 def _claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
-    if {name: type(value) for name, value in payload.items()} != _FIELDS:
+    if {"mark": str} | {name: type(value) for name, value in payload.items()} != {"mark": str} | _FIELDS:
         raise BadToken
     return ResumeClaims(
         call_id=payload["call"],
         principal=principal,
         token_version=payload["version"],
         cursor_seq=payload["seq"],
+        cursor_mark=payload.get("mark"),
         expires_at=payload["expires"],
     )
 

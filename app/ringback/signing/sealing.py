@@ -131,6 +131,11 @@ def _check_key(key_id: str, key: bytes) -> None:
         raise InvalidKeyRing(f"a key is {KEY_BYTES} bytes; this one has {len(key)}")
 
 
+def header_of(key_id: str) -> bytes:
+    """How every value begins that this key sealed."""
+    return _header(key_id)
+
+
 def _header(key_id: str) -> bytes:
     return bytes((_VERSION, len(key_id))) + key_id.encode()
 

@@ -1,5 +1,6 @@
 """From a database URL to an open store."""
 
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,24 +10,37 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.sealed import Sealer
+from ringback.storage.sqlite.database import unavailable
+from ringback.storage.sqlite.examination import Examined, examine
 from ringback.storage.sqlite.store import SqliteStore
 
 _SQLITE: Final = "sqlite:///"
 
 
 @asynccontextmanager
-async def open_store(url: str, *, clock: Clock, sealer: Sealer, exclusive: bool) -> AsyncGenerator[Store]:
+async def open_store(
+    url: str, *, clock: Clock, sealer: Sealer, exclusive: bool, accept_missing_commits: bool = False
+) -> AsyncGenerator[Store]:
     """The store behind `sqlite:///relative.db`, `sqlite:////absolute.db` or a bare path, closed at the end.
 
     With `exclusive` it is this process's to serve: opening it a second time so is refused. Tools that only look or write a
-    row beside a running service open it without. Raises `StoreUnavailable` with a detail that says what to do.
+    row beside a running service open it without. A store from which commits are missing is opened for serving only with
+    `accept_missing_commits`; from then on it is complete as it is. Raises `StoreUnavailable`, which says what to do.
     """
     store = SqliteStore(sqlite_path(url), clock=clock, sealer=sealer)
-    await store.open(exclusive=exclusive)
+    await store.open(exclusive=exclusive, accept_missing_commits=accept_missing_commits)
     try:
         yield store
     finally:
         await store.close()
+
+
+def examine_files(url: str, *, clock: Clock) -> Examined:
+    """Damage, and commits that are missing; it reads for seconds. Raises `StoreUnavailable` for what cannot be opened."""
+    try:
+        return examine(sqlite_path(url), clock=clock)
+    except sqlite3.Error as error:
+        raise unavailable(error) from error
 
 
 def sqlite_path(url: str) -> Path:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.catch_up import STEP_EVENTS, CatchUp
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.delivery import OPEN, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import StoreUnavailable
@@ -92,7 +92,7 @@ async def heard(engine: Engine, webhook: Webhook) -> list[int]:
 
 
 def cursor_of(delivery: Delivery) -> int:
-    return decode_seq(orjson.loads(delivery.body)["cursor"])
+    return decode_place(orjson.loads(delivery.body)["cursor"]).seq
 
 
 # -- what is heard ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain import health
 from ringback.domain.call import Call, Ending, IllegalTransition, Status, answered
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -91,7 +91,7 @@ async def test_a_cursor_stands_before_the_first_that_is_open_also_among_those_bo
     await finish_all(still, calls)
 
     deliveries = sorted(await still.deliveries(), key=lambda each: each.seq or 0)
-    assert [decode_seq(orjson.loads(each.body)["cursor"]) for each in deliveries] == [0, 0, 0]
+    assert [decode_place(orjson.loads(each.body)["cursor"]).seq for each in deliveries] == [0, 0, 0]
 
 
 async def test_what_is_held_is_bounded_also_among_those_born_together(still: Engine) -> None:

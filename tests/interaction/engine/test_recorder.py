@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.call import CANCELLED, Call, Outcome, Status, answered, failed
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.delivery import OPEN, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
@@ -217,7 +217,7 @@ def place(delivery: Delivery) -> int:
 
 
 def check_cursor(delivery: Delivery, before: Sequence[Delivery]) -> None:
-    cursor = decode_seq(orjson.loads(delivery.body)["cursor"])
+    cursor = decode_place(orjson.loads(delivery.body)["cursor"]).seq
     open_before = [place(each) for each in before if each.state in OPEN]
     assert cursor < place(delivery)
     assert all(seq > cursor for seq in open_before)

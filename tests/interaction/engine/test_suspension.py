@@ -10,7 +10,7 @@ import pytest
 from ringback.domain import health
 from ringback.domain.breaker import OF_SUSPENDED
 from ringback.domain.call import Progress
-from ringback.domain.cursor import decode_seq
+from ringback.domain.cursor import decode_place
 from ringback.domain.delivery import Delivery, DeliveryState, Kind
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
@@ -201,7 +201,7 @@ async def test_ten_thousand_are_held_and_of_the_rest_the_receiver_is_told_once_a
     await rounds(still, board)
 
     (gap,) = await gaps(still)
-    assert decode_seq(orjson.loads(gap.body)["cursor"]) == first_missed - 1
+    assert decode_place(orjson.loads(gap.body)["cursor"]).seq == first_missed - 1
     assert (await still.webhook(webhook.id)).missed_from is None
 
 
@@ -273,7 +273,7 @@ async def test_a_receiver_that_is_back_is_told_once_from_where_to_poll(still: En
     (envelope,) = [post for post in board.posts if b'"gap"' in post.content]
     assert board.bodies()[board.posts.index(envelope)].keys() == {"type", "cursor"}
     (gap,) = await gaps(still)
-    assert decode_seq(board.bodies()[board.posts.index(envelope)]["cursor"]) == lost[0] - 1
+    assert decode_place(board.bodies()[board.posts.index(envelope)]["cursor"]).seq == lost[0] - 1
     assert envelope.headers["webhook-id"] == gap.message_id
     assert gap.message_id.startswith("msg_gap_")
     assert (gap.event_id, gap.call_id, gap.state) == (None, None, DeliveryState.DELIVERED)
@@ -292,7 +292,7 @@ async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: Fake
         await rounds(still, board, 5)
 
     told = [body for body in board.bodies() if body.get("type") == "gap"]
-    assert [decode_seq(body["cursor"]) + 1 for body in told] == firsts
+    assert [decode_place(body["cursor"]).seq + 1 for body in told] == firsts
 
 
 async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_against_the_webhook(

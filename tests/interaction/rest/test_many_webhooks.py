@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ringback.domain.catch_up import STEP_EVENTS
-from ringback.domain.cursor import encode_seq
+from ringback.domain.cursor import Place, encode_place
 from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
 from ringback.notifier.catch_up_worker import CatchUpWorker
@@ -102,7 +102,7 @@ async def test_neither_the_start_nor_the_end_of_a_call_costs_more_for_webhooks_t
 async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: Watched) -> None:
     await watched.append(2 * STEP_EVENTS + 1)
 
-    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_seq(0)})
+    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_place(Place(0))})
 
     assert answer.status_code == 201
     assert len(await watched.service.deliveries("alice")) == STEP_EVENTS
@@ -117,7 +117,9 @@ async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caugh
 @pytest.mark.requirement("R22")
 async def test_a_webhook_that_catches_up_is_among_those_who_will_be_rung(watched: Watched) -> None:
     await watched.append(STEP_EVENTS)
-    webhook = (await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_seq(0)})).json()
+    webhook = (
+        await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_place(Place(0))})
+    ).json()
 
     started = (await watched.alice.post("/v1/calls", json=CALL_BODY)).json()
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
+import sqlite3
 import ssl
 import sys
 from collections.abc import Callable, Generator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -17,13 +20,17 @@ from typer.testing import Result
 
 from ringback.api.schemas import examples
 from ringback.bootstrap import open_beside
+from ringback.bootstrap.keys import require_keys
 from ringback.cli import checks
 from ringback.cli.checks import CallbackCheck, Finding
 from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
+from ringback.keyring import load_key_ring
 from ringback.notifier.target_guard import TargetGuard
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, new_key
+from ringback.storage.sqlite import write_probe
+from ringback.storage.sqlite.lock import FileLock
 from tests.support.examples import WEBHOOK
 from tests.support.receivers import NO_CONTENT, Certificates, answering, serve
 from tests.support.targets import LOOPBACK, FakeResolver
@@ -305,3 +312,86 @@ def test_without_a_key_callbacks_cannot_be_looked_at(run: Run, service: respx.Mo
     service.get("/v1/webhooks").respond(401, json={"detail": "Send your API key."}, headers=problem)
 
     assert "Send your API key" in wrong(examined(run, "--callbacks"))["callbacks"][1]
+
+
+# -- bad days of the database ----------------------------------------------------------------------------------------------
+
+
+def register() -> None:
+    """Store something that the key ring sealed, as the service does."""
+
+    async def work() -> None:
+        settings = load_settings()
+        async with open_beside(settings) as store:
+            await require_keys(store, load_key_ring(settings, random_bytes=os.urandom), settings)
+            await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
+
+    asyncio.run(work())
+
+
+def test_a_disk_with_too_little_room_is_told(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_probe, "FREE_BYTES_MIN", 2**62)
+
+    assert "disk of the database is full" in wrong(examined(run))["database"][1]
+
+
+def test_a_damaged_page_is_told_although_writes_still_succeed(run: Run, key: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "ringback.db")) as looking:
+        (page,) = looking.execute("SELECT rootpage FROM sqlite_master WHERE name = 'calls'").fetchone()
+        (size,) = looking.execute("PRAGMA page_size").fetchone()
+    with (tmp_path / "ringback.db").open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+    found = wrong(examined(run))
+
+    assert "damaged" in found["database file"][1]
+    assert "database" not in found
+
+
+def test_commits_that_are_missing_are_told_until_the_restore_is_accepted(run: Run, key: str, tmp_path: Path) -> None:
+    (tmp_path / "ringback.db.lock").write_bytes(f"{os.getpid():<20}\n{9:020}\n".encode())
+
+    assert "Its last 9 commits are missing" in wrong(examined(run))["database file"][1]
+    accepted = examined(run, "--accept-restore")
+    assert findings(accepted)["restore"][0]
+    assert findings(accepted)["database file"] == (True, "it is whole")
+
+
+def test_a_restore_is_not_accepted_beside_a_running_service(run: Run, key: str, tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "ringback.db.lock")
+    lock.acquire()
+    try:
+        assert "already serves this database" in wrong(examined(run, "--accept-restore"))["acceptance"][1]
+    finally:
+        lock.release()
+
+
+def test_a_lost_key_file_is_never_replaced_until_the_loss_is_accepted(run: Run, key: str, tmp_path: Path) -> None:
+    register()
+    key_file = tmp_path / "ringback.db.key"
+    kept = key_file.read_text()
+    key_file.unlink()
+
+    refused = run("keys", "list")
+    assert refused.exit_code != 0
+    assert "--accept-lost-keys" in refused.stderr
+    assert not key_file.exists()
+    assert "--accept-lost-keys" in wrong(examined(run))["key ring"][1]
+
+    assert kept.partition(":")[0] in findings(examined(run, "--accept-lost-keys"))["lost keys"][1]
+    assert run("keys", "list").exit_code == 0
+    assert key_file.read_text() != kept
+    assert findings(examined(run))["sealed data"][0]
+
+
+def test_a_service_does_not_start_with_another_key_ring_than_its_databases(
+    run: Run, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register()
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", new_key(b"k" * KEY_BYTES))
+
+    refused = run("serve", "--port", "0")
+
+    assert refused.exit_code != 0
+    assert "which RINGBACK_SECRET_KEYS does not have" in refused.stderr

@@ -123,8 +123,8 @@ async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: Acces
     [
         ("at+jwt", {}, True),
         ("application/AT+JWT", {}, True),
-        ("JWT", {"scope": "openid"}, True),
-        (None, {"scp": ["ringback:read"]}, True),
+        ("JWT", {"scope": "openid"}, False),
+        (None, {"scp": ["ringback:read"]}, False),
         ("JWT", {}, False),
         ("JWT", {"scope": "openid", "nonce": "n"}, False),
         ("JWT", {"scope": "openid", "at_hash": "h"}, False),
@@ -143,6 +143,73 @@ async def test_id_tokens_and_others_are_no_access_tokens(
         await tokens.authenticate(token, resource="/mcp")
     else:
         assert "not an access token" in await refused(tokens, token)
+
+
+@pytest.mark.parametrize(
+    ("typ", "claims", "good"),
+    [
+        ("at+jwt", {}, True),
+        ("JWT", {"scope": "openid"}, True),
+        (None, {"scp": ["ringback:read"]}, True),
+        ("JWT", {}, False),
+        ("JWT", {"scope": "openid", "nonce": "n"}, False),
+        ("JWT", {"scope": "openid", "at_hash": "h"}, False),
+        ("JWT", {"client_id": "agent", "token_use": "id"}, False),
+        ("logout+jwt", {"scope": "openid"}, False),
+        ("dpop+jwt", {"scope": "openid"}, False),
+    ],
+)
+async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_configured_so(
+    published: Issuer,
+    issuer: FakeIssuer,
+    clock: FakeClock,
+    typ: str | None,
+    claims: dict[str, Any],
+    *,
+    good: bool,
+) -> None:
+    rules = TokenRules(public_url=PUBLIC_URL, untyped=True)
+    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+    said: dict[str, Any] = {"aud": MCP, "client_id": None, **claims}
+    token = issuer.token(header={"typ": typ}, **said)
+
+    assert await is_good(tokens, token, "/mcp") is good
+
+
+async def test_the_refusal_of_an_untyped_access_token_names_the_setting(
+    tokens: AccessTokens, issuer: FakeIssuer
+) -> None:
+    assert "RINGBACK_OIDC_UNTYPED_TOKENS" in await refused(tokens, issuer.token(header={"typ": "JWT"}, aud=MCP))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "good"),
+    [(86_400 + LEEWAY_SECONDS, True), (86_401 + LEEWAY_SECONDS, False), (10**400, False)],
+)
+async def test_a_token_that_lives_for_more_than_a_day_is_refused(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, ahead: float, *, good: bool
+) -> None:
+    token = issuer.token(aud=MCP, exp=int(clock.now().timestamp()) + ahead)
+
+    if good:
+        await tokens.authenticate(token, resource="/mcp")
+    else:
+        assert "RINGBACK_OIDC_TOKEN_SECONDS_MAX" in await refused(tokens, token)
+
+
+@pytest.mark.parametrize("end", [float("nan"), float("inf")])
+async def test_an_end_that_never_comes_is_refused(tokens: AccessTokens, issuer: FakeIssuer, end: float) -> None:
+    await refused(tokens, issuer.token(aud=MCP, exp=end))
+
+
+@pytest.mark.parametrize("claim", ["nbf", "iat"])
+@pytest.mark.parametrize(("ahead", "good"), [(LEEWAY_SECONDS, True), (LEEWAY_SECONDS + 1, False)])
+async def test_a_token_from_the_future_is_good_within_the_leeway_only(
+    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, claim: str, ahead: int, *, good: bool
+) -> None:
+    said: dict[str, Any] = {claim: int(clock.now().timestamp()) + ahead}
+
+    assert await is_good(tokens, issuer.token(aud=MCP, **said), "/mcp") is good
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.storage.sqlite.commits import Commits
 from ringback.storage.sqlite.database import connect, use_wal
 from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, SUSPECT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
 from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
 from tests.support.builders import a_call
 from tests.support.clock import START, FakeClock
@@ -43,8 +45,19 @@ def rung() -> list[str]:
 
 
 @pytest.fixture
-async def writer(connection: sqlite3.Connection, clock: FakeClock, rung: list[str]) -> AsyncGenerator[GroupCommit]:
-    writer = GroupCommit(connection, clock=clock, sealer=a_sealer(), reader=WebhookReader(a_sealer()), ring=rung.extend)
+async def writer(
+    connection: sqlite3.Connection, path: Path, clock: FakeClock, rung: list[str]
+) -> AsyncGenerator[GroupCommit]:
+    trust = Trust(path)
+    writer = GroupCommit(
+        connection,
+        clock=clock,
+        sealer=a_sealer(),
+        reader=WebhookReader(a_sealer()),
+        ring=rung.extend,
+        commits=Commits(connection, trust=trust),
+        trust=trust,
+    )
     yield writer
     await writer.close()
 

@@ -19,7 +19,7 @@ from tests.support.clock import START
 NOUNS = [
     *("calls", "call_queue", "tombstones", "events", "webhooks"),
     *("deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep", "origins", "usage", "keys"),
-    *("verification", "sealed", "joined_names"),
+    *("verification", "sealed", "joined_names", "sealing_keys", "commit_count", "write_probe"),
     *("catalog", "watches", "scheduling_time", "catch_ups"),
 ]
 WHOLE_TABLE_ON_PURPOSE = {
@@ -29,6 +29,9 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("keys", "all"),  # a handful of rows
     ("usage", "calls_by_status"),  # five rows a principal
     ("usage", "events"),  # one row a principal
+    ("sealing_keys", "all"),  # a row for each key of the last rotations
+    ("sealing_keys", "sealed_by"),  # once for a key that left the ring, and only to its first row
+    ("write_probe", "file"),  # no table
 }
 
 

@@ -8,7 +8,7 @@ from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from ringback.api.schemas.calls import CallView
 from ringback.api.schemas.fields import Body, Cursor, Flag, Id, Instant, Label, Question, Sometimes, View, WaitSeconds
 from ringback.domain.call import Call
-from ringback.domain.cursor import encode_seq
+from ringback.domain.cursor import encode_place
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
@@ -70,7 +70,7 @@ class EventView(View):
             event_id=event.id,
             name=event.name,
             timestamp=event.created_at,
-            cursor=encode_seq(event.seq),
+            cursor=encode_place(event.place),
             data=dict(event.data),
         )
 
@@ -78,7 +78,9 @@ class EventView(View):
 class EventPageView(View):
     events: list[EventView]
     cursor: str = Field(description="Poll with it to get what comes after this page.")
-    truncated: bool = Field(description="Whether events after the cursor you sent are no longer kept.")
+    truncated: bool = Field(
+        description="Whether events after the cursor you sent are not here: no longer kept, or lost when a backup was restored."
+    )
     has_more: bool = Field(
         description="Whether more of the log waits, to be polled with the cursor at once. With a filter that little matches, "
         "a page may be empty and have more: one request looks at a bounded number of events."
@@ -99,6 +101,10 @@ class ResumedView(View):
 
     call: CallView
     events: list[EventView] = Field(description="The call's events since the token was made.")
+    truncated: bool = Field(
+        description="Whether the token is of an event log that was lost when a backup was restored. Then `events` are all of "
+        "the call's events."
+    )
     resume_token: str = Field(description="A fresh token, standing after these events.")
     result: Sometimes[dict[str, Any]] = Field(default=None, description="The CallToolResult, once there is one.")
 
@@ -108,5 +114,6 @@ class ResumedView(View):
         return cls(
             call=CallView.of(call),
             events=[EventView.of(event) for event in resumed.events],
+            truncated=resumed.truncated,
             resume_token=resumed.resume_token,
         )

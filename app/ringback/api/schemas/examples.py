@@ -315,7 +315,9 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "ResumeBody": [{"resume_token": RESUME_TOKEN, "wait_seconds": 30}],
     "ResumeTokenBody": [{"revoke_older": True}],
     "ResumeTokenView": [{"resume_token": RESUME_TOKEN}],
-    "ResumedView": [{"call": FINISHED_CALL, "events": [EVENT], "resume_token": RESUME_TOKEN, "result": RESULT}],
+    "ResumedView": [
+        {"call": FINISHED_CALL, "events": [EVENT], "truncated": False, "resume_token": RESUME_TOKEN, "result": RESULT}
+    ],
     "EventPageView": [{"events": [EVENT], "cursor": CURSOR, "truncated": False, "has_more": False}],
     "DeliveryPageView": [{"deliveries": [DELIVERY], "next_cursor": None}],
     "DeliveryView": [DELIVERY],

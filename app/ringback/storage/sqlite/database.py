@@ -87,6 +87,8 @@ def caller_sees(error: Exception) -> Exception:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
+    if isinstance(error, StoreUnavailable):
+        return error
     return StoreUnavailable(f"The database cannot be used now: {error}. Nothing was changed; try again.")
 
 

@@ -9,7 +9,7 @@ from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, EventId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
@@ -39,6 +39,10 @@ class SqliteEvents:
         del lock  # the one writer holds it anyhow
         row = self._sql.one("head", principal=principal)
         return 0 if row is None else row["seq"]
+
+    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
+        row = self._sql.one("id_at", principal=principal, seq=seq)
+        return None if row is None else EventId(row["id"])
 
     async def insert(self, events: Sequence[Event]) -> None:
         self._sql.change_each("insert", [_to_row(event) for event in events])

@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ringback.domain.clock import Clock
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealer
+from ringback.storage.sqlite.commits import Commits
 from ringback.storage.sqlite.database import SESSION, caller_sees, result_code, unavailable
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
 
 T = TypeVar("T")
@@ -92,12 +95,18 @@ class GroupCommit:
         sealer: Sealer,
         reader: WebhookReader,
         ring: Callable[[Iterable[str]], None],
+        commits: Commits,
+        trust: Trust,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._sealer = sealer
         self._reader = reader
         self._ring = ring
+        self._commit = commits.commit
+        self._trust = trust
+        self._failing: str | None = None
+        """Why the last group that had something to write was undone, once that is in the log."""
         self._waiting: deque[_Unit] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._suspect_until: dict[str, float] = {}
@@ -125,10 +134,11 @@ class GroupCommit:
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), UNITS_IN_GROUP_MAX))]
             try:
                 await self._perform_all(group)
-                await asyncio.get_running_loop().run_in_executor(self._commits, self._execute, "commit")
+                wrote = await asyncio.get_running_loop().run_in_executor(self._commits, self._commit)
             except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
                 self._undo(group, error)
             else:
+                self._note_success(wrote=wrote)
                 self._settle(group)
 
     async def _begin(self) -> None:
@@ -143,6 +153,7 @@ class GroupCommit:
             await self._clock.sleep(LOCK_PAUSE_SECONDS)
 
     async def _perform_all(self, group: list[_Unit]) -> None:
+        self._trust.require()
         await self._begin()
         if len(group) > 1:
             if self._perform_together(group):
@@ -179,6 +190,7 @@ class GroupCommit:
             except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
                 if not self._connection.in_transaction:
                     raise  # a full disk or an I/O error: SQLite itself has undone the whole group
+                self._trust.note(error)
                 unit.error = error
                 if self._connection.total_changes != changes:
                     self._suspect_until[unit.kind] = self._clock.monotonic() + SUSPECT_SECONDS
@@ -203,12 +215,26 @@ class GroupCommit:
         self._ring(topic for unit in group if unit.error is None for topic in unit.rung)
 
     def _undo(self, group: list[_Unit], error: Exception) -> None:
-        log.error("store.group_undone", extra={"units": len(group)}, exc_info=error)
+        self._trust.note(error)
+        self._log_undone(group, error)
         with suppress(sqlite3.Error):  # what failed may have rolled back already, or fail again
             self._connection.rollback()
         for unit in group:
             unit.error = unavailable(error)
             unit.settle()
+
+    def _log_undone(self, group: list[_Unit], error: Exception) -> None:
+        """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
+        reason = unavailable(error).detail
+        if reason != self._failing:
+            self._failing = reason
+            bug = None if isinstance(error, sqlite3.Error | StoreUnavailable) else error
+            log.error("store.group_undone", extra={"units": len(group), "reason": reason}, exc_info=bug)
+
+    def _note_success(self, *, wrote: bool) -> None:
+        if wrote and self._failing is not None:
+            self._failing = None
+            log.info("store.written_again")
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION[name])

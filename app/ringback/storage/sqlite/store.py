@@ -1,8 +1,8 @@
 """The store itself: a file, a writer, a reader of single rows, readers of lists, and the rings between them."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, closing
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,11 +14,13 @@ from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
+from ringback.storage.sqlite.commits import Commits, require_all_commits
 from ringback.storage.sqlite.group_commit import GroupCommit
-from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.lock import LOCK_SUFFIX, FileLock
 from ringback.storage.sqlite.migrate import migrate, shipped
 from ringback.storage.sqlite.read_pool import READERS, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
 
 T = TypeVar("T")
@@ -44,6 +46,7 @@ class SqliteStore:
         self._sealer = sealer
         self._reader = WebhookReader(sealer)
         self._signals = LocalSignals()
+        self._trust = Trust(path)
         self._opened: _Opened | None = None
         self._exclusive = False
 
@@ -56,31 +59,51 @@ class SqliteStore:
         """The lock on the file goes with the process that has it, so whoever leased anything before is dead."""
         return self._exclusive
 
-    async def open(self, *, exclusive: bool) -> None:
-        """Make or update the file; with `exclusive`, refuse to share it with another that serves it."""
+    async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
+        """Make or update the file; with `exclusive`, refuse to share it with another that serves it.
+
+        Raises `StoreUnavailable` also when commits are missing that a serving process had made, unless that is accepted.
+        """
+        self._trust = Trust(self._path)
         with ExitStack() as stack:
             database.make_file(self._path)
-            if exclusive:
-                lock = FileLock(self._path.with_name(f"{self._path.name}.lock"))
-                lock.acquire()
-                stack.callback(lock.release)
+            lock = stack.enter_context(self._locked()) if exclusive else None
             try:
                 reader = stack.enter_context(
                     closing(database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS))
                 )
                 database.use_wal(reader)
                 migrate(reader, shipped(), now=self._clock.now())
+                if lock is not None:
+                    require_all_commits(reader, lock, accept_missing=accept_missing_commits)
                 reader.execute(database.SESSION["forbid_writing"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READERS)]
+                commits = Commits(writer, trust=self._trust, lock=lock)
+                self._trust.remember_files()
             except sqlite3.Error as error:
                 raise database.unavailable(error) from error
             group_commit = GroupCommit(
-                writer, clock=self._clock, sealer=self._sealer, reader=self._reader, ring=self._signals.ring
+                writer,
+                clock=self._clock,
+                sealer=self._sealer,
+                reader=self._reader,
+                ring=self._signals.ring,
+                commits=commits,
+                trust=self._trust,
             )
             pool = ReadPool(readers, sealer=self._sealer)
             self._opened = _Opened(group_commit, reader, pool, stack.pop_all())
             self._exclusive = exclusive
+
+    @contextmanager
+    def _locked(self) -> Generator[FileLock]:
+        lock = lock_of(self._path)
+        lock.acquire()
+        try:
+            yield lock
+        finally:
+            lock.release()
 
     async def close(self) -> None:
         """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""
@@ -91,23 +114,31 @@ class SqliteStore:
                 await opened.writer.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._require_open().writer.write(work)
+        return await self._require_usable().writer.write(work)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot; whatever it rings is not heard."""
-        reader = self._require_open().reader
+        reader = self._require_usable().reader
         try:
             reader.execute(database.SESSION["begin_reading"])
             transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
             return drive(work(transaction))
         except sqlite3.Error as error:
+            self._trust.note(error)
             raise database.caller_sees(error) from error
         finally:
             reader.rollback()
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot, in a thread of the pool."""
-        return await self._require_open().pool.run(principal, work, now=self._clock.now())
+        pool = self._require_usable().pool
+        try:
+            return await pool.run(principal, work, now=self._clock.now())
+        except Exception as error:
+            cause = error if isinstance(error, sqlite3.Error) else error.__cause__
+            if isinstance(cause, sqlite3.Error):
+                self._trust.note(cause)
+            raise
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
@@ -115,7 +146,13 @@ class SqliteStore:
         connection.execute(database.SESSION["forbid_writing"])
         return connection
 
-    def _require_open(self) -> _Opened:
+    def _require_usable(self) -> _Opened:
         if self._opened is None:
             raise StoreUnavailable("The database is not open.")
+        self._trust.require()
         return self._opened
+
+
+def lock_of(path: Path) -> FileLock:
+    """The lock of the database file at this path; not taken."""
+    return FileLock(path.with_name(f"{path.name}{LOCK_SUFFIX}"))

@@ -20,11 +20,13 @@ from ringback.storage.sqlite.keys import SqliteKeys
 from ringback.storage.sqlite.origins import SqliteOrigins
 from ringback.storage.sqlite.scheduling_time import SqliteSchedulingTime
 from ringback.storage.sqlite.sealed import SqliteSealed
+from ringback.storage.sqlite.sealing_keys import SqliteSealingKeys
 from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.usage import SqliteUsage
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
 from ringback.storage.sqlite.watches import SqliteWatches
 from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
+from ringback.storage.sqlite.write_probe import SqliteWriteProbe
 
 T = TypeVar("T")
 
@@ -101,6 +103,14 @@ class SqliteTransaction:
     @property
     def sealed(self) -> SqliteSealed:
         return SqliteSealed(self._connection, sealer=self._sealer)
+
+    @property
+    def sealing_keys(self) -> SqliteSealingKeys:
+        return SqliteSealingKeys(self._connection)
+
+    @property
+    def write_probe(self) -> SqliteWriteProbe:
+        return SqliteWriteProbe(self._connection)
 
     @property
     def catalog(self) -> SqliteCatalog:

@@ -7,6 +7,9 @@ INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
 -- name: head
 SELECT seq, horizon FROM log_heads WHERE principal = :principal;
 
+-- name: id_at
+SELECT id FROM events WHERE principal = :principal AND seq = :seq;
+
 -- name: insert
 INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
 VALUES (:principal, :seq, :id, :name, :call_id, :client_session_id, :correlation_id, :upstream, :tool, :data, :created_at);

@@ -28,6 +28,10 @@ PRAGMA foreign_keys = ON;
 -- name: forbid_writing
 PRAGMA query_only = ON;
 
+-- The first damage that shows without comparing each index with its table.
+-- name: look_for_damage
+PRAGMA quick_check (1);
+
 -- name: begin_writing
 BEGIN IMMEDIATE;
 

@@ -1,0 +1,70 @@
+"""COMMIT, and what belongs to it: counting it, and looking whether it went into the files that everybody else sees.
+
+    UPDATE commit_count ─▶ COMMIT (durable) ─▶ count into the lock file ─▶ are the files still ours? ─▶ callers are told
+
+The count in the lock file can only be behind the database's, or equal to it. A start that finds it ahead knows that commits
+were lost that this file had acknowledged: its write-ahead log was removed after a crash, or an older backup was restored.
+"""
+
+import sqlite3
+from contextlib import suppress
+from typing import Final
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.queries import load
+from ringback.storage.sqlite.database import SESSION, Statements
+from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.trust import Trust
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/commit_count.sql")
+
+
+class Commits:
+    """Commits of one connection. `lock` is None for tools that write beside a service: theirs are not counted."""
+
+    def __init__(self, connection: sqlite3.Connection, *, trust: Trust, lock: FileLock | None = None) -> None:
+        self._connection = connection
+        self._sql = Statements(connection, _SQL)
+        self._trust = trust
+        self._lock = lock
+        self._number = 0 if lock is None else count_in_database(connection)
+        self._changes = connection.total_changes
+
+    def commit(self) -> bool:
+        """Make what was done durable; whether anything was. Raises `StoreUnavailable` when it must not be acknowledged.
+
+        A transaction that changed nothing is not counted: it costs no page and no fsync.
+        """
+        self._trust.require()
+        wrote = self._connection.total_changes != self._changes
+        if wrote and self._lock is not None:
+            self._sql.change("set", number=self._number + 1)
+        self._connection.execute(SESSION["commit"])
+        if wrote:
+            self._publish()
+            self._trust.require_files()
+        self._changes = self._connection.total_changes
+        return wrote
+
+    def _publish(self) -> None:
+        if self._lock is not None:
+            self._number += 1
+            with suppress(OSError):  # then it is behind, which says nothing wrong
+                self._lock.write_commit_count(self._number)
+
+
+def count_in_database(connection: sqlite3.Connection) -> int:
+    (row,) = connection.execute(_SQL["get"]).fetchall()
+    return int(row[0])
+
+
+def require_all_commits(connection: sqlite3.Connection, lock: FileLock, *, accept_missing: bool) -> None:
+    """Raise `StoreUnavailable` when the lock file knows of more commits than the database holds; accepted, it forgets them."""
+    held, made = count_in_database(connection), lock.commit_count()
+    if made is not None and made > held and not accept_missing:
+        raise StoreUnavailable(
+            f"The last {made - held} commits of this database are missing: it holds {held}, and its service had made {made} "
+            f"(so says '{lock.path}'). Either its -wal file was removed after a crash, or an older backup was restored. Put "
+            "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, then start."
+        )
+    lock.write_commit_count(held)

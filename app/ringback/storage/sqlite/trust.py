@@ -1,0 +1,91 @@
+"""Whether the open database may still be believed. Once it may not, that stays so until the process is started anew.
+
+    the file at its path is gone, or is another one      what is committed would be in no file that anybody finds
+    SQLite says that the file is damaged, or no database  what is read may be wrong, and a write may spread the damage
+
+Then every read and every write is refused with the reason, readiness says it, and the log says it once. An operator decides
+what to do: a process that went on by itself would acknowledge calls that nobody finds again.
+
+SQLite keeps files open, and a file that is open lives on without a name; so the names are looked at after each commit and
+before anybody is told of it: one `stat` for each file, which with the count takes 15 µs of a commit of 200 µs (measured).
+"""
+
+import logging
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.storage.sqlite.database import result_code
+
+log = logging.getLogger(__name__)
+
+FILE_SUFFIXES: Final = ("", "-wal", "-shm")
+"""The database, its write-ahead log, and the index of that, which all processes share."""
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    device: int
+    inode: int
+
+    def problem(self) -> str | None:
+        """What has become of the file at this path; None while it is the one that was opened."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - a third of the cost of Path.stat, and after every commit
+        except FileNotFoundError:
+            return f"The file '{self.path}' was removed while the service used it."
+        except OSError as error:
+            return f"The file '{self.path}' cannot be looked at any more: {error.strerror}."
+        if (found.st_ino, found.st_dev) != (self.inode, self.device):
+            return f"The file '{self.path}' was replaced by another one while the service used it."
+        return None
+
+
+class Trust:
+    """Believes the database until something shows that it cannot be believed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: tuple[_File, ...] = ()
+        self._reason: str | None = None
+
+    def remember_files(self) -> None:
+        """From now on these files are the database. Call it once SQLite has opened all three."""
+        found = [(str(path), path.stat()) for path in self._paths() if path.exists()]
+        self._files = tuple(_File(path, status.st_dev, status.st_ino) for path, status in found)
+
+    def require(self) -> None:
+        """Raise `StoreUnavailable` with the reason once the database is not believed any more."""
+        if self._reason is not None:
+            raise StoreUnavailable(self._reason)
+
+    def require_files(self) -> None:
+        """Look at the files, and raise `StoreUnavailable` when one is gone or is another one."""
+        for file in self._files:
+            if (problem := file.problem()) is not None:
+                self._lose(
+                    f"{problem} Nothing is acknowledged any more, because nobody would find it again. Stop the service, put "
+                    "the file back or restore a backup, and start it again."
+                )
+        self.require()
+
+    def note(self, error: BaseException) -> None:
+        """Stop believing when this error says that the database is damaged."""
+        if isinstance(error, sqlite3.Error) and result_code(error) in _DAMAGED:
+            self._lose(
+                f"The database '{self._path}' is damaged ({error}). Nothing is read or written any more. Stop the service, "
+                "then restore a backup, or recover what is readable: sqlite3 DATABASE .recover"
+            )
+
+    def _paths(self) -> list[Path]:
+        return [self._path.with_name(f"{self._path.name}{suffix}") for suffix in FILE_SUFFIXES]
+
+    def _lose(self, reason: str) -> None:
+        if self._reason is None:
+            self._reason = reason
+            log.error("store.untrusted", extra={"reason": reason})

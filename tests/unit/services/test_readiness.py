@@ -1,0 +1,53 @@
+"""Readiness: one write for all who ask, and its answer for a second."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.services.readiness import FRESH_SECONDS, WriteCheck
+from tests.support.clock import FakeClock
+from tests.support.stores import StoreAround, UnsteadyStore, sqlite_store
+
+T = TypeVar("T")
+
+
+class Counting(StoreAround):
+    writes = 0
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        self.writes += 1
+        return await super().write(work)
+
+
+async def test_a_flood_of_questions_is_one_write_a_second(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with sqlite_store(tmp_path, clock) as opened:
+        store = Counting(opened)
+        check = WriteCheck(store=store, clock=clock)
+
+        await asyncio.gather(*(check.require() for _ in range(50)))
+        await check.require()
+        assert store.writes == 1
+        clock.advance(FRESH_SECONDS)
+        await asyncio.gather(*(check.require() for _ in range(50)))
+        assert store.writes == 2
+
+
+async def test_a_refusal_is_told_to_all_who_asked_and_is_over_when_a_write_succeeds(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with sqlite_store(tmp_path, clock) as opened:
+        store = UnsteadyStore(opened)
+        check = WriteCheck(store=store, clock=clock)
+        store.refusals = 1
+
+        answers = await asyncio.gather(*(check.require() for _ in range(5)), return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["The disk is full."] * 5
+        with pytest.raises(StoreUnavailable):
+            await check.require()
+        clock.advance(FRESH_SECONDS)
+        await check.require()
