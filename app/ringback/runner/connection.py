@@ -27,11 +27,13 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.retry import JITTER
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
+from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import Isolation, UpstreamConfig
 from ringback.runner.conversation import Conversation
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.drivers import carried_by
 from ringback.runner.failures import RequestFailed
+from ringback.runner.faults import Fault, Faults
 from ringback.runner.link import Link
 from ringback.runner.listing import list_all
 from ringback.runner.opening import Opening, open_link
@@ -76,6 +78,7 @@ class Connection:
         shelf: Shelf,
         patience_seconds: float = PATIENCE_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        records: ChildRecords | None = None,
     ) -> None:
         self.config = config
         self.shelf = shelf
@@ -84,6 +87,8 @@ class Connection:
         self._chance = chance
         self._patience_seconds = patience_seconds
         self._random_bytes = random_bytes
+        self.faults = Faults(config.name, clock=clock)
+        self._records = records or ChildRecords(None)
         self._links: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: Problem | None = None
@@ -112,6 +117,7 @@ class Connection:
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             trust_annotations=self.config.trust_annotations,
+            faults=self.faults.counts,
         )
 
     def inline_wait_seconds(self, tool: str) -> float | None:
@@ -197,7 +203,8 @@ class Connection:
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
 
     def _opening(self, **opening: Any) -> Opening:
-        return Opening(mark=self._random_bytes(8).hex(), tokens=self._tokens, **opening)
+        mark = self._random_bytes(8).hex()
+        return Opening(mark=mark, tokens=self._tokens, faults=self.faults, records=self._records, **opening)
 
     async def live(self, patience_seconds: float | None = None, *, begun: bool = True) -> Link:
         """The link that is shared now; raises `UpstreamUnreachable`. What has not `begun` here yet may still go elsewhere."""

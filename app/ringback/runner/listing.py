@@ -11,14 +11,13 @@ from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.runner.failures import NoAnswer, Refused
 from ringback.runner.link import Link
+from ringback.runner.transport import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
 PAGES_MAX: Final = 100
 ENTRIES_MAX: Final = 10_000
 """Far more than any model is shown; an endless list ends here."""
-LIST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of all pages. Ten thousand tools with schemas of a usual size fit, and so do a hundred such upstreams into memory."""
 
 _METHODS: Final = {
     Listing.TOOLS: "tools/list",
