@@ -1,8 +1,9 @@
 """A stdio server without an SDK: it answers a call with exactly the bytes that its test hands it, or not at all.
 
-`say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing; `freeze` stops its own
-process; `flood` tells `count` times of progress and answers then; `whoami` tells its process id, and that of the grandchild
-that it starts when RAW_GRANDCHILD is set. With RAW_STUBBORN set it ignores the end of its input, and SIGTERM.
+`say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing, `freeze` stops its
+own process, `deaf` reads nothing for some `seconds`. `flood` tells `count` times of progress and answers then. `spill` writes
+`count` lines of errors. `whoami` tells its process id, and that of the grandchild that it starts when RAW_GRANDCHILD is set.
+With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
 """
 
 import base64
@@ -44,7 +45,7 @@ def _answer(message: dict[str, Any], grandchild: int | None) -> None:
             _call(message, message["params"]["arguments"], grandchild)
         case _:
             error = {"code": -32601, "message": "Method not found"}
-            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+            _send({"jsonrpc": "2.0", "id": message["id"], "error": error})
 
 
 def _listed() -> dict[str, Any]:
@@ -83,7 +84,12 @@ def _text(message: dict[str, Any], text: str) -> None:
 
 
 def _result(message: dict[str, Any], result: dict[str, Any]) -> None:
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    _send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+def _send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def _write(raw: bytes, message: dict[str, Any]) -> None:
@@ -93,7 +99,7 @@ def _write(raw: bytes, message: dict[str, Any]) -> None:
 
 def _grandchild() -> int:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid  # noqa: S603
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
 
 
 if __name__ == "__main__":

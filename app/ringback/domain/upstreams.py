@@ -35,7 +35,7 @@ class UpstreamInfo:
     name: str
     transport: str
     state: str
-    """idle | connecting | ready | failing"""
+    """idle | connecting | ready | unresponsive | failing"""
     protocol_version: str | None = None
     driver: str | None = None
     """How a call would be carried that began now: task | mrtr | legacy_task | stream | plain; None while not connected."""

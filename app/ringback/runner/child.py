@@ -1,9 +1,9 @@
 """A child process of this service: started so that it cannot outlive it, and ended with everything that it has started.
 
-Its death is tied to ours by the kernel's parent-death signal (Linux). That signal comes when the *thread* that forked ends, and
-asyncio forks in the thread of its event loop, which is the process's main one while the service runs. It is set by `setpriv`
-(util-linux) between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 27 ms
-for each start against 1 (measured). Without `setpriv`, and on other systems, a killed service leaves its children behind until
+Its death is tied to ours by the kernel's parent-death signal (Linux). The signal comes when the *thread* that forked ends, and
+asyncio forks in the thread of its event loop, which is the process's main one while the service runs. `setpriv` (util-linux)
+sets it between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 27 ms for
+each start, `setpriv` 1 (measured). Without `setpriv`, and on other systems, a killed service leaves its children behind until
 they notice the end of their input, or until its next start (`runner.child_records`).
 
 Each child is the leader of a session of its own, so that signals reach its process group and none of the terminal's reach it.
@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from mcp.client.stdio import get_default_environment
 
@@ -36,10 +36,8 @@ _SETPRIV: Final = "setpriv"
 
 class Child:
     def __init__(self, process: asyncio.subprocess.Process, record: ChildRecord, records: ChildRecords) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.stdin = process.stdin
-        self.stdout = process.stdout
+        self.stdin = cast("asyncio.StreamWriter", process.stdin)
+        self.stdout = cast("asyncio.StreamReader", process.stdout)
         self.heard = 0
         """How many times something came from it: a child that was heard since is alive."""
         self.stalled = False
@@ -82,15 +80,12 @@ class Child:
 
     async def _has_left(self, number: signal.Signals) -> bool:
         """Whether processes that it started go on, although they were sent this signal."""
-        if not await asyncio.to_thread(kill_all, self._record, number):
-            return False
-        async with asyncio.timeout(None) as limit:
-            limit.reschedule(asyncio.get_running_loop().time() + END_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                while await asyncio.to_thread(kill_all, self._record, signal.Signals(number)):
-                    await asyncio.sleep(_LOOK_SECONDS)
-                return False
-        return True
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        while await asyncio.to_thread(kill_all, self._record, number):
+            if asyncio.get_running_loop().time() >= deadline:
+                return True
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
 
 
 async def start_child(
@@ -128,13 +123,13 @@ def _tying_to_us() -> tuple[str, ...]:
     if setpriv is None:
         return ()
     prefix = (setpriv, "--pdeathsig", "KILL", "--")
-    tried = subprocess.run([*prefix, sys.executable, "-c", ""], capture_output=True, check=False)  # noqa: S603 - busybox has another
+    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)  # noqa: S603 - busybox has another setpriv
     return prefix if tried.returncode == 0 else ()
 
 
 def _require(command: str, cwd: str | Path | None, path: str | None) -> None:
     """Raise what starting the command without anything before it would raise."""
-    if os.path.dirname(command):
+    if os.sep in command:
         place = Path(cwd or ".") / command
         if not place.exists():
             raise FileNotFoundError(command)
@@ -161,7 +156,7 @@ def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -
 
 
 def _close(process: asyncio.subprocess.Process) -> None:
-    """asyncio keeps the transport open, and warns of it later, while a grandchild holds one of the pipes; nothing public does this."""
+    """Its transport stays open, with a warning later, while a grandchild holds a pipe; nothing public closes it."""
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with contextlib.suppress(PermissionError):

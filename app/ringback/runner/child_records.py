@@ -56,12 +56,12 @@ class ChildRecords:
         record = ChildRecord(pid=pid, started=status.started if status else 0, boot_id=boot_id(), mark=mark)
         if self._folder is not None and record.boot_id:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            self._file(record).write_text(json.dumps(asdict(record)), encoding="utf-8")
+            _file(self._folder, record).write_text(json.dumps(asdict(record)), encoding="utf-8")
         return record
 
     def remove(self, record: ChildRecord) -> None:
         if self._folder is not None:
-            self._file(record).unlink(missing_ok=True)
+            _file(self._folder, record).unlink(missing_ok=True)
 
     def end_leftovers(self) -> int:
         """Kill what is left of the children of an earlier process; how many there were. Takes milliseconds, off the loop."""
@@ -74,10 +74,6 @@ class ChildRecords:
         if ended:
             log.warning("upstream.orphans_ended", extra={"processes": ended})
         return ended
-
-    def _file(self, record: ChildRecord) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{record.pid}.json"
 
 
 def kill_all(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:
@@ -137,7 +133,11 @@ def _is_of(record: ChildRecord, pid: int) -> bool:
 
 def _pids() -> Iterator[int]:
     with contextlib.suppress(OSError):
-        yield from (int(name) for name in os.listdir(_PROC) if name.isdigit() and int(name) != os.getpid())
+        yield from (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _file(folder: Path, record: ChildRecord) -> Path:
+    return folder / f"{record.pid}.json"
 
 
 def _read(file: Path) -> ChildRecord | None:

@@ -1,4 +1,4 @@
-"""Server-sent events of an upstream, looked through before the SDK reads them: bounded, readable, and answers to what was asked.
+"""Server-sent events of an upstream, looked through before the SDK reads them: bounded, readable, and about what was asked.
 
 The SDK (2.3.0) takes any response on a request's stream for its answer, whatever id it carries, and gives up on text that is no
 Unicode. Here an event that is no message, or another request's answer, becomes an error of ours, which ends the request. On a
@@ -110,8 +110,8 @@ class ReadEvents(httpx2.AsyncByteStream):
         return whole if not read.repaired else _with_data(lines, _text(read.message))
 
     async def _pace(self) -> None:
-        while not self._bucket.take():
-            await asyncio.sleep(self._bucket.wait_seconds())
+        if (wait := self._bucket.spend()) > 0:
+            await asyncio.sleep(wait)
 
     def _ending(self, why: str) -> bytes | None:
         return None if self._request_id is None else b"data: " + self._error(why) + b"\n\n"

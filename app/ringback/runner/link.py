@@ -69,7 +69,10 @@ class Link:
         own: bool,
         mark: str,
     ) -> None:
-        """`transport` is that of HTTP, `child` that of a pipe; the other is None. `passes_meta` says it of a key. The rest is as in `Opening`."""
+        """`transport` is that of HTTP, `child` that of a pipe; the other is None.
+
+        `passes_meta` says it of a key. The rest is as in `Opening`.
+        """
         self.profile = profile
         self.child = child
         self._passes_meta = passes_meta

@@ -47,6 +47,12 @@ class TokenBucket:
         self._level -= 1
         return True
 
+    def spend(self) -> float:
+        """One token, also if there is none; how many seconds to wait for it."""
+        wait = self.wait_seconds()
+        self._level -= 1
+        return wait
+
     def wait_seconds(self) -> float:
         """Until there is one."""
         now = self._now()

@@ -1,4 +1,4 @@
-"""MCP over the pipes of a child: our own stdio transport, because the SDK's (2.3.0) has no bounds and loses what it cannot read.
+"""MCP over the pipes of a child, by a transport of our own: the SDK's (2.3.0) has no bounds, and loses what it cannot read.
 
     child ──stdout──▶ LineSplitter ──▶ Notices (a flood) ──▶ read_messages ──▶ the SDK's session
           ◀──stdin─── a bounded queue ◀─────────────────────────────────────── its requests
@@ -161,8 +161,8 @@ class _Pipe:
             self._faults.count(Fault.DROPPED)
 
     async def _pace(self) -> None:
-        while not self._lines.take():
-            await asyncio.sleep(self._lines.wait_seconds())
+        if (wait := self._lines.spend()) > 0:
+            await asyncio.sleep(wait)
 
     async def _take_overlong(self, line: Overlong) -> None:
         request_id = find_id(line.tail if line.has_ended else line.head)
@@ -298,9 +298,10 @@ class _Pipe:
 
     async def notice_death(self) -> None:
         """The end of a child whose pipe a grandchild holds open: nothing else tells of it."""
-        while self._child.is_alive:
+        was_alive = True
+        while was_alive:  # what it wrote last is read between the look that finds it dead and the one after
+            was_alive = self._child.is_alive
             await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.sleep(LOOK_SECONDS)  # what it wrote last is read meanwhile
         await self._to_session.aclose()
 
     async def _drain(self) -> None:

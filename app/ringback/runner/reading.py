@@ -50,7 +50,7 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|u([dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-"""Any escape, so that `\\\\ud83d` is read as a backslash and four letters; groups: a high surrogate, its low one, a low one alone."""
+"""Any escape, so that a backslash that is escaped itself begins none. Groups: a high surrogate, its low one, a lone low one."""
 _HUGE: Final = re.compile(rb"[0-9]{300}|[0-9][eE]\+?[0-9]{3}")
 """What may be a number beyond every double, which this decoder reads as infinity."""
 _HUGE_BYTES: Final = 320
@@ -216,12 +216,13 @@ def _envelope(text: bytes, start: int) -> tuple[Any, list[Any]] | None:
         message = from_json(text[:start] + text[end:], allow_inf_nan=False)
     except ValueError:
         return None
-    match message:
-        case {"result": dict() as result}:
-            lists = [value for value in cast("dict[str, Any]", result).values() if value == []]
-            return (cast("Any", message), lists[0]) if len(lists) == 1 else None
-        case _:
-            return None
+    result = _object(_object(message).get("result"))
+    lists = [cast("list[Any]", value) for value in result.values() if value == []]
+    return (message, lists[0]) if len(lists) == 1 else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _slice(text: bytes, place: int, end: int) -> tuple[list[Any], int] | None:

@@ -44,8 +44,8 @@ from ringback.runner.tokens import Tokens, TokenTransport
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
 LIST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of all pages of a list, and so of one. Ten thousand tools with schemas of a usual size fit, and so do a hundred such upstreams
-into memory."""
+"""Of all pages of a list, and so of one. Ten thousand tools with schemas of a usual size fit, and so do a hundred such
+upstreams into memory."""
 EVENT_BYTES_MAX: Final = RESULT_BYTES_MAX + 4096
 """An event is a result and the JSON-RPC around it."""
 CONNECT_SECONDS: Final = 10.0

@@ -1,24 +1,16 @@
 """A child that writes what cannot be read: the call that it belongs to ends truthfully, the others go on, and it is shown."""
 
-import asyncio
 import base64
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from ringback.domain.call import Ending, Outcome
-from ringback.runner.config import UpstreamConfig
 from ringback.runner.upstreams import Upstreams
-from tests.support.upstreams import drive, opened, python_config
+from tests.support.upstreams import drive, opened, raw_config
 
-RAW_SERVER: Final = Path(__file__).parents[2] / "support" / "raw_stdio_upstream.py"
 ANSWER: Final = b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[{"type":"text","text":"fine"}]}}\n'
-
-
-def raw_config(**env: str) -> UpstreamConfig:
-    return python_config(str(RAW_SERVER), env=env)
 
 
 async def say(upstreams: Upstreams, raw: bytes) -> Ending:

@@ -23,7 +23,6 @@ from ringback.runner.drivers.base import Desk
 from ringback.runner.failures import Lost, NotSent, Refused, RequestFailed
 from ringback.runner.transport import RESULT_BYTES_MAX
 
-
 _READ_LEVELS: Final = 200
 """What the JSON reader of pydantic takes, and with it the MCP SDK: its clients could not read what is deeper."""
 NESTING_MAX: Final = 190
