@@ -1,9 +1,9 @@
 """A stdio server without an SDK: it answers a call with exactly the bytes that its test hands it, or not at all.
 
 `say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing, `freeze` stops its
-own process, `deaf` reads nothing for some `seconds`. `flood` tells `count` times of progress and answers then. `spill` writes
-`count` lines of errors. `whoami` tells its process id, and that of the grandchild that it starts when RAW_GRANDCHILD is set.
-With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
+own process, `deaf` reads nothing until the file `until` is there. `pour` writes `bytes` without a newline and answers then;
+`flood` tells `count` times of progress first, `spill` writes `count` lines of errors. `whoami` tells its process id, and that of
+the grandchild that it starts when RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
 """
 
 import base64
@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf")
+TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour")
 
 
 def main() -> None:
@@ -58,25 +59,34 @@ def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | 
     match message["params"]["name"]:
         case "say":
             _write(base64.b64decode(arguments["raw"]), message)
+            return
         case "hold":
-            pass
+            return
         case "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
-        case "flood":
-            token = json.dumps(message["params"]["_meta"]["progressToken"])
-            told = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
-            for number in range(1, arguments["count"] + 1):
-                sys.stdout.buffer.write(told % (token.encode(), number))
-            _text(message, "flooded")
-        case "spill":
-            for _ in range(arguments["count"]):
-                sys.stderr.buffer.write(b"x" * 1000 + b"\n")
-            _text(message, "spilled")
+            return
         case "deaf":
-            time.sleep(arguments["seconds"])
-            _text(message, "heard")
+            while not Path(arguments["until"]).exists():
+                time.sleep(0.01)
+        case name if name in {"flood", "pour", "spill"}:
+            _write_much(message, arguments)
         case _:
-            _text(message, json.dumps({"pid": os.getpid(), "grandchild": grandchild}))
+            pass
+    _text(message, json.dumps({"pid": os.getpid(), "grandchild": grandchild}))
+
+
+def _write_much(message: dict[str, Any], arguments: dict[str, Any]) -> None:
+    out = sys.stdout.buffer
+    match message["params"]["name"]:
+        case "flood":
+            token = json.dumps(message["params"]["_meta"]["progressToken"]).encode()
+            told = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
+            out.writelines(told % (token, number) for number in range(1, arguments["count"] + 1))
+        case "pour":
+            out.writelines(b"x" * 65536 for _ in range(arguments["bytes"] // 65536))
+            out.write(b"\n")
+        case _:
+            sys.stderr.buffer.writelines(b"x" * 1000 + b"\n" for _ in range(arguments["count"]))
 
 
 def _text(message: dict[str, Any], text: str) -> None:

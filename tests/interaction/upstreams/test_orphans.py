@@ -28,6 +28,10 @@ def is_there(pid: int) -> bool:
     return status is not None and status.state not in {"Z", "X"}
 
 
+def records_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.json"))
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(2 * WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110 - nothing tells of another process's death
@@ -55,7 +59,7 @@ async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_res
 
     async with opened(children_folder=tmp_path):
         await until(lambda: not is_there(pids["grandchild"]))
-    assert list(tmp_path.iterdir()) == []
+    assert records_in(tmp_path) == []
 
 
 async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
@@ -64,11 +68,11 @@ async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
     monkeypatch.setattr(child, "END_SECONDS", 0.1)
     async with opened(raw_config(**STUBBORN), children_folder=tmp_path) as upstreams:
         pids = await pids_of(upstreams)
-        assert len(list(tmp_path.iterdir())) == 1
+        assert len(records_in(tmp_path)) == 1
 
     assert not is_there(pids["pid"])
     await until(lambda: not is_there(pids["grandchild"]))
-    assert list(tmp_path.iterdir()) == []
+    assert records_in(tmp_path) == []
 
 
 async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
@@ -86,8 +90,8 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
 
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
     async with running_application(tmp_path, raw_config()):
-        await until(lambda: len(list(tmp_path.glob("ringback.db-children/*.json"))) == 1)
-    assert list(tmp_path.glob("ringback.db-children/*.json")) == []
+        await until(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
+    assert records_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
 
         assert records.end_leftovers() == 0
         assert is_there(stranger.pid)
-        assert list(tmp_path.iterdir()) == []
+        assert records_in(tmp_path) == []
         assert kill_all(record) == 1
     finally:
         stranger.kill()
@@ -121,5 +125,5 @@ def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text('{"pid": 1}')
 
     assert ChildRecords(tmp_path).end_leftovers() == 0
-    assert list(tmp_path.iterdir()) == []
+    assert records_in(tmp_path) == []
     assert boot_id()
