@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-PER_SECOND: Final = 500
-BURST: Final = 1000
-"""Handed on: each costs some 100 µs from here to whoever hears it. A tool that tells of each percent is far below."""
+PER_SECOND: Final = 100
+BURST: Final = 200
+"""Handed on: each costs some 300 µs from here to whoever hears it. A tool that tells of each percent stays below."""
 WAITING_MAX: Final = 256
 """That say different things; of more the oldest go."""
 _LOOK_BYTES: Final = 2048

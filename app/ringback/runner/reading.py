@@ -45,7 +45,7 @@ _TAIL_BYTES: Final = 1024
 _ENVELOPE_BYTES: Final = 4096
 """Around a list: its cursor, `_meta`, and the message."""
 _SLICE_TRIES: Final = 8
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|u([dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
@@ -84,7 +84,7 @@ class _Wrong(ValueError):
 
 async def read_messages(text: bytes) -> Sequence[Read | Unreadable]:
     """What stands in one line or body, usually one message; nothing if there are only blanks. Never raises."""
-    text = text.strip().removeprefix(_BOM).lstrip()
+    text = text.strip().removeprefix(BOM).lstrip()
     if not text:
         return ()
     if text[:1] not in {b"{", b"["}:

@@ -38,7 +38,7 @@ from ringback.runner.failures import (
 from ringback.runner.faults import Fault, Faults
 from ringback.runner.large_results import LARGE_BYTES, LargeResults
 from ringback.runner.pools import Pools, ssl_context
-from ringback.runner.reading import Read, Unreadable, read_messages
+from ringback.runner.reading import BOM, Read, Unreadable, read_messages
 from ringback.runner.tokens import Tokens, TokenTransport
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -276,7 +276,11 @@ async def _read(response: httpx2.Response, limit: int) -> bytes | None:
 
 
 def _text(read: Read, body: bytes) -> bytes:
-    return body if not read.repaired else read.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return (
+        body.strip().removeprefix(BOM)
+        if not read.repaired
+        else read.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    )
 
 
 def _no_answer(response: httpx2.Response) -> httpx2.Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from ringback.domain.call import Ending, Outcome, Progress
 from ringback.domain.clock import SystemClock
-from ringback.runner import pipe
+from ringback.runner import listing, pipe
 from ringback.runner.transport import EVENT_BYTES_MAX
 from ringback.runner.upstreams import Upstreams
 from tests.support.desks import PaperDesk
@@ -87,19 +88,23 @@ async def test_of_a_flood_of_progress_the_newest_is_heard_before_the_answer() ->
     assert len(seen) < 15_000
 
 
-async def test_a_list_with_a_hundred_thousand_tools_is_cut_and_shown() -> None:
-    async with opened(raw_config(RAW_TOOLS="100000")) as upstreams:
+async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "ENTRIES_MAX", 1000)
+    async with opened(raw_config(RAW_TOOLS="3000")) as upstreams:
         ending = await drive(upstreams, "whoami")
         tools = await upstreams.catalog.tools("stage")
         faults = info_of(upstreams).faults
 
     assert ending.outcome is Outcome.RESULT
-    assert len(tools) == 10_000
+    assert len(tools) == 1000
     assert faults == {"list_cut": 1}
 
 
-async def test_a_page_that_is_too_large_is_refused_unread_and_tools_are_called_all_the_same() -> None:
-    async with opened(raw_config(RAW_TOOLS="200000")) as upstreams:
+async def test_a_page_that_is_too_large_is_refused_unread_and_tools_are_called_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "LIST_BYTES_MAX", 50_000)
+    async with opened(raw_config(RAW_TOOLS="3000")) as upstreams:
         ending = await drive(upstreams, "whoami")
         faults = info_of(upstreams).faults
 
@@ -199,7 +204,7 @@ async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
     async with opened(raw_config(), clock=HurriedClock()) as upstreams:
         ending = await drive(upstreams, "whoami")
         assert ending.result is not None
-        pid = int(ending.result.split(b'"pid\\": ')[1].split(b"\\n")[0].split(b",")[0].rstrip(b'}\\" '))
+        pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
         os.kill(pid, signal.SIGSTOP)
         await until(lambda: info_of(upstreams).faults.get("replaced") == 1)
         assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT

@@ -15,6 +15,7 @@ import pytest
 
 from ringback.runner import child
 from ringback.runner.child_records import ChildRecord, ChildRecords, boot_id, kill_all, status_of
+from ringback.runner.upstreams import Upstreams
 from tests.support.application import running_application
 from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config
 
@@ -38,8 +39,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def pids_of(upstreams: Any) -> dict[str, int]:
+async def pids_of(upstreams: Upstreams) -> dict[str, int]:
     ending = await drive(upstreams, "whoami")
+    assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])
 
 
