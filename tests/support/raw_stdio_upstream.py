@@ -2,8 +2,8 @@
 
 `say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing, `freeze` stops its
 own process, `deaf` reads nothing until the file `until` is there. `pour` writes `bytes` without a newline and answers then;
-`flood` tells `count` times of progress first, `spill` writes `count` lines of errors. `whoami` tells its process id, and that of
-the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
+`flood` tells `count` times of progress first, `spill` writes `count` lines of errors. `whoami` tells its process id, and that
+of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
 """
 
 import base64

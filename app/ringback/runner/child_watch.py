@@ -62,8 +62,9 @@ class ChildWatch:
             self._verdict = verdict
             self._on_verdict(verdict)
         if verdict is Liveness.FROZEN:
-            self._faults.count(Fault.REPLACED)
+            self._link.retire()  # first, so that no call begins on it between its death and the news of it
             self._child.kill()
+            self._faults.count(Fault.REPLACED)
         elif self._unanswered_since is None and self._nothing_heard():
             self._ask(seen.now)
         self._heard = self._child.heard
