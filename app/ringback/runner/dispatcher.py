@@ -40,9 +40,9 @@ _TASK_STATUS: Final = "notifications/tasks/status"
 class LinkDispatcher(JSONRPCDispatcher):
     """Also tells when the stream from the upstream has ended: nothing else notices the death of a child process."""
 
-    def __init__(self, *streams: Any, large: LargeResults) -> None:
+    def __init__(self, *streams: Any, large: LargeResults | None = None) -> None:
         super().__init__(*streams)
-        self._large = large
+        self._large = large or LargeResults()
         self.ended = anyio.Event()
         self.streams: dict[str, ToldStream] = {}
         """By the id of the request that asked for it; by its task's, before 2026-07-28."""

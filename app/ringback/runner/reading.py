@@ -190,8 +190,8 @@ async def _parse_list(text: bytes) -> Any:
     envelope = _envelope(text, start.end())
     if envelope is None:
         return None
-    message, entries = envelope
-    place, end = start.end(), _end_of_list(text, start.end())
+    message, entries, end = envelope
+    place = start.end()
     while place < end:
         taken = _slice(text, place, end)
         if taken is None:
@@ -202,23 +202,21 @@ async def _parse_list(text: bytes) -> Any:
     return message
 
 
-def _end_of_list(text: bytes, start: int) -> int:
-    """Where its closing bracket stands, if it is the last list of the message; negative if it is not near the end."""
-    return text.rfind(b"]", max(start, len(text) - _ENVELOPE_BYTES))
-
-
-def _envelope(text: bytes, start: int) -> tuple[Any, list[Any]] | None:
-    """The message with the list empty, and that list in it."""
-    end = _end_of_list(text, start)
-    if end < 0:
-        return None
-    try:
-        message = from_json(text[:start] + text[end:], allow_inf_nan=False)
-    except ValueError:
-        return None
-    result = _object(_object(message).get("result"))
-    lists = [cast("list[Any]", value) for value in result.values() if value == []]
-    return (message, lists[0]) if len(lists) == 1 else None
+def _envelope(text: bytes, start: int) -> tuple[Any, list[Any], int] | None:
+    """The message with the list empty, that list in it, and where its closing bracket stands: near the end, as a rule."""
+    end = len(text)
+    for _ in range(_SLICE_TRIES):
+        end = text.rfind(b"]", max(start, len(text) - _ENVELOPE_BYTES), end)
+        if end < 0:
+            break
+        try:
+            message = from_json(text[:start] + text[end:], allow_inf_nan=False)
+        except ValueError:
+            continue
+        result = _object(_object(message).get("result"))
+        lists = [cast("list[Any]", value) for value in result.values() if value == []]
+        return (message, lists[0], end) if len(lists) == 1 else None
+    return None
 
 
 def _object(value: Any) -> dict[str, Any]:
