@@ -28,12 +28,13 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.call import Ending
-from ringback.domain.clock import SystemClock
+from ringback.domain.clock import Clock, SystemClock
 from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Transport, UpstreamConfig
 from ringback.runner.upstreams import Upstreams
 from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
 
+RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
 WAIT_SECONDS: Final = 30.0
 """Longer than anything here takes on a busy machine; only a broken test waits that long."""
@@ -300,10 +301,24 @@ def python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None
     )
 
 
+def raw_config(**env: str) -> UpstreamConfig:
+    """The server of `raw_stdio_upstream`, with these of its variables."""
+    return python_config(str(RAW_SERVER), env=env)
+
+
 @asynccontextmanager
-async def opened(*configs: UpstreamConfig, patience_seconds: float = WAIT_SECONDS) -> AsyncGenerator[Upstreams]:
+async def opened(
+    *configs: UpstreamConfig,
+    patience_seconds: float = WAIT_SECONDS,
+    clock: Clock | None = None,
+    children_folder: Path | None = None,
+) -> AsyncGenerator[Upstreams]:
     async with Upstreams(
-        configs, clock=SystemClock(), chance=lambda: 0.5, connect_patience_seconds=patience_seconds
+        configs,
+        clock=clock or SystemClock(),
+        chance=lambda: 0.5,
+        connect_patience_seconds=patience_seconds,
+        children_folder=children_folder,
     ) as upstreams:
         yield upstreams
 

@@ -22,7 +22,7 @@ from ringback.services.insights import Vitals
 
 router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
-UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "failing")
+UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
 _EXAMPLE: Final = """\
 # HELP ringback_calls Calls that are kept, by status.
 # TYPE ringback_calls gauge
@@ -85,9 +85,15 @@ def _of_upstreams(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     in_flight = GaugeMetricFamily(
         "ringback_upstream_calls_in_flight", "Calls that the upstream is at work on.", labels=["upstream"]
     )
+    faults = CounterMetricFamily(
+        "ringback_upstream_faults", "What upstreams sent that they should not, by kind.", labels=["upstream", "fault"]
+    )
     for upstream in upstreams:
+        for fault, count in upstream.faults.items():
+            faults.add_metric([upstream.name, fault], count)
         for state in UPSTREAM_STATES:
             states.add_metric([upstream.name, state], float(state == upstream.state))
         in_flight.add_metric([upstream.name], upstream.calls_in_flight)
+    yield faults
     yield states
     yield in_flight

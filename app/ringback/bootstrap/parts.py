@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ringback.bootstrap.keys import key_ring_of, require_keys
@@ -28,7 +29,7 @@ from ringback.services.quotas import QuotaKeeper
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokens
 from ringback.signing.sealing import AesGcmSealer, KeyRing
-from ringback.storage.open import open_store
+from ringback.storage.open import open_store, sqlite_path
 
 AUDIENCE: Final = "ringback"
 """Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
@@ -91,6 +92,7 @@ async def open_parts(
             chance=world.chance,
             connect_patience_seconds=settings.connect_patience_seconds,
             store=store,
+            children_folder=children_folder(sqlite_path(settings.database_url)),
         )
         yield Parts(
             world=world,
@@ -113,3 +115,8 @@ async def open_parts(
 
 def new_sealer(ring: KeyRing, world: World) -> AesGcmSealer:
     return AesGcmSealer(ring.keys, current=ring.current, random=world.random_bytes)
+
+
+def children_folder(database: Path) -> Path:
+    """Where the child processes of the service that serves this database are written down."""
+    return database.with_name(f"{database.name}-children")

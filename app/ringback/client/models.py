@@ -257,7 +257,7 @@ class Upstream(Model):
     name: str
     transport: str
     state: str
-    """idle | connecting | ready | failing"""
+    """idle | connecting | ready | unresponsive | failing"""
     protocol_version: str | None = None
     driver: str | None = None
     """How a call that begins now is carried: task | mrtr | legacy_task | stream | plain; None while it is not connected."""
@@ -268,6 +268,8 @@ class Upstream(Model):
     max_concurrent: int = 0
     isolation: str = "shared"
     """Who shares a session with it: shared (all calls) | principal | call"""
+    faults: Mapping[str, int] = Field(default_factory=dict[str, int])
+    """What it sent that it should not, since the service started: how often, by kind."""
 
 
 class Reloaded(Model):

@@ -7,7 +7,7 @@ its other lists, requests that are passed through, and what it tells unasked.
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -35,7 +35,7 @@ class UpstreamInfo:
     name: str
     transport: str
     state: str
-    """idle | connecting | ready | failing"""
+    """idle | connecting | ready | unresponsive | failing"""
     protocol_version: str | None = None
     driver: str | None = None
     """How a call would be carried that began now: task | mrtr | legacy_task | stream | plain; None while not connected."""
@@ -48,6 +48,8 @@ class UpstreamInfo:
     """shared | principal | call"""
     trust_annotations: bool = False
     """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
+    faults: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What it sent that it should not, since the service started: how often, by kind (`runner.faults`)."""
 
 
 class Catalog(Protocol):

@@ -25,13 +25,18 @@ import anyio.abc
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
+from ringback.domain.liveness import Liveness
 from ringback.domain.retry import JITTER
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
+from ringback.runner.child import Child
+from ringback.runner.child_records import ChildRecords
+from ringback.runner.child_watch import ChildWatch
 from ringback.runner.config import Isolation, UpstreamConfig
 from ringback.runner.conversation import Conversation
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.drivers import carried_by
 from ringback.runner.failures import RequestFailed
+from ringback.runner.faults import Fault, Faults
 from ringback.runner.link import Link
 from ringback.runner.listing import list_all
 from ringback.runner.opening import Opening, open_link
@@ -59,6 +64,8 @@ class ConnectionState(StrEnum):
     IDLE = "idle"
     CONNECTING = "connecting"
     READY = "ready"
+    UNRESPONSIVE = "unresponsive"
+    """It is connected, and says nothing: a call takes all of it, perhaps. Calls are sent to it as before."""
     FAILING = "failing"
 
 
@@ -76,6 +83,7 @@ class Connection:
         shelf: Shelf,
         patience_seconds: float = PATIENCE_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        records: ChildRecords | None = None,
     ) -> None:
         self.config = config
         self.shelf = shelf
@@ -84,6 +92,8 @@ class Connection:
         self._chance = chance
         self._patience_seconds = patience_seconds
         self._random_bytes = random_bytes
+        self.faults = Faults(config.name, clock=clock)
+        self._records = records or ChildRecords(None)
         self._links: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: Problem | None = None
@@ -91,6 +101,8 @@ class Connection:
         self._link: Link | None = None
         self._news = anyio.Event()
         self._in_flight = 0
+        self._deadlines: dict[object, float] = {}
+        """Of the calls that run over the shared link, by `clock.monotonic()`."""
         self.superseded = anyio.Event()
         """Set when it takes no further calls: another has its place, or nothing has."""
         self._listing = anyio.Lock()
@@ -112,6 +124,7 @@ class Connection:
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             trust_annotations=self.config.trust_annotations,
+            faults=self.faults.counts,
         )
 
     def inline_wait_seconds(self, tool: str) -> float | None:
@@ -121,7 +134,7 @@ class Connection:
         return tool in self.config.task_only_tools
 
     def _driver(self) -> str | None:
-        if self._state is not ConnectionState.READY or self._link is None:
+        if self._state not in {ConnectionState.READY, ConnectionState.UNRESPONSIVE} or self._link is None:
             return None
         return carried_by(Conversation(self, self._link, own=False), self._link.tools)
 
@@ -135,6 +148,8 @@ class Connection:
         """
         shared = await self.live(begun=False)
         self._in_flight += 1
+        key = object()
+        self._deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
         try:
             if self.config.isolation is Isolation.PRINCIPAL:
                 async with self._principals.of(call.principal) as links:
@@ -147,6 +162,7 @@ class Connection:
                     yield Conversation(self, link, own=True)
         finally:
             self._in_flight -= 1
+            del self._deadlines[key]
             self._tell_news()
 
     def supersede(self) -> None:
@@ -197,7 +213,8 @@ class Connection:
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
 
     def _opening(self, **opening: Any) -> Opening:
-        return Opening(mark=self._random_bytes(8).hex(), tokens=self._tokens, **opening)
+        mark = self._random_bytes(8).hex()
+        return Opening(mark=mark, tokens=self._tokens, faults=self.faults, records=self._records, **opening)
 
     async def live(self, patience_seconds: float | None = None, *, begun: bool = True) -> Link:
         """The link that is shared now; raises `UpstreamUnreachable`. What has not `begun` here yet may still go elsewhere."""
@@ -292,6 +309,8 @@ class Connection:
                 await self._list(link, Listing.TOOLS)
                 hearing.start_soon(self._hear, link)
                 hearing.start_soon(self._follow)
+                if link.child is not None:
+                    hearing.start_soon(self._watch(link, link.child).run)
                 started = True
                 task_status.started(link)
                 await link.left.wait()
@@ -302,6 +321,21 @@ class Connection:
                 raise
             # The same boundary as in `_connect`, for a link that broke later; `open_link` has marked it as left.
             log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
+
+    def _watch(self, link: Link, child: Child) -> ChildWatch:
+        return ChildWatch(
+            link,
+            child,
+            clock=self._clock,
+            faults=self.faults,
+            deadlines=lambda: list(self._deadlines.values()),
+            on_verdict=lambda verdict: self._note(link, verdict),
+        )
+
+    def _note(self, link: Link, verdict: Liveness) -> None:
+        """An older link that drains says nothing of the one that is shared now."""
+        if link is self._link and self._state in {ConnectionState.READY, ConnectionState.UNRESPONSIVE}:
+            self._become(ConnectionState.READY if verdict is Liveness.ALIVE else ConnectionState.UNRESPONSIVE)
 
     def _become(self, state: ConnectionState) -> None:
         self._state = state
@@ -319,7 +353,7 @@ class Connection:
         self.shelf.asked(listing)
         try:
             with anyio.fail_after(LIST_SECONDS):
-                entries = await list_all(link, listing)
+                entries = await list_all(link, listing, on_cut=lambda: self.faults.count(Fault.LIST_CUT))
         except (RequestFailed, TimeoutError) as error:
             log.warning("upstream.not_listed", extra={"upstream": self.config.name, "problem": str(problem_of(error))})
             return False

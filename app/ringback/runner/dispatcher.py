@@ -16,12 +16,13 @@ from mcp.shared import subscriptions
 from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import RequestId
+from mcp_types import ErrorData, RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION
 from ringback.domain.meta import without_reserved_meta
 from ringback.runner.drivers.base import OnQuestion
+from ringback.runner.large_results import LargeResults
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """For the acknowledgement of a stream, which is its first message; without one, looking now and then does as well."""
@@ -39,8 +40,9 @@ _TASK_STATUS: Final = "notifications/tasks/status"
 class LinkDispatcher(JSONRPCDispatcher):
     """Also tells when the stream from the upstream has ended: nothing else notices the death of a child process."""
 
-    def __init__(self, *streams: Any) -> None:
+    def __init__(self, *streams: Any, large: LargeResults | None = None) -> None:
         super().__init__(*streams)
+        self._large = large or LargeResults()
         self.ended = anyio.Event()
         self.streams: dict[str, ToldStream] = {}
         """By the id of the request that asked for it; by its task's, before 2026-07-28."""
@@ -92,10 +94,18 @@ class LinkDispatcher(JSONRPCDispatcher):
         *,
         _related_request_id: RequestId | None = None,
     ) -> dict[str, Any]:
-        result = await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
+        options = opts or CallOptions()
+        request_id = options.get("request_id") or self._allocate_id()
+        options: CallOptions = {**options, "request_id": request_id}
+        with self._large.expecting(request_id):
+            result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
         if method in _GREETINGS:
             self.greeting = result
         return result
+
+    def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
+        large = self._large.take(request_id)
+        super()._resolve_pending(request_id, outcome if large is None else large)
 
     def _stream_of(self, method: str, params: Mapping[str, Any] | None) -> "ToldStream | None":
         match params:

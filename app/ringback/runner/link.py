@@ -33,6 +33,7 @@ from ringback import __version__
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved
 from ringback.domain.upstreams import Profile, ToolInfo
+from ringback.runner.child import Child
 from ringback.runner.dispatcher import LinkDispatcher, OnMessage, ToldStream
 from ringback.runner.drivers.base import Negotiated, OnPlace, Told
 from ringback.runner.failures import Forgotten, NotSent
@@ -63,12 +64,17 @@ class Link:
         *,
         profile: Profile,
         transport: SessionTransport | None,
+        child: Child | None,
         passes_meta: Callable[[str], bool],
         own: bool,
         mark: str,
     ) -> None:
-        """`transport` is that of HTTP; a child has none. `passes_meta` says it of a key. The rest is as in `Opening`."""
+        """`transport` is that of HTTP, `child` that of a pipe; the other is None.
+
+        `passes_meta` says it of a key. The rest is as in `Opening`.
+        """
         self.profile = profile
+        self.child = child
         self._passes_meta = passes_meta
         self._session = session
         self._is_pipe = transport is None

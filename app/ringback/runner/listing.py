@@ -1,7 +1,8 @@
 """What an upstream lists: all pages, every entry as it came, bounded."""
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
@@ -11,14 +12,15 @@ from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.runner.failures import NoAnswer, Refused
 from ringback.runner.link import Link
+from ringback.runner.transport import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
 PAGES_MAX: Final = 100
 ENTRIES_MAX: Final = 10_000
 """Far more than any model is shown; an endless list ends here."""
-LIST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of all pages. Ten thousand tools with schemas of a usual size fit, and so do a hundred such upstreams into memory."""
+ENTRIES_AT_ONCE: Final = 100
+"""Between two turns of everybody else: some two milliseconds."""
 
 _METHODS: Final = {
     Listing.TOOLS: "tools/list",
@@ -41,8 +43,13 @@ _CAPABILITIES: Final = {
 """Without these an upstream is not asked. For its tools it is asked in any case: some have them and do not say so."""
 
 
-async def list_all(link: Link, listing: Listing) -> Sequence[Mapping[str, Any]]:
-    """The entries in the upstream's order, each name once; raises `RequestFailed`. What it does not offer is empty."""
+async def list_all(
+    link: Link, listing: Listing, *, on_cut: Callable[[], None] = lambda: None
+) -> Sequence[Mapping[str, Any]]:
+    """The entries in the upstream's order, each name once; raises `RequestFailed`. What it does not offer is empty.
+
+    `on_cut` is called if the upstream has more than is kept: the list then ends with the last entry that is.
+    """
     if (capability := _CAPABILITIES.get(listing)) is not None and capability not in link.negotiated.capabilities:
         return []
     entries: dict[str, Mapping[str, Any]] = {}
@@ -56,18 +63,20 @@ async def list_all(link: Link, listing: Listing) -> Sequence[Mapping[str, Any]]:
             if refusal.error.get("code") == METHOD_NOT_FOUND:
                 return []
             raise
-        size += _size(page)
-        if size > LIST_BYTES_MAX:
+        listed = page.get(listing)
+        if not isinstance(listed, list):
+            raise NoAnswer(f"The upstream's list of {listing} is no list.")
+        taken = await _take(cast("list[Any]", listed), listing, entries, size, modern=link.negotiated.modern)
+        if taken is None:
             break
-        _take(page, listing, entries, modern=link.negotiated.modern)
-        cursor = page.get("nextCursor")
+        size, cursor = taken, page.get("nextCursor")
         if not isinstance(cursor, str):
             return list(entries.values())
-        if cursor in cursors or len(entries) >= ENTRIES_MAX:
+        if cursor in cursors:
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    log.warning("upstream.list_cut", extra={"listing": str(listing), "entries": len(entries)})
+    on_cut()
     return list(entries.values())
 
 
@@ -77,24 +86,30 @@ def tools_of(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, ToolInfo]:
     return {tool.name: tool for tool in tools if tool is not None}
 
 
-def _size(page: Mapping[str, Any]) -> int:
+def _size(entry: Any) -> int:
     try:
-        return len(jsontext.dumps(page))
+        return len(jsontext.dumps(entry))
     except TypeError:
         raise NoAnswer("The upstream lists something that cannot be kept: it is nested too deeply, say.") from None
 
 
-def _take(page: Mapping[str, Any], listing: Listing, entries: dict[str, Mapping[str, Any]], *, modern: bool) -> None:
-    listed = page.get(listing)
-    if not isinstance(listed, list):
-        raise NoAnswer(f"The upstream's list of {listing} is no list.")
-    for entry in cast("list[Any]", listed)[: ENTRIES_MAX - len(entries)]:
+async def _take(
+    listed: list[Any], listing: Listing, entries: dict[str, Mapping[str, Any]], size: int, *, modern: bool
+) -> int | None:
+    """Add a page to the entries, in turns with everybody else; the bytes of all so far, None if there is no room for more."""
+    for number, entry in enumerate(listed, start=1):
+        size += _size(entry)
+        if size > LIST_BYTES_MAX or len(entries) >= ENTRIES_MAX:
+            return None
         known = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
         name = known.get(_NAMES[listing])
         if isinstance(name, str) and name and (listing is not Listing.TOOLS or _callable(known, modern=modern)):
             entries[name] = known
         else:
             log.debug("upstream.entry_dropped", extra={"listing": str(listing)})
+        if number % ENTRIES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return size
 
 
 def _callable(entry: Mapping[str, Any], *, modern: bool) -> bool:

@@ -8,19 +8,23 @@ from typing import Any, Final, cast
 
 import anyio
 import mcp_types
-from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
 from ringback.domain.upstreams import Change, Listing, Profile
+from ringback.runner.child import Child
+from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import Transport, UpstreamConfig
 from ringback.runner.dispatcher import LinkDispatcher
 from ringback.runner.drivers.base import SessionName
 from ringback.runner.failures import NotSent
+from ringback.runner.faults import Faults
+from ringback.runner.large_results import LargeResults
 from ringback.runner.link import CLIENT_INFO, Link
+from ringback.runner.pipe import stdio_pipe
 from ringback.runner.session_transport import SessionTransport
-from ringback.runner.stdio import logged_stderr
 from ringback.runner.tokens import Tokens
 from ringback.runner.transport import EVENT_BYTES_MAX, SESSION_HEADER, failure_of, guarded, http_client
 
@@ -46,6 +50,8 @@ class Opening:
     """What authorises us, if the upstream is configured with an OAuth client."""
     mark: str
     """Differs from that of every other link."""
+    faults: Faults
+    records: ChildRecords
 
 
 @asynccontextmanager
@@ -59,8 +65,9 @@ async def open_link(
             on_change(change)
 
     async with AsyncExitStack() as stack:
-        streams, transport = await _enter_transport(stack, config, opening)
-        dispatcher = LinkDispatcher(*streams)
+        large = LargeResults()
+        streams, transport, child = await _enter_transport(stack, config, opening, large)
+        dispatcher = LinkDispatcher(*streams, large=large)
         session = ClientSession(
             dispatcher=dispatcher,
             message_handler=hand_on,
@@ -79,6 +86,7 @@ async def open_link(
             dispatcher,
             profile=profile,
             transport=transport,
+            child=child,
             passes_meta=config.passes_meta,
             own=opening.own,
             mark=opening.mark,
@@ -90,24 +98,20 @@ async def open_link(
 
 
 async def _enter_transport(
-    stack: AsyncExitStack, config: UpstreamConfig, opening: Opening
-) -> tuple[tuple[Any, Any], SessionTransport | None]:
-    if config.transport is Transport.HTTP:
-        session_id = None if opening.rejoin is None else opening.rejoin.session_id
-        transport = SessionTransport(guarded(config, opening.tokens), rejoined=session_id)
-        client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
-        await stack.enter_async_context(client)
-        opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
-        return await stack.enter_async_context(opened), transport
-    parameters = StdioServerParameters(
-        command=config.command,
-        args=list(config.args),
-        env=dict(config.env),
-        cwd=config.cwd,
-        encoding_error_handler="replace",
-    )
-    errlog = await stack.enter_async_context(logged_stderr(config.name))
-    return await stack.enter_async_context(stdio_client(parameters, errlog)), None
+    stack: AsyncExitStack, config: UpstreamConfig, opening: Opening, large: LargeResults
+) -> tuple[tuple[Any, Any], SessionTransport | None, Child | None]:
+    if config.transport is Transport.STDIO:
+        streams, child = await stack.enter_async_context(
+            stdio_pipe(config, faults=opening.faults, records=opening.records)
+        )
+        return streams, None, child
+    session_id = None if opening.rejoin is None else opening.rejoin.session_id
+    inner = guarded(config, opening.tokens, faults=opening.faults, large=large)
+    transport = SessionTransport(inner, rejoined=session_id)
+    client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
+    await stack.enter_async_context(client)
+    opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
+    return await stack.enter_async_context(opened), transport, None
 
 
 async def _ask_nobody(

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX: Final = 2000
 """What is kept of one piece of output; the rest of it is read and dropped."""
+FULL_PAUSE_SECONDS: Final = 0.01
+"""After a whole pipe of it. A child that writes more than 6 MB/s of errors waits, and the event loop hardly notices."""
 _READ_BYTES: Final = 65536  # a Linux pipe holds as much
 
 
@@ -43,3 +45,5 @@ async def _log_all(upstream: str, reader: asyncio.StreamReader) -> None:
         if log.isEnabledFor(logging.DEBUG):
             text = chunk[:LINE_BYTES_MAX].decode(errors="replace").rstrip()
             log.debug("upstream.stderr", extra={"upstream": upstream, "text": text})
+        if len(chunk) == _READ_BYTES:
+            await asyncio.sleep(FULL_PAUSE_SECONDS)

@@ -7,7 +7,7 @@ The SDK's client transport (2.3.0) does not catch what a POST raises: it ends th
 it. So nothing is raised here. What goes wrong becomes a JSON-RPC error that carries `MARK`, and `failure_of` turns it into the
 kind of failure that it is, on the far side of the SDK. For the same reason a JSON body is read here, whole and bounded: one
 that breaks off would be raised too, and one that answers another request would leave its call waiting for ever. Event streams
-pass through, because the SDK itself copes with those that break.
+are looked through as they come (`event_stream`); the SDK itself copes with those that break.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,13 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.runner.config import UpstreamConfig
+from ringback.runner.event_stream import ReadEvents
 from ringback.runner.failures import (
     AuthorizationRequired,
     Forgotten,
@@ -33,11 +35,17 @@ from ringback.runner.failures import (
     SessionGone,
     Unauthorised,
 )
+from ringback.runner.faults import Fault, Faults
+from ringback.runner.large_results import LARGE_BYTES, LargeResults
 from ringback.runner.pools import Pools, ssl_context
+from ringback.runner.reading import BOM, Read, Unreadable, read_messages
 from ringback.runner.tokens import Tokens, TokenTransport
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest answer that is taken: images and reports fit, and a few hundred at once still fit into memory."""
+LIST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of all pages of a list, and so of one. Ten thousand tools with schemas of a usual size fit, and so do a hundred such
+upstreams into memory."""
 EVENT_BYTES_MAX: Final = RESULT_BYTES_MAX + 4096
 """An event is a result and the JSON-RPC around it."""
 CONNECT_SECONDS: Final = 10.0
@@ -96,9 +104,15 @@ def failure_of(error: ErrorData) -> RequestFailed:
     return Refused(error.model_dump(mode="json", exclude_unset=True))
 
 
-def guarded(config: UpstreamConfig, tokens: Tokens | None) -> "GuardedTransport":
+def too_large(limit: int) -> str:
+    return f"The upstream's answer is larger than {limit} bytes."
+
+
+def guarded(
+    config: UpstreamConfig, tokens: Tokens | None, *, faults: Faults, large: LargeResults
+) -> "GuardedTransport":
     pools = Pools(ssl_context(config.url))
-    return GuardedTransport(pools if tokens is None else TokenTransport(pools, tokens))
+    return GuardedTransport(pools if tokens is None else TokenTransport(pools, tokens), faults=faults, large=large)
 
 
 def http_client(
@@ -117,8 +131,10 @@ def http_client(
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Raises nothing for a POST, and hands on only what the SDK can make an answer of."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, *, faults: Faults, large: LargeResults) -> None:
         self._inner = inner
+        self._faults = faults
+        self._large = large
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -126,10 +142,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method != "POST":
             # The SDK contains what the listening GET and the closing DELETE raise.
-            return await self._inner.handle_async_request(_hurried(request) if request.method == "DELETE" else request)
+            response = await self._inner.handle_async_request(
+                _hurried(request) if request.method == "DELETE" else request
+            )
+            return self._looked_through(response, None, EVENT_BYTES_MAX) if _is_event_stream(response) else response
         try:
-            request_id = _request_id(await request.aread())
-            response = await self._inner.handle_async_request(request if request_id else _hurried(request))
+            request_id, method = _asked(await request.aread())
+            response = await self._inner.handle_async_request(request if request_id is not None else _hurried(request))
         except (Unauthorised, NoToken) as failure:
             return _trouble(
                 Trouble.UNAUTHORISED if isinstance(failure, Unauthorised) else Trouble.NO_TOKEN, str(failure)
@@ -139,11 +158,83 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every call in flight
             return _trouble(Trouble.LOST, f"The connection was lost before an answer came ({type(error).__name__}).")
         try:
-            return await _judge(request, response, request_id)
+            return await self._judge(request, response, request_id, method)
         except Exception as error:  # noqa: BLE001 - the same boundary, for a body that breaks off
             return _trouble(
                 Trouble.LOST, f"The connection was lost in the middle of the answer ({type(error).__name__})."
             )
+
+    async def _judge(
+        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId | None, method: str
+    ) -> httpx2.Response:
+        kind = _kind(response)
+        encoded = response.headers.get("content-encoding", "identity") != "identity"
+        limit = LIST_BYTES_MAX if method.endswith("/list") else RESULT_BYTES_MAX
+        if response.is_success and _is_event_stream(response) and request_id is not None and not encoded:
+            return self._looked_through(response, request_id, limit)
+        try:
+            if _may_be_followed(response):
+                return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
+            if request_id is None:
+                return httpx2.Response(HTTPStatus.ACCEPTED)
+            in_session = SESSION_HEADER in request.headers
+            if (refusal := _refused_unread(request, response, in_session=in_session)) is not None:
+                return refusal
+            if kind == "application/json" and not encoded:
+                return await self._judge_json(response, request_id, limit, in_session=in_session)
+        finally:
+            await response.aclose()
+        told = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
+        return _trouble(Trouble.NO_ANSWER, f"The upstream answered with {told}, which is no MCP answer.")
+
+    def _looked_through(self, response: httpx2.Response, request_id: RequestId | None, limit: int) -> httpx2.Response:
+        stream = ReadEvents(
+            cast("httpx2.AsyncByteStream", response.stream),
+            request_id=request_id,
+            limit=limit,
+            faults=self._faults,
+            large=self._large,
+            error=lambda why: jsontext.dumps(_error(Trouble.NO_ANSWER, why)),
+        )
+        headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
+        return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
+
+    async def _judge_json(
+        self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool
+    ) -> httpx2.Response:
+        body = await _read(response, limit)
+        if body is None:
+            self._faults.count(Fault.OVERSIZED)
+            return _trouble(Trouble.NO_ANSWER, too_large(limit))
+        reads = await read_messages(body)
+        read = reads[0] if len(reads) == 1 else Unreadable("is no JSON-RPC message")
+        if isinstance(read, Unreadable):
+            self._faults.count(Fault.UNREADABLE)
+            return _no_answer(response)
+        if read.repaired:
+            self._faults.count(Fault.REPAIRED)
+        match read.message:
+            case JSONRPCError(error=error):
+                refused = in_session and response.status_code == HTTPStatus.BAD_REQUEST
+                if refused and error.code == _TRANSPORT_REFUSAL:
+                    return _forgotten()
+                # Whatever its status was: the SDK gives an error the id of its request only when the status is one of an error.
+                return httpx2.Response(HTTPStatus.BAD_REQUEST, headers=_kept(response), content=_text(read, body))
+            case JSONRPCResponse() as message if response.is_success:
+                return self._answer(response, message, request_id, _text(read, body))
+            case _:
+                self._faults.count(Fault.UNREADABLE)
+                return _no_answer(response)
+
+    def _answer(
+        self, response: httpx2.Response, message: JSONRPCResponse, request_id: RequestId, body: bytes
+    ) -> httpx2.Response:
+        if coerce_request_id(message.id) != coerce_request_id(request_id):
+            self._faults.count(Fault.UNMATCHED)
+            return _no_answer(response)
+        if len(body) > LARGE_BYTES and self._large.put(message):
+            body = self._large.placeholder(message)
+        return httpx2.Response(HTTPStatus.OK, headers=_kept(response), content=body)
 
 
 def _hurried(request: httpx2.Request) -> httpx2.Request:
@@ -151,31 +242,18 @@ def _hurried(request: httpx2.Request) -> httpx2.Request:
     return request
 
 
-def _request_id(content: bytes) -> str | None:
-    """The id of a JSON-RPC request as text; None for a notification or a reply, whose HTTP answer means nothing."""
+def _asked(content: bytes) -> tuple[RequestId | None, str]:
+    """The id and method of a JSON-RPC request; no id for a notification or a reply, whose HTTP answer means nothing."""
     message = jsontext.loads(content)
-    return str(message["id"]) if "method" in message and "id" in message else None
+    return (message["id"], message["method"]) if "method" in message and "id" in message else (None, "")
 
 
-async def _judge(request: httpx2.Request, response: httpx2.Response, request_id: str | None) -> httpx2.Response:
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    encoded = response.headers.get("content-encoding", "identity") != "identity"
-    if response.is_success and kind == "text/event-stream" and request_id and not encoded:
-        return response
-    try:
-        if _may_be_followed(response):
-            return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
-        if request_id is None:
-            return httpx2.Response(HTTPStatus.ACCEPTED)
-        in_session = SESSION_HEADER in request.headers
-        if (refusal := _refused_unread(request, response, in_session=in_session)) is not None:
-            return refusal
-        if kind == "application/json" and not encoded:
-            return await _judge_json(response, request_id, in_session=in_session)
-    finally:
-        await response.aclose()
-    told = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
-    return _trouble(Trouble.NO_ANSWER, f"The upstream answered with {told}, which is no MCP answer.")
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return _kind(response) == "text/event-stream"
 
 
 def _may_be_followed(response: httpx2.Response) -> bool:
@@ -188,50 +266,26 @@ def _may_be_followed(response: httpx2.Response) -> bool:
         return False
 
 
-async def _judge_json(response: httpx2.Response, request_id: str, *, in_session: bool) -> httpx2.Response:
-    body = await _read(response)
-    if body is None:
-        return _trouble(Trouble.NO_ANSWER, f"The upstream's answer is larger than {RESULT_BYTES_MAX} bytes.")
-    try:
-        message = jsontext.loads(body)
-    except ValueError:
-        message = None
-    error = _error_code(message)
-    if in_session and response.status_code == HTTPStatus.BAD_REQUEST and error == _TRANSPORT_REFUSAL:
-        return _forgotten()
-    if error is not None:
-        # Whatever its status was: the SDK gives an error the id of its request only when the status is one of an error.
-        return httpx2.Response(HTTPStatus.BAD_REQUEST, headers=_kept(response), content=body)
-    if response.is_success and _answers(message, request_id):
-        return httpx2.Response(HTTPStatus.OK, headers=_kept(response), content=body)
-    return _trouble(
-        Trouble.NO_ANSWER, f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
-    )
-
-
-async def _read(response: httpx2.Response) -> bytes | None:
+async def _read(response: httpx2.Response, limit: int) -> bytes | None:
     body = bytearray()
     async for chunk in cast("httpx2.AsyncByteStream", response.stream):
         body += chunk
-        if len(body) > RESULT_BYTES_MAX:
+        if len(body) > limit:
             return None
     return bytes(body)
 
 
-def _answers(message: Any, request_id: str) -> bool:
-    match message:
-        case {"jsonrpc": "2.0", "id": str() | int() as answered, "result": dict()}:
-            return str(answered) == request_id
-        case _:
-            return False
+def _text(read: Read, body: bytes) -> bytes:
+    return (
+        body.strip().removeprefix(BOM)
+        if not read.repaired
+        else read.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    )
 
 
-def _error_code(message: Any) -> int | None:
-    match message:
-        case {"jsonrpc": "2.0", "error": {"code": int() as code, "message": str()}}:
-            return code
-        case _:
-            return None
+def _no_answer(response: httpx2.Response) -> httpx2.Response:
+    told = f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
+    return _trouble(Trouble.NO_ANSWER, told)
 
 
 def _kept(response: httpx2.Response) -> dict[str, str]:
@@ -258,5 +312,9 @@ def _refused_unread(request: httpx2.Request, response: httpx2.Response, *, in_se
 
 
 def _trouble(trouble: Trouble, message: str) -> httpx2.Response:
+    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=_error(trouble, message))
+
+
+def _error(trouble: Trouble, message: str) -> dict[str, Any]:
     error = {"code": int(trouble), "message": message[:_MESSAGE_LENGTH_MAX], "data": MARK}
-    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json={"jsonrpc": "2.0", "id": None, "error": error})
+    return {"jsonrpc": "2.0", "id": None, "error": error}

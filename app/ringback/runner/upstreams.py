@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from ringback.domain.upstreams import Catalog, Passage, Reloaded
 from ringback.runner.adoption import UpstreamTasks
 from ringback.runner.catalog import UpstreamCatalog
 from ringback.runner.changes import Changes
+from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.connection import PATIENCE_SECONDS, Connection, Superseded
 from ringback.runner.conversation import Conversation
@@ -44,11 +46,14 @@ class Upstreams:
         chance: Callable[[], float],
         connect_patience_seconds: float = PATIENCE_SECONDS,
         store: Store | None = None,
+        children_folder: Path | None = None,
     ) -> None:
         """`chance` is uniform in [0, 1). Raises `ConfigError` when two upstreams have one name.
 
         The store keeps what they list for the time while they are away; without one that is forgotten with the process.
+        `children_folder` is where the processes that are started are written down, for the next start to end what is left.
         """
+        self._records = ChildRecords(children_folder)
         self.changes = Changes()
         self.live = LiveHub()
         self._shelves = Shelves(clock=clock, changes=self.changes, store=store)
@@ -70,6 +75,7 @@ class Upstreams:
         )
 
     async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._records.end_leftovers)
         await self._shelves.load(self._connections)
         for connection in self._connections.values():
             self._start(connection)
@@ -141,6 +147,7 @@ class Upstreams:
             chance=self._chance,
             shelf=self._shelves.of(config.name),
             patience_seconds=self._patience_seconds,
+            records=self._records,
         )
 
     def _start(self, connection: Connection) -> None:

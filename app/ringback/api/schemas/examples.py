@@ -260,6 +260,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "calls_in_flight": 1,
     "max_concurrent": 16,
     "isolation": "shared",
+    "faults": {"repaired": 2},
 }
 TOOL: Final[dict[str, Any]] = {
     "name": "git_log",

@@ -14,7 +14,7 @@ class UpstreamView(View):
 
     name: str
     transport: str
-    state: str = Field(description="idle, connecting, ready or failing")
+    state: str = Field(description="idle, connecting, ready, unresponsive (connected, and silent) or failing")
     protocol_version: str | None
     driver: str | None = Field(
         description="How a call that begins now is carried: task, mrtr, legacy_task, stream or plain; null while not connected"
@@ -24,6 +24,10 @@ class UpstreamView(View):
     calls_in_flight: int
     max_concurrent: int
     isolation: str = Field(description="Who shares a session with it: shared (all calls), principal or call")
+    faults: dict[str, int] = Field(
+        description="What it sent that it should not, since the service started: unreadable, oversized, unmatched, repaired, "
+        "dropped_notifications, list_cut, stalled, replaced. Kinds that did not happen are left out."
+    )
 
     @classmethod
     def of(cls, info: UpstreamInfo) -> Self:
@@ -38,6 +42,7 @@ class UpstreamView(View):
             calls_in_flight=info.calls_in_flight,
             max_concurrent=info.max_concurrent,
             isolation=info.isolation,
+            faults=dict(info.faults),
         )
 
 

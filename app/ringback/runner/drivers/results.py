@@ -5,9 +5,10 @@ needs all of it.
 """
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from mcp.shared.dispatcher import ProgressFnT
+from pydantic_core import from_json
 
 from ringback.domain import jsontext
 from ringback.domain.call import Ending, Outcome, Progress, answered, failed, refused
@@ -21,6 +22,11 @@ from ringback.domain.results import (
 from ringback.runner.drivers.base import Desk
 from ringback.runner.failures import Lost, NotSent, Refused, RequestFailed
 from ringback.runner.transport import RESULT_BYTES_MAX
+
+_READ_LEVELS: Final = 200
+"""What the JSON reader of pydantic takes, and with it the MCP SDK: its clients could not read what is deeper."""
+NESTING_MAX: Final = 190
+"""Of a result; what it is sent in, a callback or a task, stands around it."""
 
 
 def ending_of_failure(failure: RequestFailed) -> Ending:
@@ -59,9 +65,23 @@ def ending_of_result(result: dict[str, Any]) -> Ending:
         return failed(
             Outcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
         )
+    if _nests_too_deeply(body):
+        return failed(Outcome.UPSTREAM_ERROR, f"The result is nested deeper than {NESTING_MAX} levels.")
     if len(body) > RESULT_BYTES_MAX:
         return failed(Outcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")
     return answered(body, is_error=result.get("isError") is True)
+
+
+def _nests_too_deeply(body: bytes) -> bool:
+    """Whether it would not be read any more with a few levels around it."""
+    if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
+        return False
+    around = _READ_LEVELS - NESTING_MAX
+    try:
+        from_json(b"[" * around + body + b"]" * around)
+    except ValueError:
+        return True
+    return False
 
 
 def progress_into(desk: Desk) -> ProgressFnT:

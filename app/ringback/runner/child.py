@@ -1,0 +1,163 @@
+"""A child process of this service: started so that it cannot outlive it, and ended with everything that it has started.
+
+Its death is tied to ours by the kernel's parent-death signal (Linux). The signal comes when the *thread* that forked ends, and
+asyncio forks in the thread of its event loop, which is the process's main one while the service runs. `setpriv` (util-linux)
+sets it between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 27 ms for
+each start, `setpriv` 1 (measured). Without `setpriv`, and on other systems, a killed service leaves its children behind until
+they notice the end of their input, or until its next start (`runner.child_records`).
+
+Each child is the leader of a session of its own, so that signals reach its process group and none of the terminal's reach it.
+"""
+
+import asyncio
+import contextlib
+import functools
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Final, cast
+
+from mcp.client.stdio import get_default_environment
+
+from ringback.runner.child_records import MARK_VARIABLE, ChildRecord, ChildRecords, ProcessStatus, kill_all, status_of
+
+READ_BYTES: Final = 65536
+"""A Linux pipe holds as much."""
+END_SECONDS: Final = 2.0
+"""For each step of ending a child: after the end of its input, after SIGTERM, after SIGKILL. The SDK's own patience."""
+_LOOK_SECONDS: Final = 0.01
+_SETPRIV: Final = "setpriv"
+
+
+class Child:
+    def __init__(self, process: asyncio.subprocess.Process, record: ChildRecord, records: ChildRecords) -> None:
+        self.stdin = cast("asyncio.StreamWriter", process.stdin)
+        self.stdout = cast("asyncio.StreamReader", process.stdout)
+        self.heard = 0
+        """How many times something came from it: a child that was heard since is alive."""
+        self.stalled = False
+        """Whether it has not read its input for a while."""
+        self._process = process
+        self._record = record
+        self._records = records
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
+    def status(self) -> ProcessStatus | None:
+        return status_of(self.pid) if self._process.returncode is None else None
+
+    def kill(self) -> None:
+        """End it at once; what it has started is ended when it is stopped."""
+        _signal_group(self._process, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End it and what it has started, in bounded time: end of input, SIGTERM, SIGKILL."""
+        self.stdin.close()
+        if not await self._gone():
+            _signal_group(self._process, signal.SIGTERM)
+            if not await self._gone():
+                _signal_group(self._process, signal.SIGKILL)
+                await self._gone()
+        if await self._has_left(signal.SIGTERM):
+            await asyncio.to_thread(kill_all, self._record)
+        self._records.remove(self._record)
+        _close(self._process)
+
+    async def _gone(self) -> bool:
+        """Not by `wait()`, which also waits for the end of pipes that a grandchild may hold."""
+        return await _within(END_SECONDS, lambda: self._process.returncode is not None)
+
+    async def _has_left(self, number: signal.Signals) -> bool:
+        """Whether processes that it started go on, although they were sent this signal."""
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        while await asyncio.to_thread(kill_all, self._record, number):
+            if asyncio.get_running_loop().time() >= deadline:
+                return True
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
+
+
+async def start_child(
+    command: str,
+    args: tuple[str, ...],
+    *,
+    env: Mapping[str, str],
+    cwd: str | Path | None,
+    errlog: IO[str],
+    records: ChildRecords,
+) -> Child:
+    """Raises OSError if it cannot be started. `env` comes on top of the few variables that are safe to hand on."""
+    mark = secrets.token_hex(8)
+    environment = {**get_default_environment(), **env, MARK_VARIABLE: mark}
+    _require(command, cwd, environment.get("PATH"))
+    process = await asyncio.create_subprocess_exec(
+        *await asyncio.to_thread(_tying_to_us),
+        command,
+        *args,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errlog,
+        env=environment,
+        cwd=cwd,
+        start_new_session=True,
+        limit=READ_BYTES,
+    )
+    return Child(process, records.add(process.pid, mark), records)
+
+
+@functools.cache
+def _tying_to_us() -> tuple[str, ...]:
+    """What stands before a command so that it is killed when this thread ends; nothing where that cannot be had."""
+    setpriv = shutil.which(_SETPRIV) if sys.platform == "linux" else None
+    if setpriv is None:
+        return ()
+    prefix = (setpriv, "--pdeathsig", "KILL", "--")
+    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)  # noqa: S603 - busybox has another setpriv
+    return prefix if tried.returncode == 0 else ()
+
+
+def _require(command: str, cwd: str | Path | None, path: str | None) -> None:
+    """Raise what starting the command without anything before it would raise."""
+    if os.sep in command:
+        place = Path(cwd or ".") / command
+        if not place.exists():
+            raise FileNotFoundError(command)
+        if not os.access(place, os.X_OK):
+            raise PermissionError(command)
+    elif shutil.which(command, path=path) is None:
+        raise FileNotFoundError(command)
+
+
+async def _within(limit_seconds: float, done: Callable[[], bool]) -> bool:
+    deadline = asyncio.get_running_loop().time() + limit_seconds
+    while not done():
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_LOOK_SECONDS)
+    return True
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """To its process group, whose id cannot have been given out again while the child was not waited for."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _close(process: asyncio.subprocess.Process) -> None:
+    """Its transport stays open, with a warning later, while a grandchild holds a pipe; nothing public closes it."""
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        with contextlib.suppress(PermissionError):
+            transport.close()

@@ -1,0 +1,149 @@
+"""Which children this service has started, kept where its next start finds them: one small file each, beside the database.
+
+A child of a service that is killed gets SIGKILL from the kernel at once (`runner.child`), but its own children do not, npx's
+server, say. So the next start ends what is left. It kills a process only if it surely is one of those: this boot, the recorded
+session, and in its environment the child's own mark, which nobody else has; so a process id that was given out again is safe.
+A process that left the session did so on purpose, and is let go.
+
+Linux only, because it reads /proc. Elsewhere nothing is recorded or found, and a stop ends the process group alone.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MARK_VARIABLE: Final = "RINGBACK_CHILD"
+"""Set for each child, and passed on by it to its own."""
+_PROC: Final = Path("/proc")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_RECORD_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecord:
+    pid: int
+    """Also its session's and its process group's."""
+    started: int
+    """Clock ticks after the boot (field 22 of /proc/PID/stat); 0 if it was gone before anybody looked."""
+    boot_id: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    state: str
+    """R running, S sleeping, T stopped by a signal, Z a zombie, …"""
+    session: int
+    started: int
+
+
+class ChildRecords:
+    def __init__(self, folder: Path | None) -> None:
+        """Without a folder nothing outlives this process. One process at a time may use it."""
+        self._folder = folder
+
+    def add(self, pid: int, mark: str) -> ChildRecord:
+        status = status_of(pid)
+        record = ChildRecord(pid=pid, started=status.started if status else 0, boot_id=boot_id(), mark=mark)
+        if self._folder is not None and record.boot_id:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            _file(self._folder, record).write_text(json.dumps(asdict(record)), encoding="utf-8")
+        return record
+
+    def remove(self, record: ChildRecord) -> None:
+        if self._folder is not None:
+            _file(self._folder, record).unlink(missing_ok=True)
+
+    def end_leftovers(self) -> int:
+        """Kill what is left of the children of an earlier process; how many there were. Takes milliseconds, off the loop."""
+        ended = 0
+        for file in sorted(self._folder.glob("*.json")) if self._folder is not None and self._folder.is_dir() else ():
+            record = _read(file)
+            if record is not None:
+                ended += kill_all(record)
+            file.unlink(missing_ok=True)
+        if ended:
+            log.warning("upstream.orphans_ended", extra={"processes": ended})
+        return ended
+
+
+def kill_all(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:
+    """Send the signal to every process that is left of this child; how many there were."""
+    return sum(_signal_if_of(record, pid, number) for pid in _pids()) if record.boot_id else 0
+
+
+def status_of(pid: int) -> ProcessStatus | None:
+    """None if there is no such process, or nobody tells."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rfind(")") + 2 :].split()  # the name before it may hold blanks and brackets
+    return ProcessStatus(state=fields[0], session=int(fields[3]), started=int(fields[19]))
+
+
+def boot_id() -> str:
+    """Of this boot of the machine; empty where there is none, and then nothing is recorded."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _signal_if_of(record: ChildRecord, pid: int, number: signal.Signals) -> bool:
+    """Through a handle on the process, so that it is the one that was looked at, whoever gets its id next."""
+    if sys.platform != "linux" or (status := status_of(pid)) is None or status.session != record.pid:
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not _is_of(record, pid):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _is_of(record: ChildRecord, pid: int) -> bool:
+    status = status_of(pid)
+    if status is None or status.session != record.pid or status.state == "Z" or record.boot_id != boot_id():
+        return False
+    if pid == record.pid and record.started and status.started != record.started:
+        return False
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"{MARK_VARIABLE}={record.mark}".encode() in environment.split(b"\0")
+
+
+def _pids() -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        yield from (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _file(folder: Path, record: ChildRecord) -> Path:
+    return folder / f"{record.pid}.json"
+
+
+def _read(file: Path) -> ChildRecord | None:
+    try:
+        with file.open("rb") as opened:
+            return ChildRecord(**json.loads(opened.read(_RECORD_BYTES_MAX)))
+    except (OSError, ValueError, TypeError):
+        log.warning("upstream.child_record_not_read")
+        return None

@@ -1,0 +1,54 @@
+"""Bytes cut into lines, in time that grows with the bytes alone, and never more than one bounded line in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+HEAD_BYTES: Final = 64 * 1024
+"""What is handed on of a line that is too long: the id of an answer stands before its result, or behind it."""
+TAIL_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Overlong:
+    """A line beyond the limit. It is told of twice: when the limit is crossed (`head`), and at its end (`tail`)."""
+
+    head: bytes = b""
+    tail: bytes = b""
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.head
+
+
+class LineSplitter:
+    def __init__(self, limit: int) -> None:
+        """`limit` is in bytes, without the newline."""
+        self._limit = limit
+        self._line = bytearray()
+        self._skipping = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Overlong]:
+        """The lines that end in this chunk, without their newlines. What follows the last newline waits for more."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            yield from self._add(chunk[start:end])
+            yield self._end()
+            start = end + 1
+        if start < len(chunk):
+            yield from self._add(chunk[start:])
+
+    def _add(self, piece: bytes) -> Iterator[Overlong]:
+        if not self._skipping and len(self._line) + len(piece) > self._limit:
+            self._skipping = True
+            head = bytes(self._line[:HEAD_BYTES])
+            yield Overlong(head=head + piece[: HEAD_BYTES - len(head)])
+            self._line = self._line[-TAIL_BYTES:]
+        self._line += piece if not self._skipping else piece[-TAIL_BYTES:]
+        if self._skipping:
+            del self._line[:-TAIL_BYTES]
+
+    def _end(self) -> bytes | Overlong:
+        line, self._line = bytes(self._line), bytearray()
+        skipped, self._skipping = self._skipping, False
+        return Overlong(tail=line) if skipped else line

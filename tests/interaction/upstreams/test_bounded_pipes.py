@@ -1,0 +1,210 @@
+"""Children that write too much, too fast, or nothing at all: bounded in memory, and nobody else waits for them."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Ending, Outcome, Progress
+from ringback.domain.clock import SystemClock
+from ringback.runner import listing, pipe
+from ringback.runner.transport import EVENT_BYTES_MAX
+from ringback.runner.upstreams import Upstreams
+from tests.support.desks import PaperDesk
+from tests.support.examples import CALL
+from tests.support.garbled import ANSWER
+from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config
+
+
+def info_of(upstreams: Upstreams) -> Any:
+    (info,) = upstreams.catalog.upstreams()
+    return info
+
+
+def message_of(ending: Ending) -> str:
+    assert ending.error is not None
+    return ending.error["message"]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2 * WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110 - the health of an upstream is asked for, it tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(ANSWER.replace(b"fine", b"x" * 100_000), id="its id comes first"),
+        pytest.param(b'{"result":{"x":"%s"},"jsonrpc":"2.0","id":@ID@}\n' % (b"x" * 100_000), id="its id comes last"),
+    ],
+)
+async def test_an_answer_that_is_too_long_ends_its_call_and_the_session_goes_on(
+    raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "EVENT_BYTES_MAX", 50_000)
+    async with opened(raw_config()) as upstreams:
+        ending = await drive(upstreams, "say", {"raw": base64.b64encode(raw).decode()})
+        after = await drive(upstreams, "whoami")
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.UPSTREAM_ERROR
+    assert "larger than 50000 bytes" in message_of(ending)
+    assert after.outcome is Outcome.RESULT
+    assert faults == {"oversized": 1}
+
+
+async def test_fifty_megabytes_without_a_newline_are_skipped_and_the_answer_behind_them_is_read() -> None:
+    async with opened(raw_config()) as upstreams:
+        ending = await drive(upstreams, "pour", {"bytes": 50 * 1024**2})
+        faults = info_of(upstreams).faults
+
+    assert EVENT_BYTES_MAX < 50 * 1024**2
+    assert ending.outcome is Outcome.RESULT
+    assert faults == {"oversized": 1}
+
+
+async def test_of_a_flood_of_progress_the_newest_is_heard_before_the_answer() -> None:
+    seen: list[float] = []
+
+    async def keep(progress: Progress) -> None:
+        seen.append(progress.progress)
+
+    async with opened(raw_config()) as upstreams:
+        ending = await drive(upstreams, "flood", {"count": 30_000}, on_progress=keep)
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.RESULT
+    assert seen[-1] == 30_000
+    assert len(seen) + faults["dropped_notifications"] == 30_000
+    assert len(seen) < 15_000
+
+
+async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "ENTRIES_MAX", 1000)
+    async with opened(raw_config(RAW_TOOLS="3000")) as upstreams:
+        ending = await drive(upstreams, "whoami")
+        tools = await upstreams.catalog.tools("stage")
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.RESULT
+    assert len(tools) == 1000
+    assert faults == {"list_cut": 1}
+
+
+async def test_a_page_that_is_too_large_is_refused_unread_and_tools_are_called_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "LIST_BYTES_MAX", 50_000)
+    async with opened(raw_config(RAW_TOOLS="3000")) as upstreams:
+        ending = await drive(upstreams, "whoami")
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.RESULT
+    assert faults["oversized"] >= 1
+
+
+async def test_a_flood_of_errors_holds_nobody_up() -> None:
+    async with opened(raw_config()) as upstreams:
+        assert (await drive(upstreams, "spill", {"count": 5_000})).outcome is Outcome.RESULT
+
+
+async def test_a_child_that_reads_nothing_ends_nobodys_call_and_others_find_another_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "WRITE_SECONDS", 0.2)
+    large = base64.b64encode(ANSWER + b"\n" * 500_000).decode()
+    async with opened(raw_config()) as upstreams:
+        deaf = asyncio.create_task(drive(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await until(lambda: info_of(upstreams).calls_in_flight == 1)
+        half_written = asyncio.create_task(drive(upstreams, "say", {"raw": large}))
+        await until(lambda: info_of(upstreams).calls_in_flight == 2)
+        other = await drive(upstreams, "whoami")
+        faults = info_of(upstreams).faults
+        (tmp_path / "now").touch()
+        endings = await asyncio.gather(deaf, half_written)
+
+    assert [ending.outcome for ending in (other, *endings)] == [Outcome.RESULT] * 3
+    assert faults["stalled"] >= 1
+
+
+# -- frozen -----------------------------------------------------------------------------------------------------------------
+
+
+class HurriedClock(SystemClock):
+    """Sleeps take a moment of the machine's, and all of their own time."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        self._ahead += seconds
+        await asyncio.sleep(0.02)
+
+
+async def drive_for_an_hour(upstreams: Upstreams, tool: str, arguments: dict[str, Any]) -> Ending:
+    deadline = SystemClock().now() + timedelta(hours=10_000)
+    call = replace(CALL, upstream="stage", tool=tool, arguments=arguments, meta={}, deadline_at=deadline)
+    async with asyncio.timeout(2 * WAIT_SECONDS), upstreams.session(call) as session:
+        ending = await session.drive(PaperDesk(call))
+    assert isinstance(ending, Ending)
+    return ending
+
+
+async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() -> None:
+    async with opened(raw_config(), clock=HurriedClock()) as upstreams:
+        ending = await drive_for_an_hour(upstreams, "freeze", {})
+        after = await drive(upstreams, "whoami")
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.UNKNOWN
+    assert after.outcome is Outcome.RESULT
+    assert faults == {"replaced": 1}
+
+
+async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
+    async with opened(raw_config(), clock=HurriedClock()) as upstreams:
+        call = asyncio.create_task(drive_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await until(lambda: info_of(upstreams).state == "unresponsive")
+        driver = info_of(upstreams).driver
+        (tmp_path / "now").touch()
+        ending = await call
+        await until(lambda: info_of(upstreams).state == "ready")
+        faults = info_of(upstreams).faults
+
+    assert ending.outcome is Outcome.RESULT
+    assert driver == "plain"
+    assert faults == {}
+
+
+async def test_a_child_that_says_nothing_is_replaced_once_nobody_waits_for_it(tmp_path: Path) -> None:
+    async with opened(raw_config(), clock=HurriedClock()) as upstreams:
+        call = asyncio.create_task(drive_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "never")}))
+        await until(lambda: info_of(upstreams).state == "unresponsive")
+        call.cancel()
+        await asyncio.wait({call})
+        await until(lambda: info_of(upstreams).faults.get("replaced") == 1)
+        after = await drive(upstreams, "whoami")
+
+    assert after.outcome is Outcome.RESULT
+
+
+async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
+    async with opened(raw_config(), clock=HurriedClock()) as upstreams:
+        ending = await drive(upstreams, "whoami")
+        assert ending.result is not None
+        pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        await until(lambda: info_of(upstreams).faults.get("replaced") == 1)
+        assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT

@@ -1,0 +1,131 @@
+"""No child outlives the service: not its stop, not its SIGKILL, however stubborn it is, and whatever it has started."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringback.runner import child
+from ringback.runner.child_records import ChildRecord, ChildRecords, boot_id, kill_all, status_of
+from ringback.runner.upstreams import Upstreams
+from tests.support.application import running_application
+from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config
+
+ROOT: Final = Path(__file__).parents[3]
+STUBBORN: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal and /proc are Linux's")
+
+
+def is_there(pid: int) -> bool:
+    status = status_of(pid)
+    return status is not None and status.state not in {"Z", "X"}
+
+
+def records_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.json"))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2 * WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110 - nothing tells of another process's death
+            await asyncio.sleep(0.01)
+
+
+async def pids_of(upstreams: Upstreams) -> dict[str, int]:
+    ending = await drive(upstreams, "whoami")
+    assert ending.result is not None
+    return json.loads(json.loads(ending.result)["content"][0]["text"])
+
+
+async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_rest(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.child_holder", str(tmp_path)]
+    holder = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    async with asyncio.timeout(2 * WAIT_SECONDS):
+        pids = json.loads(await holder.stdout.readline())
+    assert is_there(pids["pid"])
+    assert is_there(pids["grandchild"])
+
+    holder.send_signal(signal.SIGKILL)
+    await holder.wait()
+    await until(lambda: not is_there(pids["pid"]))
+    assert is_there(pids["grandchild"])
+
+    async with opened(children_folder=tmp_path):
+        await until(lambda: not is_there(pids["grandchild"]))
+    assert records_in(tmp_path) == []
+
+
+async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "END_SECONDS", 0.1)
+    async with opened(raw_config(**STUBBORN), children_folder=tmp_path) as upstreams:
+        pids = await pids_of(upstreams)
+        assert len(records_in(tmp_path)) == 1
+
+    assert not is_there(pids["pid"])
+    await until(lambda: not is_there(pids["grandchild"]))
+    assert records_in(tmp_path) == []
+
+
+async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "END_SECONDS", 0.1)
+    async with opened(raw_config(RAW_GRANDCHILD="1"), children_folder=tmp_path) as upstreams:
+        first = await pids_of(upstreams)
+        os.kill(first["pid"], signal.SIGKILL)
+        await until(lambda: not is_there(first["grandchild"]))
+        second = await pids_of(upstreams)
+
+    assert second["pid"] != first["pid"]
+
+
+async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
+    async with running_application(tmp_path, raw_config()):
+        await until(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
+    assert records_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mark": "another"}, {"started": 1}, {"boot_id": "another"}],
+    ids=["the mark", "the start", "the boot"],
+)
+def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    env = {**os.environ, "RINGBACK_CHILD": "mark"}
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True, env=env)
+    try:
+        records = ChildRecords(tmp_path)
+        record = records.add(stranger.pid, "mark")
+        (tmp_path / f"{stranger.pid}.json").unlink()
+        changed = replace(record, **change)
+        (tmp_path / "1.json").write_text(json.dumps({name: getattr(changed, name) for name in ChildRecord.__slots__}))
+
+        assert records.end_leftovers() == 0
+        assert is_there(stranger.pid)
+        assert records_in(tmp_path) == []
+        assert kill_all(record) == 1
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text("{")
+    (tmp_path / "2.json").write_text('{"pid": 1}')
+
+    assert ChildRecords(tmp_path).end_leftovers() == 0
+    assert records_in(tmp_path) == []
+    assert boot_id()

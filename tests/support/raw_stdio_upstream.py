@@ -1,0 +1,116 @@
+"""A stdio server without an SDK: it answers a call with exactly the bytes that its test hands it, or not at all.
+
+`say` writes the argument `raw` (base64), in which `@ID@` becomes the request's id. `hold` answers nothing, `freeze` stops its
+own process, `deaf` reads nothing until the file `until` is there. `pour` writes `bytes` without a newline and answers then;
+`flood` tells `count` times of progress first, `spill` writes `count` lines of errors. `whoami` tells its process id, and that
+of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input, and SIGTERM.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour")
+
+
+def main() -> None:
+    if os.environ.get("RAW_STUBBORN"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    grandchild = _grandchild() if os.environ.get("RAW_GRANDCHILD") else None
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            _answer(message, grandchild)
+    while os.environ.get("RAW_STUBBORN"):
+        time.sleep(3600)
+
+
+def _answer(message: dict[str, Any], grandchild: int | None) -> None:
+    match message["method"]:
+        case "initialize":
+            info = {"name": "raw", "version": "1"}
+            _result(message, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+        case "tools/list":
+            _write(os.environ["RAW_LIST"].encode(), message) if "RAW_LIST" in os.environ else _result(
+                message, _listed()
+            )
+        case "ping":
+            _result(message, {})
+        case "tools/call":
+            _call(message, message["params"]["arguments"], grandchild)
+        case _:
+            error = {"code": -32601, "message": "Method not found"}
+            _send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+
+def _listed() -> dict[str, Any]:
+    count = int(os.environ.get("RAW_TOOLS", "0"))
+    names = [*TOOLS, *(f"tool_{number}" for number in range(count))]
+    return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+
+
+def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | None) -> None:
+    match message["params"]["name"]:
+        case "say":
+            _write(base64.b64decode(arguments["raw"]), message)
+            return
+        case "hold":
+            return
+        case "freeze":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        case "deaf":
+            while not Path(arguments["until"]).exists():
+                time.sleep(0.01)
+        case name if name in {"flood", "pour", "spill"}:
+            _write_much(message, arguments)
+        case _:
+            pass
+    _text(message, json.dumps({"pid": os.getpid(), "grandchild": grandchild}))
+
+
+def _write_much(message: dict[str, Any], arguments: dict[str, Any]) -> None:
+    out = sys.stdout.buffer
+    match message["params"]["name"]:
+        case "flood":
+            token = json.dumps(message["params"]["_meta"]["progressToken"]).encode()
+            told = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
+            out.writelines(told % (token, number) for number in range(1, arguments["count"] + 1))
+        case "pour":
+            out.writelines(b"x" * 65536 for _ in range(arguments["bytes"] // 65536))
+            out.write(b"\n")
+        case _:
+            sys.stderr.buffer.writelines(b"x" * 1000 + b"\n" for _ in range(arguments["count"]))
+
+
+def _text(message: dict[str, Any], text: str) -> None:
+    _result(message, {"content": [{"type": "text", "text": text}]})
+
+
+def _result(message: dict[str, Any], result: dict[str, Any]) -> None:
+    _send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+def _send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _write(raw: bytes, message: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(raw.replace(b"@ID@", json.dumps(message["id"]).encode()))
+    sys.stdout.flush()
+
+
+def _grandchild() -> int:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
+
+
+if __name__ == "__main__":
+    main()

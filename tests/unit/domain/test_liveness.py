@@ -1,0 +1,40 @@
+"""When a child that says nothing is replaced: the table of `domain.liveness`."""
+
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.liveness import SILENT_SECONDS, STOPPED_SECONDS, Liveness, Vital, liveness
+
+NOW: Final = 1000.0
+LONG_SILENT: Final = NOW - SILENT_SECONDS
+ALIVE, UNRESPONSIVE, FROZEN = Liveness
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [
+        pytest.param({}, ALIVE, id="it answers"),
+        pytest.param({"deadlines": [NOW - 1]}, ALIVE, id="it answers, and a call is overdue"),
+        pytest.param({"unanswered_since": LONG_SILENT + 1}, ALIVE, id="not silent for long"),
+        pytest.param({"unanswered_since": LONG_SILENT}, FROZEN, id="idle and silent"),
+        pytest.param({"unanswered_since": LONG_SILENT, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent"),
+        pytest.param({"unanswered_since": 0.0, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="busy and silent for ever"),
+        pytest.param({"unanswered_since": LONG_SILENT, "deadlines": [NOW, NOW - 5]}, FROZEN, id="all overdue"),
+        pytest.param(
+            {"unanswered_since": LONG_SILENT, "deadlines": [NOW - 5, NOW + 5]}, UNRESPONSIVE, id="one has time"
+        ),
+        pytest.param(
+            {"unanswered_since": LONG_SILENT + 1, "deadlines": [NOW - 5]}, ALIVE, id="overdue, not silent for long"
+        ),
+        pytest.param({"reads_input": False, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="it reads nothing"),
+        pytest.param({"reads_input": False}, UNRESPONSIVE, id="it reads nothing, and is not silent for long"),
+        pytest.param(
+            {"stopped_since": NOW - STOPPED_SECONDS, "deadlines": [NOW + 1]}, FROZEN, id="stopped, with a call"
+        ),
+        pytest.param({"stopped_since": NOW - STOPPED_SECONDS}, FROZEN, id="stopped, and idle"),
+        pytest.param({"stopped_since": NOW - STOPPED_SECONDS + 1}, ALIVE, id="stopped a moment ago"),
+    ],
+)
+def test_only_a_child_that_nobody_loses_anything_by_is_replaced(seen: dict[str, Any], verdict: Liveness) -> None:
+    assert liveness(Vital(now=NOW, **seen)) is verdict
