@@ -33,10 +33,9 @@ from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Tr
 from ringback.runner.upstreams import Upstreams
 from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
-WAIT_SECONDS: Final = 30.0
-"""Longer than anything here takes on a busy machine; only a broken test waits that long."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
