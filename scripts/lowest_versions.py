@@ -1,4 +1,4 @@
-"""Pins for pip: of all that Ringback itself needs, the lowest version that pyproject.toml allows. `scripts/setup` hands them in.
+"""Pins for pip: the lowest version that pyproject.toml allows of each dependency of Ringback. `scripts/setup` uses them.
 
 The tools of the tests stay as new as they may be: whoever installs Ringback never meets them.
 """

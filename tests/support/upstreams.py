@@ -307,6 +307,13 @@ async def opened(*configs: UpstreamConfig, patience_seconds: float = WAIT_SECOND
         yield upstreams
 
 
+async def until_ready(upstreams: Upstreams) -> None:
+    """Wait until each of them is connected to: from then on a short patience begins when an upstream goes away, not before."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while {info.state for info in upstreams.catalog.upstreams()} != {"ready"}:  # noqa: ASYNC110 - states ring no bell
+            await asyncio.sleep(0.002)
+
+
 async def drive(
     upstreams: Upstreams,
     tool: str,
