@@ -2,11 +2,10 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, cast
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ringback import __version__
 
@@ -32,23 +31,28 @@ COMMANDS: Final[Mapping[str, _Place]] = {
 class Commands(TyperGroup):
     """Imports a command when it is wanted: the service takes 3 s of CPU to import, and a client does not need it."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Stand-ins: their names are suggested in place of a typing error.
+        self.commands = {name: TyperCommand(name) for name in COMMANDS}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002 - typer's signature
         place = COMMANDS.get(cmd_name)
         return None if place is None else _command(cmd_name, place)
 
 
-def _command(name: str, place: _Place) -> click.Command:
+def _command(name: str, place: _Place) -> TyperCommand | TyperGroup:
     found = getattr(importlib.import_module(place.module), place.name)
-    if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name)(found)
-        found = single
-    command = typer.main.get_command(found)
-    command.name = name
-    return command
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    single = typer.Typer(add_completion=False)
+    single.command(name)(found)
+    return cast("TyperCommand", typer.main.get_command(single))
 
 
 # A traceback is for whoever repairs a bug: it is printed as Python prints it, and never with the values of variables.
