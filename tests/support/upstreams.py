@@ -307,10 +307,10 @@ async def opened(*configs: UpstreamConfig, patience_seconds: float = WAIT_SECOND
         yield upstreams
 
 
-async def until_ready(upstreams: Upstreams) -> None:
-    """Wait until each of them is connected to: from then on a short patience begins when an upstream goes away, not before."""
+async def until_state(upstreams: Upstreams, state: str) -> None:
+    """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while {info.state for info in upstreams.catalog.upstreams()} != {"ready"}:  # noqa: ASYNC110 - states ring no bell
+        while {info.state for info in upstreams.catalog.upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
             await asyncio.sleep(0.002)
 
 

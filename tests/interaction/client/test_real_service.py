@@ -179,7 +179,7 @@ async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: Ringb
     started = await start(alice)
     await service.finish(started.call.id)
 
-    resumed = await alice.resume(started.resume_token, wait_seconds=10)
+    resumed = await alice.resume(started.resume_token, wait_seconds=60)
     later = await alice.resume(resumed.resume_token)
 
     assert resumed.call.final

@@ -16,7 +16,7 @@ from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked
 from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.task_stage import YES, TaskStage
-from tests.support.upstreams import http_config, opened, serving, until_ready
+from tests.support.upstreams import http_config, opened, serving, until_state
 
 NO: dict[str, Any] = {"action": "decline"}
 
@@ -138,7 +138,7 @@ async def test_an_answered_call_waits_for_an_upstream_that_is_away(engine: Engin
         opened(http_config(server.url), patience_seconds=0.05) as upstreams,
         engine.running(upstreams),
     ):
-        await until_ready(upstreams)
+        await until_state(upstreams, "ready")
         await engine.queue(call)
         await until_asked(engine, call)
         await server.kill()

@@ -18,7 +18,7 @@ from tests.support.calls import (
 from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.task_stage import TASKS, YES, TaskStage
-from tests.support.upstreams import http_config, opened, serving, until_ready
+from tests.support.upstreams import http_config, opened, serving, until_state
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["polling", "listening"])
@@ -141,7 +141,7 @@ async def test_a_task_outlives_the_absence_of_its_upstream(engine: Engine) -> No
         opened(http_config(server.url), patience_seconds=0.05) as upstreams,
         engine.running(upstreams),
     ):
-        await until_ready(upstreams)
+        await until_state(upstreams, "ready")
         await engine.queue(call)
         task = await stage.task(1)
         await until_kept(engine, call)

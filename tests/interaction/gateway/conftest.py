@@ -24,7 +24,7 @@ from tests.support.upstreams import Stage, http_config, legacy_only, serving
 
 WINDOW_SECONDS: Final = 0.1
 """For `hold`, which is to outlive it."""
-LONG_WINDOW_SECONDS: Final = 30.0
+LONG_WINDOW_SECONDS: Final = 50.0
 """For all others, which are to be answered within it also on a busy machine."""
 STRICT: Final[Json] = {
     "type": "object",
@@ -88,7 +88,7 @@ class Gate:
             "POST",
             "/v1/calls/wait",
             principal=principal,
-            json={"call_ids": [call_id], "mode": "all", "wait_seconds": 30},
+            json={"call_ids": [call_id], "mode": "all", "wait_seconds": 60},
         )
         call: Json = answer.json()["calls"][0]
         return call

@@ -129,7 +129,7 @@ async def test_each_round_of_questions_is_told_the_same_whatever_door_its_answer
     call_id = second["_meta"]["ringback/callId"]
     (key,) = (await doors.http.get(f"{doors.url}/v1/calls/{call_id}")).json()["input_requests"]
     await doors.http.post(f"{doors.url}/v1/calls/{call_id}/input", json={"responses": {key: BLUE}})
-    waited = await doors.http.get(f"{doors.url}/v1/calls/{call_id}?wait_seconds=30")
+    waited = await doors.http.get(f"{doors.url}/v1/calls/{call_id}?wait_seconds=60")
 
     assert waited.json()["status"] == "completed"
     assert doors.told(upstream, "tools/call") == [TOLD[upstream]] * 3
