@@ -3,10 +3,15 @@
 `default` is what CI runs; `deep` (scripts/test --deep) has the large counts that the issues name.
 """
 
+import importlib
 import os
+from collections.abc import Generator
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.limits import WAIT_SECONDS
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -21,6 +26,26 @@ settings.load_profile(PROFILE)
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+PATIENCE: Final = {
+    "ringback.runner.passage": ["REACH_SECONDS"],
+    "ringback.runner.connection": ["LIST_SECONDS"],
+    "ringback.runner.catalog": ["FIRST_LIST_SECONDS", "TOOLS_SECONDS"],
+    "ringback.cli.checks": ["ANSWER_SECONDS"],
+}
+"""How long the service waits for somebody else who is expected to answer at once, by module. Two to five seconds suffice for
+people; beside four busy processes a test's own server may need more. A test of such a limit sets its own."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Generator[None]:
+    """In this process the service waits for slow servers as long as the tests themselves wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, names in PATIENCE.items():
+            for name in names:
+                patch.setattr(importlib.import_module(module), name, WAIT_SECONDS)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.limits import WAIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -13,7 +15,7 @@ def test_imports_point_down_only() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_SECONDS,
         check=False,
     )
     assert linted.returncode == 0, linted.stdout + linted.stderr

@@ -30,6 +30,7 @@ from ringback.notifier.resume_tokens import CallTokens
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
+from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +79,7 @@ def test_every_process_writes_the_same_bytes() -> None:
             [sys.executable, "-m", "ringback.api.openapi_document"],
             env=os.environ | {"PYTHONHASHSEED": seed},
             capture_output=True,
-            timeout=60,
+            timeout=WAIT_SECONDS,
             check=True,
         ).stdout
         for seed in ("1", "2")

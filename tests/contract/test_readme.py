@@ -16,11 +16,11 @@ from ringback.domain.clock import SystemClock
 from ringback.runner.config import parse_upstream_option
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
 from tests.support.upstreams import serving
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-WAIT_SECONDS: Final = 60.0
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 _BLOCK: Final = re.compile(r"<!-- run: (?P<kind>[a-z-]+) -->\n```\w+\n(?P<code>.*?)```", re.DOTALL)
 

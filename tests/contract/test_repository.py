@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.limits import WAIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 
 TOP = {
@@ -39,7 +41,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def test_nothing_else_lies_at_the_top() -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+    )
     assert {path.split("/")[0] for path in listed.stdout.split("\0") if path} - TOP == set()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.application import SECRET, listening
 from tests.support.engine import until
+from tests.support.limits import WAIT_SECONDS
 from tests.support.processes import acknowledged, service
 
 
@@ -19,7 +20,7 @@ async def test_a_webhook_that_waits_for_its_proof_is_proven_by_the_next_process(
             assert await acknowledged(doomed.url, "/v1/webhooks", {"url": phone.url, "secret": SECRET}) is None
             assert await doomed.died() == -9
 
-        async with service(**spec) as revived, httpx.AsyncClient(base_url=revived.url) as http:
+        async with service(**spec) as revived, httpx.AsyncClient(base_url=revived.url, timeout=WAIT_SECONDS) as http:
 
             async def active() -> bool:
                 (webhook,) = (await http.get("/v1/webhooks")).json()["webhooks"]

@@ -9,6 +9,7 @@ import pytest
 from mcp import Client
 
 from tests.support.callback_servers import asking, verified
+from tests.support.limits import WAIT_SECONDS
 from tests.support.processes import ServiceProcess, service
 from tests.support.receivers import NO_CONTENT, Behaviour, Connection, serve
 
@@ -39,7 +40,7 @@ async def test_a_call_that_was_answered_is_rung_although_its_server_was_killed(t
         before = len(receiver.requests)
         awake.set()
         async with service(module=SERVER, folder=str(tmp_path)) as revived:
-            await receiver.received(before + 1, within_seconds=30)
+            await receiver.received(before + 1, within_seconds=WAIT_SECONDS)
             await stopped(revived)
 
     data = verified(receiver.requests[-1])
@@ -61,7 +62,7 @@ async def test_a_call_that_ran_when_its_server_was_killed_ends_as_unknown(tmp_pa
                     await doomed.kill()
                     await asyncio.gather(calling, return_exceptions=True)
         async with service(module=SERVER, folder=str(tmp_path)) as revived:
-            (callback,) = await receiver.received(1, within_seconds=30)
+            (callback,) = await receiver.received(1, within_seconds=WAIT_SECONDS)
             await stopped(revived)
 
     data = verified(callback)

@@ -49,7 +49,7 @@ async def test_each_resume_gives_a_fresh_token_that_stands_after_what_was_told(
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     reports.finish.set()
 
-    first = await alice.resume(started.resume_token, wait_seconds=10)
+    first = await alice.resume(started.resume_token, wait_seconds=60)
     second = await alice.resume(first.resume_token)
 
     assert [event.name for event in first.events][-1] == "call.finished"
@@ -62,10 +62,10 @@ async def test_who_can_not_be_rung_polls_the_same_events(alice: RingbackClient, 
     """One log behind all: a cursor says how far one has read."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     await reports.until_begun()
-    page = await alice.poll_events(call_id=started.call.id, wait_seconds=10)
+    page = await alice.poll_events(call_id=started.call.id, wait_seconds=60)
     assert [event.name for event in page.events] == ["call.progress"]
 
     reports.finish.set()
-    page = await alice.poll_events(cursor=page.cursor, wait_seconds=10)
+    page = await alice.poll_events(cursor=page.cursor, wait_seconds=60)
 
     assert [(event.name, event.data["call_id"]) for event in page.events] == [("call.finished", started.call.id)]

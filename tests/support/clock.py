@@ -41,15 +41,43 @@ class FakeClock:
         return self._now
 
 
+class SteppedClock(FakeClock):
+    """Stands still until the test advances it. A sleep ends once the clock has been advanced to its end."""
+
+    def __init__(self, now: datetime = START) -> None:
+        super().__init__(now)
+        self._advanced = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        ends_at = self.monotonic() + seconds
+        while self.monotonic() < ends_at:
+            await self._advanced.wait()
+
+    def advance(self, by_seconds: float) -> datetime:
+        now = super().advance(by_seconds)
+        advanced, self._advanced = self._advanced, asyncio.Event()
+        advanced.set()
+        return now
+
+
 class ShiftedClock(SystemClock):
     """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ahead = timedelta()
+        self._stopped_at: datetime | None = None
 
     def now(self) -> datetime:
-        return super().now() + self._ahead
+        return (self._stopped_at or super().now()) + self._ahead
+
+    def stop(self) -> None:
+        """Stand still, so that a deadline cannot pass before the test has got to where it should."""
+        self._stopped_at = super().now()
+
+    def resume(self) -> None:
+        """Show the machine's time again."""
+        self._stopped_at = None
 
     def wall(self) -> datetime:
         return super().wall() + self._ahead

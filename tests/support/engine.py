@@ -42,10 +42,9 @@ from ringback.runner.runner import Runner, RunnerConfig
 from ringback.services.births import Births
 from ringback.signing.resume_token import ResumeTokens
 from tests.support.examples import ALICE
+from tests.support.limits import WAIT_SECONDS
 from tests.support.targets import PUBLIC
 
-WAIT_SECONDS: Final = 30.0
-"""Longer than anything here takes on a busy machine; only a broken test waits that long."""
 RETENTION: Final = Retention()
 RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
 OWNER: Final = "runner-1"

@@ -12,11 +12,11 @@ from typing import Final
 
 from ringback.runner.config import Isolation, Transport, UpstreamConfig
 from tests.support import npm
+from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import free_port
 
 PACKAGE: Final = "@modelcontextprotocol/server-everything"
 VERSION: Final = "2026.8.31"
-START_SECONDS: Final = 30.0
 RESEARCH: Final = "simulate-research-query"
 """A tool that must be called as a task; it takes four seconds, and has a question if it is told that its topic is ambiguous."""
 
@@ -52,7 +52,7 @@ async def over_http() -> AsyncGenerator[str]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             while b"listening" not in (line := await process.stderr.readline()):
                 assert line, "the server did not start"
         yield f"http://127.0.0.1:{port}/mcp"

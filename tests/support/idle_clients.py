@@ -12,7 +12,8 @@ import socket
 import sys
 from typing import Final
 
-WAIT_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 120.0
+"""As `tests.support.limits`, which a script that runs by itself cannot import."""
 
 
 def opened(connection: socket.socket, request: str, until: str) -> str:

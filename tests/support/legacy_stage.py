@@ -133,7 +133,7 @@ class LegacyStage:
 
     async def end_session(self, url: str) -> None:
         """End the session that was opened last, as an upstream that forgets it."""
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:
             headers = {"mcp-session-id": self.sessions[-1], "mcp-protocol-version": "2025-11-25"}
             assert (await client.delete(url, headers=headers)).is_success
 

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import httpx
 
-WAIT_SECONDS: Final = 30.0
+from tests.support.limits import WAIT_SECONDS
+
 MODERN: Final = "2026-07-28"
 LEGACY: Final = "2025-11-25"
 TASKS: Final = "io.modelcontextprotocol/tasks"

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import httpx
 
-WAIT_SECONDS: Final = 30.0
-"""A service listens within half a second; on two busy cores in a few."""
+from tests.support.limits import WAIT_SECONDS
+
 _LISTENING: Final = re.compile(rb"service\.listening .*url=(\S+)")
 _CRADLE: Final = multiprocessing.get_context("forkserver")
 _CRADLE.set_forkserver_preload(["tests.crash.service", "tests.crash.callback_server"])

@@ -19,6 +19,8 @@ from typing import Final
 
 import trustme
 
+from tests.support.limits import WAIT_SECONDS
+
 NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 DRIP_SECONDS: Final = 0.01
 """Between two bytes of a receiver that drips: far below any read timeout, so only a deadline for the whole ends it."""
@@ -42,7 +44,7 @@ class Receiver:
     requests: list[Received] = field(default_factory=list[Received])
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def received(self, count: int, *, within_seconds: float = 30) -> list[Received]:
+    async def received(self, count: int, *, within_seconds: float = WAIT_SECONDS) -> list[Received]:
         """The requests, as soon as there are `count` of them."""
         async with asyncio.timeout(within_seconds):
             while len(self.requests) < count:

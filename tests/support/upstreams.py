@@ -33,11 +33,10 @@ from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Tr
 from ringback.runner.upstreams import Upstreams
 from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
-WAIT_SECONDS: Final = 30.0
-"""Longer than anything here takes on a busy machine; only a broken test waits that long."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -321,6 +320,13 @@ async def opened(
         children_folder=children_folder,
     ) as upstreams:
         yield upstreams
+
+
+async def until_state(upstreams: Upstreams, state: str) -> None:
+    """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while {info.state for info in upstreams.catalog.upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
+            await asyncio.sleep(0.002)
 
 
 async def drive(

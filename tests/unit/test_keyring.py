@@ -16,6 +16,7 @@ from ringback.settings import Settings, SettingsError
 from ringback.signing import ed25519
 from ringback.signing.resume_token import ResumeClaims, ResumeTokens
 from ringback.signing.sealing import KEY_BYTES, KeyRing
+from tests.support.limits import WAIT_SECONDS
 
 OLD, NEW = (letter * KEY_BYTES for letter in (b"o", b"n"))
 PROCESSES = 4
@@ -82,7 +83,7 @@ def test_processes_that_start_together_agree_on_one_key(tmp_path: Path) -> None:
 
 
 def _let_go(maker: "subprocess.Popen[str]") -> str:
-    printed, _ = maker.communicate("\n", timeout=30)
+    printed, _ = maker.communicate("\n", timeout=WAIT_SECONDS)
     return printed
 
 

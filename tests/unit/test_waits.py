@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from ringback.waits import beside, first_of
-
-LONG_SECONDS = 10.0
+from tests.support.limits import WAIT_SECONDS
 
 
 class Waiter:
@@ -38,7 +37,7 @@ async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -
 async def test_the_time_ends_the_wait_too() -> None:
     waiter = Waiter()
 
-    await asyncio.wait_for(first_of(waiter.wait(), timeout_seconds=0.001), LONG_SECONDS)
+    await asyncio.wait_for(first_of(waiter.wait(), timeout_seconds=0.001), WAIT_SECONDS)
 
     assert waiter.called_off
 
@@ -48,7 +47,7 @@ async def test_a_shielded_task_lives_on() -> None:
     task = asyncio.create_task(done.wait())
     rung.set()
 
-    await asyncio.wait_for(first_of(asyncio.shield(task), rung.wait()), LONG_SECONDS)
+    await asyncio.wait_for(first_of(asyncio.shield(task), rung.wait()), WAIT_SECONDS)
 
     assert not task.done()
     done.set()
@@ -59,7 +58,7 @@ async def test_what_fails_has_ended_and_is_not_looked_at() -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
-    await asyncio.wait_for(first_of(fail(), asyncio.Event().wait()), LONG_SECONDS)
+    await asyncio.wait_for(first_of(fail(), asyncio.Event().wait()), WAIT_SECONDS)
 
 
 async def test_a_cancelled_wait_calls_everybody_off() -> None:

@@ -88,6 +88,8 @@ class Dispatcher:
         settlement = Settlement(recorder=recorder, ids=ids, lanes=self._lanes, chance=chance)
         self._settler = Settler(store=store, settlement=settlement, on_settled=self._leave)
         self._room = asyncio.Event()
+        self._overdue: datetime | None = None
+        """When the oldest delivery became due that was claimed for once more and yet was not leased."""
         self._taking: str | None = None
         """The token of what is born leased, while it is taken."""
 
@@ -158,14 +160,18 @@ class Dispatcher:
     async def _until_next_due(self) -> float:
         async def next_due(tx: Transaction) -> float | None:
             due = await tx.delivery_queue.next_due()
-            return None if due is None else max(0.0, (due - tx.now()).total_seconds())
+            if due is None or due == self._overdue:
+                return None
+            if due <= tx.now():
+                self._overdue = due  # perhaps it became due after the last claim: one more claim decides
+            return max(0.0, (due - tx.now()).total_seconds())
 
         try:
             due_in = await self._store.read(next_due)
         except StoreUnavailable:
             due_in = None
-        # What is due and yet was not leased waits for room, which rings by itself, or for the end of a pause.
-        return min(due_in or self._config.poll_seconds, self._config.poll_seconds)
+        # What is due and was not leased twice waits for room, which rings by itself, or for the end of a pause.
+        return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _attempt(self, leased: Leased) -> None:
         started_at, began = self._clock.wall(), self._clock.monotonic()

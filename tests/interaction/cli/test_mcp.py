@@ -17,11 +17,9 @@ from mcp import Client, StdioServerParameters
 from ringback.domain.principal import Scope
 from tests.support.application import running_application
 from tests.support.interop_stage import InteropStage
+from tests.support.limits import WAIT_SECONDS
 from tests.support.serving import serving as serving_api
 from tests.support.upstreams import Stage, free_port, http_config, serving
-
-WAIT_SECONDS = 30.0
-"""The command imports everything in two seconds, and in a few more on two busy cores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ import pytest
 
 from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import signed_headers
+from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import STDIO_SERVER
 
-WAIT_SECONDS: Final = 30.0
-"""A command imports everything in two seconds, and in a few more on two busy cores."""
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -146,7 +145,7 @@ async def test_a_listener_refuses_what_its_secret_did_not_sign(tmp_path: Path) -
     async with ringback("listen", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
         address = (await listener.until(listener.err, r"Listening on (\S+)"))[1]
         headers = signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
             response = await http.post(address, content=b"{}", headers=headers)
         refused = await listener.until(listener.err, "Refused a request: (.*)")
 

@@ -23,6 +23,7 @@ from ringback.client import (
 from ringback.domain.call import Outcome, Progress, failed
 from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate
+from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
 from tests.support.serving import serving
 from tests.support.stores import FOREVER
@@ -102,7 +103,7 @@ async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: Ringbac
     started = await start(alice, client_session_id="s1", correlation_id="c1", timeout_seconds=60)
     await service.finish(started.call.id)
 
-    call = await alice.wait(started.call.id, timeout_seconds=10)
+    call = await alice.wait(started.call.id, timeout_seconds=WAIT_SECONDS)
 
     assert (call.status, call.outcome) == ("completed", "result")
     assert (call.client_session_id, call.correlation_id) == ("s1", "c1")
@@ -178,7 +179,7 @@ async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: Ringb
     started = await start(alice)
     await service.finish(started.call.id)
 
-    resumed = await alice.resume(started.resume_token, wait_seconds=10)
+    resumed = await alice.resume(started.resume_token, wait_seconds=60)
     later = await alice.resume(resumed.resume_token)
 
     assert resumed.call.final
@@ -302,7 +303,7 @@ async def test_several_calls_are_joined(alice: RingbackClient, service: Service)
     calls = [(await start(alice)).call.id for _ in range(2)]
     await service.finish(calls[1])
 
-    some = await alice.wait_any(calls, timeout_seconds=10)
+    some = await alice.wait_any(calls, timeout_seconds=WAIT_SECONDS)
     every = await alice.wait_all(calls, timeout_seconds=0.05)
 
     assert [call.status for call in some] == [call.status for call in every] == ["working", "completed"]
@@ -322,7 +323,7 @@ async def test_older_tokens_are_revoked_by_a_fresh_one(alice: RingbackClient) ->
 @pytest.mark.requirement("R20")
 async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service: Service) -> None:
     key = await service.key("alice")
-    async with asyncio.timeout(20), serving(service.app) as url, RingbackClient(url, api_key=key) as client:
+    async with asyncio.timeout(WAIT_SECONDS), serving(service.app) as url, RingbackClient(url, api_key=key) as client:
         async with aclosing(client.stream_events(name="call.finished")) as stream:
             for _ in range(3):
                 call_id = (await start(alice)).call.id

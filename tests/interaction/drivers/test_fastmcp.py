@@ -16,11 +16,10 @@ from ringback.runner.upstreams import Upstreams
 from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_kept
 from tests.support.engine import Engine
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import free_port, http_config, opened
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
-START_SECONDS: Final = 60.0
-"""It imports for two seconds, and on busy cores for several times as long."""
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ async def fastmcp(ledger: Path) -> AsyncGenerator[Upstreams]:
     )
     try:
         config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
-        async with opened(config, patience_seconds=START_SECONDS) as upstreams:
+        async with opened(config, patience_seconds=WAIT_SECONDS) as upstreams:
             async with upstreams.session(replace(CALL, upstream="reports")):
                 pass  # it has started
             yield upstreams

@@ -16,7 +16,7 @@ from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked
 from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.task_stage import YES, TaskStage
-from tests.support.upstreams import http_config, opened, serving
+from tests.support.upstreams import http_config, opened, serving, until_state
 
 NO: dict[str, Any] = {"action": "decline"}
 
@@ -132,13 +132,14 @@ async def test_an_upstream_whose_state_has_expired_passes_its_error_on(engine: E
 async def test_an_answered_call_waits_for_an_upstream_that_is_away(engine: Engine) -> None:
     """Nothing was sent, so its answers are still good when it is back."""
     stage, call = TaskStage(), a_call_to(engine, "confirm")
-    await engine.queue(call)
 
     async with (
         serving(stage.app()) as server,
         opened(http_config(server.url), patience_seconds=0.05) as upstreams,
         engine.running(upstreams),
     ):
+        await until_state(upstreams, "ready")
+        await engine.queue(call)
         await until_asked(engine, call)
         await server.kill()
         await answer(engine, call, {"r1.1": YES})

@@ -18,7 +18,7 @@ from tests.support.calls import (
 from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine
 from tests.support.task_stage import TASKS, YES, TaskStage
-from tests.support.upstreams import http_config, opened, serving
+from tests.support.upstreams import http_config, opened, serving, until_state
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["polling", "listening"])
@@ -135,13 +135,14 @@ async def test_the_next_runner_goes_on_from_the_handle_and_its_upstream_notices_
 
 async def test_a_task_outlives_the_absence_of_its_upstream(engine: Engine) -> None:
     stage, call = TaskStage(), a_call_to(engine, "work")
-    await engine.queue(call)
 
     async with (
         serving(stage.app()) as server,
         opened(http_config(server.url), patience_seconds=0.05) as upstreams,
         engine.running(upstreams),
     ):
+        await until_state(upstreams, "ready")
+        await engine.queue(call)
         task = await stage.task(1)
         await until_kept(engine, call)
         await server.kill()

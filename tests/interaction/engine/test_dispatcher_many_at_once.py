@@ -10,6 +10,7 @@ from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook, a_webhook
+from tests.support.clock import ShiftedClock
 from tests.support.engine import Engine, dispatching, until
 from tests.support.mailman import Mailman
 from tests.support.stores import UnsteadyStore
@@ -165,6 +166,21 @@ async def test_a_dispatcher_wakes_for_the_next_attempt(engine: Engine) -> None:
 
     async with dispatching(engine.dispatcher(Mailman(204), poll_seconds=3600.0)):
         await all_delivered(engine, later)
+
+
+async def test_what_becomes_due_between_a_claim_and_the_look_for_the_next_one_is_claimed_at_once(
+    engine: Engine, clock: ShiftedClock
+) -> None:
+    clock.stop()
+    webhook, now = a_webhook(), engine.clock.now()
+    await engine.register(webhook)
+    await engine.deliver(a_delivery(webhook_id=webhook.id, due_at=now, give_up_at=now + timedelta(days=4)))
+    dispatcher = engine.dispatcher(Mailman(204), poll_seconds=3600.0)
+
+    look = dispatcher._until_next_due  # pyright: ignore[reportPrivateUsage] - the moment in between is seen nowhere else
+    waits = [await look() for _ in range(3)]
+
+    assert waits == [0.0, 3600.0, 3600.0], "claimed for once more; a delivery that no claim takes is waited for"
 
 
 async def test_a_store_that_cannot_be_written_for_a_while_delays_and_loses_nothing(

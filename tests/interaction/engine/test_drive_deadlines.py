@@ -36,10 +36,13 @@ async def ring(engine: Engine, call: Call) -> None:
     await engine.store.write(look)
 
 
-async def test_a_drive_wakes_by_itself_when_the_deadline_passes(engine: Engine) -> None:
-    call = await a_leased_call(engine, deadline_in=SHORT_SECONDS)
+async def test_a_drive_wakes_by_itself_when_the_deadline_passes(engine: Engine, clock: ShiftedClock) -> None:
+    clock.stop()
+    call, tool = await a_leased_call(engine, deadline_in=SHORT_SECONDS), Holding()
 
-    await run(engine.drive(call, ScriptedUpstreams(Holding())))
+    async with driven(engine.drive(call, ScriptedUpstreams(tool))):
+        await tool.until_inside(1)
+        clock.resume()
 
     assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
 

@@ -14,9 +14,19 @@ from ringback.domain.ports import Transaction
 from ringback.notifier.record import Recorder
 from ringback.runner.runner import RunnerConfig
 from tests.support.calls import calls_of
-from tests.support.clock import ShiftedClock
+from tests.support.clock import ShiftedClock, SteppedClock
 from tests.support.driving import take_lease
-from tests.support.engine import DONE, OWNER, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams, until
+from tests.support.engine import (
+    DONE,
+    LEASE_SECONDS,
+    OWNER,
+    WAIT_SECONDS,
+    Engine,
+    Holding,
+    OnProgress,
+    ScriptedUpstreams,
+    until,
+)
 from tests.support.stores import FOREVER, StoreAround, UnsteadyStore
 
 QUICK = {"heartbeat_seconds": 0.01}
@@ -192,13 +202,14 @@ def test_a_lease_is_not_trusted_to_its_end() -> None:
 async def test_a_runner_that_cannot_prolong_its_leases_stops_its_drives_and_writes_nothing(
     engine: Engine, unsteady: UnsteadyStore
 ) -> None:
-    calls, tool = calls_of(engine, 2), Holding()
+    calls, tool, clock = calls_of(engine, 2), Holding(), SteppedClock()
     await engine.queue(*calls)
 
-    async with engine.running(ScriptedUpstreams(tool), lease_seconds=0.3, margin_seconds=0.1, heartbeat_seconds=0.05):
+    async with Engine(engine.store, clock).running(ScriptedUpstreams(tool)):
         await tool.until_inside(2)
         before = [await engine.call(call) for call in calls]
         unsteady.refusals = FOREVER
+        clock.advance(LEASE_SECONDS)
         await tool.until_called_off(2)
         unsteady.refusals = 0
 
@@ -222,13 +233,13 @@ class Stalled(StoreAround):
 
 @pytest.mark.requirement("R35")
 async def test_a_heartbeat_that_never_returns_is_as_bad_as_one_that_fails(engine: Engine) -> None:
-    (call,), tool, store = calls_of(engine, 1), Holding(), Stalled(engine.store)
+    (call,), tool, store, clock = calls_of(engine, 1), Holding(), Stalled(engine.store), SteppedClock()
     await engine.queue(call)
 
-    stalled = Engine(store, engine.clock)
-    async with stalled.running(ScriptedUpstreams(tool), lease_seconds=0.3, margin_seconds=0.1, heartbeat_seconds=0.05):
+    async with Engine(store, clock).running(ScriptedUpstreams(tool)):
         await tool.until_inside(1)
         store.stalled = True
+        clock.advance(LEASE_SECONDS)
         await tool.until_called_off(1)
         store.stalled = False
 

@@ -16,6 +16,7 @@ from tests.support.application import Phone, RunningApplication, listening, runn
 from tests.support.interop_stage import InteropStage
 from tests.support.legacy_stage import LegacyStage
 from tests.support.library import Library
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import LEGACY, Json, Modern, Session, legacy_session
 from tests.support.serving import serving as serving_api
 from tests.support.task_stage import TaskStage
@@ -23,7 +24,7 @@ from tests.support.upstreams import Stage, http_config, legacy_only, serving
 
 WINDOW_SECONDS: Final = 0.1
 """For `hold`, which is to outlive it."""
-LONG_WINDOW_SECONDS: Final = 30.0
+LONG_WINDOW_SECONDS: Final = 50.0
 """For all others, which are to be answered within it also on a busy machine."""
 STRICT: Final[Json] = {
     "type": "object",
@@ -87,7 +88,7 @@ class Gate:
             "POST",
             "/v1/calls/wait",
             principal=principal,
-            json={"call_ids": [call_id], "mode": "all", "wait_seconds": 30},
+            json={"call_ids": [call_id], "mode": "all", "wait_seconds": 60},
         )
         call: Json = answer.json()["calls"][0]
         return call
@@ -131,7 +132,7 @@ async def opened_gate(folder: Path, **settings: Any) -> AsyncGenerator[Gate]:
             )
         )
         url = await stack.enter_async_context(serving_api(ringback.app.api))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=60.0))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
         yield Gate(ringback, folder, url, http, phone, paint, plain, library, tasks, old)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import httpx
 
 from tests.support.application import running_application
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Modern, legacy_session
 from tests.support.upstreams import Spoiled, Stage, answering_result, http_config, serving
 
@@ -24,7 +25,7 @@ async def test_structured_content_that_is_no_object_is_for_clients_of_today_only
         serving(app) as server,
         running_application(tmp_path, http_config(server.url), auth="off") as ringback,
         serving(ringback.app.api) as near,
-        httpx.AsyncClient(timeout=60) as http,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):
         today = await Modern(http, f"{near.url}/stage").result("tools/call", CALL, declare={})
         async with legacy_session(http, f"{near.url}/stage") as session:

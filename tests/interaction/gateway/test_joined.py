@@ -12,6 +12,7 @@ from ringback.domain.principal import DEFAULT_SCOPES
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate
 from tests.support.application import running_application
 from tests.support.library import Library
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Modern, Refused
 from tests.support.serving import serving as serving_api
 from tests.support.upstreams import Stage, http_config, serving
@@ -81,7 +82,7 @@ async def test_names_that_clients_refuse_are_cut_and_lead_to_their_tool_also_aft
     stage.tools = [
         types.Tool(name=name, input_schema={"type": "object"}) for name in ("get.it", "get_it", "get/it", LONG)
     ]
-    async with serving(stage.app()) as server, httpx.AsyncClient(timeout=60.0) as http:
+    async with serving(stage.app()) as server, httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
         config = http_config(server.url)
         async with running_application(tmp_path, config, auth="off") as ringback, serving_api(ringback.app.api) as url:
             first = [name for name in await names(Modern(http, f"{url}/mcp")) if not name.startswith("ringback_")]
@@ -120,7 +121,7 @@ async def _refusal(client: Modern, name: str) -> tuple[int, str]:
 
 
 async def test_an_upstream_that_is_away_is_left_out_of_the_lists(tmp_path: Path) -> None:
-    async with serving(Library().app("modern")) as server, httpx.AsyncClient(timeout=60.0) as http:
+    async with serving(Library().app("modern")) as server, httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
         away = replace(http_config("http://127.0.0.1:9/mcp", name="away"))
         config = http_config(server.url, name="library")
         async with (

@@ -14,6 +14,7 @@ from scripts.conformance_runs.fixture import Fixture
 from tests.interaction.gateway.conftest import ASKABLE
 from tests.support.application import running_application
 from tests.support.guarded import Recorded
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Modern, legacy_session
 from tests.support.serving import serving as serving_api
 from tests.support.upstreams import App, http_config, legacy_only, serving
@@ -92,7 +93,7 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Door
         ]
         ringback = await stack.enter_async_context(running_application(folder, *configured, auth="off"))
         url = await stack.enter_async_context(serving_api(ringback.app.api))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=60))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
         yield Doors(url, http, upstreams)
 
 
@@ -128,7 +129,7 @@ async def test_each_round_of_questions_is_told_the_same_whatever_door_its_answer
     call_id = second["_meta"]["ringback/callId"]
     (key,) = (await doors.http.get(f"{doors.url}/v1/calls/{call_id}")).json()["input_requests"]
     await doors.http.post(f"{doors.url}/v1/calls/{call_id}/input", json={"responses": {key: BLUE}})
-    waited = await doors.http.get(f"{doors.url}/v1/calls/{call_id}?wait_seconds=30")
+    waited = await doors.http.get(f"{doors.url}/v1/calls/{call_id}?wait_seconds=60")
 
     assert waited.json()["status"] == "completed"
     assert doors.told(upstream, "tools/call") == [TOLD[upstream]] * 3

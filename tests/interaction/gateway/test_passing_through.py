@@ -9,6 +9,7 @@ import pytest
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate
 from tests.support.application import running_application
 from tests.support.library import INSTRUCTIONS, Library
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Modern, Refused, Session
 from tests.support.serving import serving as serving_api
 from tests.support.upstreams import http_config, serving
@@ -172,7 +173,7 @@ async def test_a_ringback_behind_us_keeps_its_own_tools_and_resources_to_itself(
     async with (
         running_application(tmp_path, behind, auth="off") as ringback,
         serving_api(ringback.app.api) as url,
-        httpx.AsyncClient(timeout=60.0) as http,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):
         client = Modern(http, f"{url}/mcp/far")
         names = [tool["name"] for tool in (await client.result("tools/list", {}))["tools"]]
@@ -185,7 +186,7 @@ async def test_a_ringback_behind_us_keeps_its_own_tools_and_resources_to_itself(
 
 
 async def _lists(url: str) -> Json:
-    async with httpx.AsyncClient(timeout=60.0) as http:
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
         client = Modern(http, url)
         discovered = await client.result("server/discover", {})
         return {

@@ -9,6 +9,7 @@ import pytest
 from scripts.conformance_runs.fixture import Fixture
 from tests.interaction.gateway.conftest import ASKABLE
 from tests.support.application import running_application
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Modern, Refused
 from tests.support.upstreams import http_config, serving
 
@@ -26,7 +27,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mod
         serving(app) as server,
         running_application(tmp_path_factory.mktemp("rounds"), http_config(server.url), auth="off") as ringback,
         serving(ringback.app.api) as near,
-        httpx.AsyncClient(timeout=60) as http,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):
         yield Modern(http, f"{near.url}/stage")
 

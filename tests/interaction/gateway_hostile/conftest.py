@@ -7,14 +7,18 @@ import sqlite3
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
 import pytest
 
+import ringback
 from tests.interaction.gateway.conftest import Gate, opened_gate
 from tests.support.mcp_wire import ACCEPT, MODERN, NAMES, TASKS_DECLARED, Json, Session
 
+OURS: Final = f"{Path(ringback.__file__).parent}/"
+"""The service's own code in a traceback. Not "/ringback/": a clone may be called that, and then so is its environment."""
 ENVELOPE: Final[Json] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED,
@@ -42,7 +46,7 @@ class Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
-        an_upstreams = record.name == "uvicorn.error" and "/app/ringback/" not in text
+        an_upstreams = record.name == "uvicorn.error" and OURS not in text
         if (record.levelno >= logging.ERROR or record.exc_info) and not an_upstreams:
             self.told.append(f"{record.name}: {text}")
 

@@ -12,6 +12,7 @@ import pytest
 from ringback.domain.principal import DEFAULT_SCOPES
 from tests.support.application import RunningApplication, running_application
 from tests.support.legacy_stage import LegacyStage
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import LEGACY, Json, Modern, Session, legacy_session
 from tests.support.resource_stage import ResourceStage
 from tests.support.serving import serving as serving_api
@@ -82,7 +83,7 @@ async def opened_house(folder: Path, **settings: Any) -> AsyncGenerator[House]:
             running_application(folder, *configs, allowed_hosts=("127.0.0.1",), task_grace_seconds=0.0, **settings)
         )
         url = await stack.enter_async_context(serving_api(ringback.app.api))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=60.0))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
         yield House(ringback, url, http, plain, tasks, legacy, notes)
 
 

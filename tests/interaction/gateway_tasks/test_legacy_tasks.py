@@ -8,6 +8,7 @@ import pytest
 
 from ringback.mcp_server import legacy_questions, legacy_tasks
 from tests.interaction.gateway_tasks.conftest import House, opened_house
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, Refused, Session
 from tests.support.task_stage import QUESTION, YES
 
@@ -264,7 +265,7 @@ async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(house: House
         created = await session.result("tools/call", {"name": "hold", "arguments": {}, "task": {}})
         await house.plain.until_inside(1)
         await session.result("tasks/cancel", {"taskId": created["task"]["taskId"]})
-        await asyncio.wait_for(house.plain.cancelled.wait(), 30)
+        await asyncio.wait_for(house.plain.cancelled.wait(), WAIT_SECONDS)
 
 
 async def test_cancelling_reaches_a_task_of_an_upstream_of_the_same_generation(house: House) -> None:

@@ -12,6 +12,7 @@ from ringback.mcp_server import listening, telling
 from tests.interaction.gateway_tasks.conftest import House
 from tests.support.application import running_application
 from tests.support.engine import until
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import TASKS, Json, Modern, Refused, Session
 from tests.support.resource_stage import NOTE
 from tests.support.serving import serving
@@ -157,7 +158,7 @@ async def test_a_stream_is_ended_in_words_when_the_service_stops(tmp_path: Path)
     async with (
         running_application(tmp_path, auth="off", allowed_hosts=("127.0.0.1",)) as ringback,
         serving(ringback.app.api) as url,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
         Modern(http, f"{url}/mcp").listening({"toolsListChanged": True}) as stream,
     ):
         subscription = (await stream.next())["params"]["_meta"][SUBSCRIPTION]

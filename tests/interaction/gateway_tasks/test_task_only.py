@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.support.application import running_application
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Modern, Refused, legacy_session
 from tests.support.upstreams import Stage, http_config, serving
 
@@ -16,7 +17,7 @@ CALL: Final[dict[str, Any]] = {"name": "echo", "arguments": {}}
 
 @pytest.fixture(scope="module")
 async def http() -> AsyncGenerator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:
         yield client
 
 

@@ -28,7 +28,7 @@ async def test_a_token_for_the_service_is_as_good_as_a_key_and_owns_its_own(guar
     agent = await guarded.service.client(api_key=token)
     same_name = await guarded.service.agent("ada")
 
-    call = (await agent.start_call("git", "echo", {"text": "hello"}, wait_seconds=10)).call
+    call = (await agent.start_call("git", "echo", {"text": "hello"}, wait_seconds=60)).call
 
     assert (await agent.call(call.id)).id == call.id
     with pytest.raises(Problem) as caught:

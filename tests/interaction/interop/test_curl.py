@@ -8,8 +8,9 @@ from typing import Any, Final
 import pytest
 
 from tests.interaction.interop.conftest import Street
+from tests.support.limits import WAIT_SECONDS
 
-CURL_SECONDS: Final = "30"
+CURL_SECONDS: Final = str(WAIT_SECONDS)
 ACCEPT: Final = "accept: application/json, text/event-stream"
 INITIALIZE: Final = {
     "protocolVersion": "2025-11-25",

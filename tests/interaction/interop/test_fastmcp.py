@@ -16,11 +16,10 @@ from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[r
 
 from tests.interaction.interop.conftest import GRACE_SECONDS, Street
 from tests.support.application import running_application
-from tests.support.upstreams import WAIT_SECONDS, free_port, http_config, serving
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import free_port, http_config, serving
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
-START_SECONDS: Final = 60.0
-"""It imports for two seconds, and on busy cores for several times as long."""
 LONG_SECONDS: Final = 3600.0
 
 
@@ -39,7 +38,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[st
                 config,
                 auth="off",
                 task_grace_seconds=GRACE_SECONDS,
-                connect_patience_seconds=START_SECONDS,
+                connect_patience_seconds=WAIT_SECONDS,
             ) as ringback,
             serving(ringback.app.api) as server,
         ):

@@ -10,12 +10,11 @@ import pytest
 
 from tests.interaction.interop.conftest import Street
 from tests.support import npm
-from tests.support.upstreams import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS
 
 PACKAGE: Final = "@modelcontextprotocol/client"
 VERSION: Final = "2.4.0"
 SCRIPT: Final = Path(__file__).parents[2] / "support" / "npm_client.mjs"
-START_SECONDS: Final = 60.0
 
 
 async def started(url: str, mode: str, *more: str) -> Process:
@@ -26,7 +25,7 @@ async def started(url: str, mode: str, *more: str) -> Process:
 
 
 async def told(process: Process, said: bytes = b"") -> dict[str, Any]:
-    async with asyncio.timeout(START_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         out, errors = await process.communicate(said)
     assert process.returncode == 0, errors.decode()
     return dict(json.loads(out))
@@ -48,7 +47,7 @@ async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode:
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_esc_while_it_waits_ends_the_call_upstream(street: Street, mode: str) -> None:
     process = await started(street.through, mode, "wait")
-    await asyncio.wait_for(street.stage.until_held(), START_SECONDS)
+    await asyncio.wait_for(street.stage.until_held(), WAIT_SECONDS)
 
     seen = await told(process, b"inside\n")
 

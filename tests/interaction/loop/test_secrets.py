@@ -98,7 +98,7 @@ async def _ring(agent: RingbackClient, cage: Cage, receiver: Receiver) -> None:
     cage.keep(generated.secret)
     cage.keep((await agent.rotate_secret(given.id)).secret)
     callback: CallbackOptions = {"url": receiver.url(), "secret": cage.webhook_secret()}
-    started = await agent.start_call("stage", "echo", {"text": "x"}, callback=callback, wait_seconds=10)
+    started = await agent.start_call("stage", "echo", {"text": "x"}, callback=callback, wait_seconds=60)
     before = len(receiver.requests)
     await agent.test_webhook(given.id)
     await receiver.received(before + 1)
@@ -111,7 +111,7 @@ async def _fail(agent: RingbackClient, cage: Cage, receiver: Receiver) -> None:
     for upstream, tool in (("stage", "fail"), ("away", "echo"), ("child", "nothing")):
         callback: CallbackOptions = {"url": receiver.url(), "secret": cage.webhook_secret()}
         try:
-            started = await agent.start_call(upstream, tool, {"text": "x"}, callback=callback, wait_seconds=10)
+            started = await agent.start_call(upstream, tool, {"text": "x"}, callback=callback, wait_seconds=60)
         except Exception:  # noqa: BLE001, S112 - whatever it is, what was said is what counts
             continue
         cage.keep(started.resume_token)

@@ -39,7 +39,7 @@ class Process:
         raise AssertionError(f"The process ended without {event}.")
 
     async def readiness(self) -> int:
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
             return (await http.get(f"{self.url}/readyz")).status_code
 
     async def until_draining(self) -> None:
@@ -104,7 +104,7 @@ async def test_a_service_that_is_told_to_stop_lets_what_runs_end(tmp_path: Path)
         assert await running.readiness() == 200
         running.process.terminate()
         await running.until_draining()
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
             refused = await http.post(f"{running.url}/v1/calls", json={"upstream": "stage", "tool": "echo"})
             assert refused.json()["type"] == "/problems/shutting-down"
             assert (await http.get(f"{running.url}/v1/calls/{call_id}")).json()["status"] == "working"

@@ -24,10 +24,10 @@ async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_on
         running_application(tmp_path, http_config(server.url), world=World(store=count)) as ringback,
     ):
         alice = await ringback.agent("alice")
-        await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=30)
+        await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=60)
         counting[0].written.clear()
 
-        started = await alice.start_call("stage", "echo", {"text": "hello"}, wait_seconds=30)
+        started = await alice.start_call("stage", "echo", {"text": "hello"}, wait_seconds=60)
         assert started.call.outcome == "result"
 
     of_the_call = [name for name in counting[0].written if name.startswith(("Calls.", "LeasedCall.", "Ends."))]

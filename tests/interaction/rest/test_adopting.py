@@ -15,6 +15,7 @@ from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, li
 from tests.support.engine import until
 from tests.support.legacy_stage import LegacyStage
 from tests.support.legacy_stage import Task as LegacyTask
+from tests.support.limits import WAIT_SECONDS
 from tests.support.task_stage import YES, Task, TaskStage
 from tests.support.upstreams import Stage, http_config, serving
 
@@ -68,7 +69,7 @@ async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) 
         alice, task = await adopter(ringback, "alice"), started_upstream(stage)
         task.complete("done")
         adopted = await alice.adopt("stage", task.id)
-        call = await alice.wait(adopted.call.id, timeout_seconds=10)
+        call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
     assert (call.outcome, call.tool) == ("result", "(unknown)")
 
 
@@ -77,7 +78,7 @@ async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path:
         alice, task = await adopter(ringback, "alice"), started_upstream(stage)
         first, *others = await asyncio.gather(*[alice.adopt("stage", task.id) for _ in range(5)])
         task.complete("done")
-        await alice.wait(first.call.id, timeout_seconds=10)
+        await alice.wait(first.call.id, timeout_seconds=WAIT_SECONDS)
         del stage.tasks[task.id]
         late = await alice.adopt("stage", task.id)
         with pytest.raises(Conflict, match="Register a webhook"):
@@ -107,7 +108,7 @@ async def test_a_task_of_another_principal_looks_like_one_that_does_not_exist(tm
         if ended:
             for task in stage.tasks.values():
                 task.complete("done")
-            await asyncio.gather(*[alice.wait(call.id, timeout_seconds=10) for call in (adopted, started)])
+            await asyncio.gather(*[alice.wait(call.id, timeout_seconds=WAIT_SECONDS) for call in (adopted, started)])
         answers = [await _refusal(bob, task_id) for task_id in (*stage.tasks, "task-9")]
         seen = [call async for call in bob.calls()]
     assert len(answers) == 3
@@ -191,7 +192,7 @@ async def test_a_task_of_before_2026_is_adopted_too(tmp_path: Path) -> None:
         adopted = await alice.adopt("stage", task.id)
         again = await alice.adopt("stage", task.id)
         task.end()
-        call = await alice.wait(adopted.call.id, timeout_seconds=10)
+        call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
         with pytest.raises(NotFound):
             await alice.adopt("stage", "task-9")
     assert again.call.id == adopted.call.id

@@ -10,6 +10,7 @@ from ringback.domain.call import Phase
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Scope
 from ringback.services.answers import RESPONSES_MAX
+from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, Service
 
 YES: dict[str, Any] = {"action": "accept", "content": {"sure": True}}
@@ -68,7 +69,7 @@ async def test_whoever_waits_for_a_change_hears_of_the_question_and_of_the_answe
 
     await answer(alice, call_id, {"r1.1": YES})
 
-    assert (await asyncio.wait_for(waiting, 10)).json()["status"] == "working"
+    assert (await asyncio.wait_for(waiting, WAIT_SECONDS)).json()["status"] == "working"
 
 
 @pytest.mark.requirement("R32")

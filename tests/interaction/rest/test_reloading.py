@@ -5,13 +5,16 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ringback.bootstrap import World
 from ringback.client import Forbidden, InvalidRequest, RingbackClient, Unavailable
 from ringback.domain.principal import ALL_SCOPES
 from ringback.runner.config import UpstreamConfig, load_upstreams
 from tests.support.application import RunningApplication, ended, running_application
+from tests.support.clock import ShiftedClock
 from tests.support.task_stage import TaskStage
 from tests.support.upstreams import WAIT_SECONDS, Stage, serving
 
@@ -34,9 +37,11 @@ class File:
 
 
 @asynccontextmanager
-async def reading(file: File, folder: Path) -> AsyncGenerator[RunningApplication]:
+async def reading(file: File, folder: Path, **options: Any) -> AsyncGenerator[RunningApplication]:
     # A call whose handle is just being kept is not cut off.
-    async with running_application(folder, *file.read(), reread=file.read, drain_seconds=WAIT_SECONDS) as ringback:
+    async with running_application(
+        folder, *file.read(), reread=file.read, drain_seconds=WAIT_SECONDS, **options
+    ) as ringback:
         yield ringback
 
 
@@ -68,15 +73,17 @@ async def test_calls_run_through_a_reload_and_new_ones_go_where_the_file_says(tm
 async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_it_is_there_again(
     tmp_path: Path,
 ) -> None:
-    stage, file = Stage(), File(tmp_path / "mcp.json")
+    stage, file, clock = Stage(), File(tmp_path / "mcp.json"), ShiftedClock()
+    clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
     async with serving(stage.app()) as server:
         file.write(stage="http://127.0.0.1:1/mcp")
-        async with reading(file, tmp_path) as ringback:
+        async with reading(file, tmp_path, world=World(clock=clock)) as ringback:
             alice = await operator(ringback)
             patient = (await alice.start_call("stage", "echo", {})).call
             hasty = (await alice.start_call("stage", "echo", {}, timeout_seconds=1.0)).call
             file.write(other=server.url)
             await alice.reload_upstreams()
+            clock.resume()
 
             with pytest.raises(InvalidRequest, match="no upstream 'stage'"):
                 await alice.start_call("stage", "echo", {})

@@ -14,12 +14,12 @@ from ringback.domain.call import Progress
 from ringback.services import events
 from ringback.services.quotas import Quotas
 from tests.support.engine import until
+from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, Service, running_service
 from tests.support.serving import serving
 
 pytestmark = pytest.mark.requirement("R20")
 
-WAIT_SECONDS = 30.0
 STREAM = "/v1/events/stream"
 Frame = dict[str, str]
 

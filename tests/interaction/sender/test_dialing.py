@@ -20,6 +20,7 @@ from ringback.notifier.http1_pool import ConnectionPool
 from ringback.notifier.http1_sender import Http1Sender, request_bytes
 from ringback.notifier.target_guard import Target, TargetGuard, parse_target
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Certificates,
@@ -33,7 +34,6 @@ from tests.support.receivers import (
 from tests.support.receivers import Connection as Peer
 from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
 
-GRACE_SECONDS = 20
 TIMEOUT = Answer(category=Category.TIMEOUT)
 REFUSED = Answer(category=Category.CONNECTION_REFUSED)
 
@@ -81,7 +81,7 @@ def silent(address: str, port: int = 0) -> Generator[int]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
         listener.listen(0)
-        with socket.create_connection(listener.getsockname(), timeout=GRACE_SECONDS):
+        with socket.create_connection(listener.getsockname(), timeout=WAIT_SECONDS):
             yield listener.getsockname()[1]
 
 
@@ -104,7 +104,7 @@ async def test_a_silent_address_leaves_time_for_the_next(
 async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
     sockets = Sockets()
-    async with sending(sockets, client_tls) as sender, serve(never_reads) as mute, asyncio.timeout(GRACE_SECONDS):
+    async with sending(sockets, client_tls) as sender, serve(never_reads) as mute, asyncio.timeout(WAIT_SECONDS):
         with silent("127.0.0.1") as port:
             assert (
                 await sender.post(loopback_target(f"http://127.0.0.1:{port}/"), {}, b"{}", deadline_seconds=60)
@@ -148,7 +148,7 @@ async def test_an_attempt_may_be_cancelled_at_any_moment(
     """Each time one turn of the event loop later, until one attempt comes to its end."""
     sockets, turns, delivered = Sockets(), 0, False
     server_tls = certificates.server("receiver.test") if tls else None
-    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(GRACE_SECONDS):
+    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
         while not delivered:
             async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
                 target = named(receiver.scheme, "receiver.test", receiver.port)
@@ -171,7 +171,7 @@ async def test_a_sender_may_be_closed_at_any_moment_of_an_attempt(
     """Each time one turn of the event loop later: delivered or refused, and nothing stays open."""
     sockets, turns, delivered = Sockets(), 0, False
     server_tls = certificates.server("receiver.test") if tls else None
-    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(GRACE_SECONDS):
+    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
         while not delivered:
             async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
                 target = named(receiver.scheme, "receiver.test", receiver.port)
@@ -196,7 +196,7 @@ async def test_a_sender_that_is_closed_while_it_dials_sends_nothing(client_tls: 
         return open_socket(address)
 
     async with serve(answering(NO_CONTENT)) as receiver, sending(closed_meanwhile, client_tls) as sender:
-        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=GRACE_SECONDS)
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         await asyncio.gather(*closing)
 
         assert (answer, receiver.requests) == (REFUSED, [])
@@ -227,7 +227,7 @@ async def test_connecting_looks_nothing_up(
         monkeypatch.setattr(loop, look_up, forbidden)
     monkeypatch.setattr(socket, "getaddrinfo", forbidden)
     async with receiver, sending(open_socket, client_tls) as sender:
-        told = await sender.post(target, {}, b"", deadline_seconds=GRACE_SECONDS)
+        told = await sender.post(target, {}, b"", deadline_seconds=WAIT_SECONDS)
 
     assert told.category is Category.DELIVERED
 
@@ -242,7 +242,7 @@ async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) 
     sockets = Sockets()
     async with serve(speaks_first) as receiver, sending(sockets, client_tls) as sender:
         target = loopback_target(f"https://127.0.0.1:{receiver.port}/")
-        answer = await sender.post(target, {}, b"{}", deadline_seconds=GRACE_SECONDS)
+        answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
     assert answer == Answer(category=Category.TLS_ERROR)
     assert sockets.all_closed
@@ -253,7 +253,7 @@ async def test_an_attempt_that_fails_leaves_no_socket(client_tls: ssl.SSLContext
     sockets = Sockets()
     async with serve(hangs_up_at_once) as receiver, sending(sockets, client_tls) as sender:
         target = loopback_target(f"{scheme}://127.0.0.1:{receiver.port}/")
-        answer = await sender.post(target, {}, b"{}", deadline_seconds=GRACE_SECONDS)
+        answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
     assert answer.category is not Category.DELIVERED
     assert sockets.all_closed
@@ -263,7 +263,7 @@ async def test_an_attempt_that_fails_leaves_no_socket(client_tls: ssl.SSLContext
 async def connected_to(receiver: Receiver) -> AsyncGenerator[Connection]:
     """A connection by itself, on which nothing was asked yet."""
     pool, loop = ConnectionPool(), asyncio.get_running_loop()
-    connected = socket.create_connection(("127.0.0.1", receiver.port), timeout=GRACE_SECONDS)
+    connected = socket.create_connection(("127.0.0.1", receiver.port), timeout=WAIT_SECONDS)
     _, connection = await loop.create_connection(lambda: pool.new("http://early.test", connected), sock=connected)
     pool.opened(connection)
     try:
@@ -274,7 +274,7 @@ async def connected_to(receiver: Receiver) -> AsyncGenerator[Connection]:
 
 async def test_an_answer_before_the_request_counts_once() -> None:
     """Receivers that are too busy say so to whoever connects. Their connection is not used for anything else."""
-    until = asyncio.get_running_loop().time() + GRACE_SECONDS
+    until = asyncio.get_running_loop().time() + WAIT_SECONDS
     async with serve(never_answers) as receiver, connected_to(receiver) as connection:
         connection.data_received(NO_CONTENT)
         reply = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until=until)
@@ -284,7 +284,7 @@ async def test_an_answer_before_the_request_counts_once() -> None:
 
 
 async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> None:
-    until, accepted = asyncio.get_running_loop().time() + GRACE_SECONDS, asyncio.Event()
+    until, accepted = asyncio.get_running_loop().time() + WAIT_SECONDS, asyncio.Event()
 
     async def accepts(connection: Peer) -> None:
         accepted.set()

@@ -8,6 +8,7 @@ import pytest
 from ringback.domain.delivery import Answer, Category
 from ringback.notifier import http1_connection
 from ringback.notifier.http1_sender import Http1Sender
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Behaviour,
@@ -20,7 +21,6 @@ from tests.support.receivers import (
 )
 from tests.support.targets import loopback_target
 
-PATIENCE_SECONDS = 20
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
 
@@ -47,7 +47,7 @@ async def test_an_answer_that_ends_or_begins_out_of_turn_ends_its_connection(
     async with serve(behaviour, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(2):
-            answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS)
+            answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS)
             assert answer.status_code == status_code
 
         assert receiver.connections == 2
@@ -82,10 +82,10 @@ async def test_what_was_acknowledged_before_it_was_read_is_still_written_to_its_
     receiver = await asyncio.get_running_loop().create_server(
         lambda: AcknowledgesFirst(read), "127.0.0.1", 0, ssl=certificates.server("127.0.0.1") if tls else None
     )
-    async with receiver, asyncio.timeout(PATIENCE_SECONDS):
+    async with receiver, asyncio.timeout(WAIT_SECONDS):
         target = loopback_target(f"{'https' if tls else 'http'}://127.0.0.1:{receiver.sockets[0].getsockname()[1]}/")
         for _ in range(2):
-            answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS)
+            answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS)
 
             assert answer.status_code == 204
             assert await read.get() > len(MORE_THAN_BUFFERED)
@@ -113,10 +113,8 @@ async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_l
 
     async with serve(acknowledges_only, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
         target = loopback_target(receiver.url())
-        attempt = asyncio.create_task(
-            http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS)
-        )
-        async with asyncio.timeout(PATIENCE_SECONDS / 2):
+        attempt = asyncio.create_task(http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS))
+        async with asyncio.timeout(WAIT_SECONDS / 2):
             peer = await peers.get()
             await finishing.wait()
             match ending:
@@ -145,7 +143,7 @@ async def test_a_receiver_that_has_heard_enough_is_heard(http1_sender: Http1Send
 
     async with serve(too_large) as receiver:
         answer = await http1_sender.post(
-            loopback_target(receiver.url()), {}, MORE_THAN_BUFFERED, deadline_seconds=PATIENCE_SECONDS
+            loopback_target(receiver.url()), {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS
         )
 
     assert (answer.status_code, answer.excerpt) == (413, "enough")

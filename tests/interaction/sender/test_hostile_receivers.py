@@ -9,19 +9,18 @@ from ringback.domain.delivery import Answer, Category
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from tests.support import receivers
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Behaviour, answering, sends, serve
 from tests.support.targets import loopback_target
 
 DEADLINE_SECONDS = 0.3
-GRACE_SECONDS = 20.0
-"""What a busy machine may add. A receiver that could really hold the sender would hold it for ever."""
 LARGE_BODY = b"x" * 262_144
 
 REFUSED, TIMEOUT = Category.CONNECTION_REFUSED, Category.TIMEOUT
 
 
 async def attempt(sender: Sender, behaviour: Behaviour, body: bytes = b"{}") -> Answer:
-    async with serve(behaviour) as receiver, asyncio.timeout(DEADLINE_SECONDS + GRACE_SECONDS):
+    async with serve(behaviour) as receiver, asyncio.timeout(DEADLINE_SECONDS + WAIT_SECONDS):
         return await sender.post(loopback_target(receiver.url()), {}, body, deadline_seconds=DEADLINE_SECONDS)
 
 
@@ -132,7 +131,7 @@ async def test_a_port_that_accepts_nothing_times_out(sender: Sender) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         port = listener.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port), timeout=GRACE_SECONDS):
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS):
             target = loopback_target(f"http://127.0.0.1:{port}/")
             answer = await sender.post(target, {}, b"{}", deadline_seconds=DEADLINE_SECONDS)
 

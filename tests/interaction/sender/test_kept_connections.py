@@ -15,6 +15,7 @@ from ringback.notifier import http1_pool
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Certificates,
@@ -29,7 +30,6 @@ from tests.support.receivers import (
 from tests.support.targets import LOOPBACK, loopback_target
 
 SMUGGLED = b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
-PATIENCE_SECONDS = 20
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
 REFUSED = Answer(category=Category.CONNECTION_REFUSED)
@@ -66,13 +66,13 @@ class Desk:
         os.write(self.connections[-1].writer.get_extra_info("socket").fileno(), data)
 
     async def hung_up_on(self, count: int = 1) -> list[int]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             return [await self.closed.get() for _ in range(count)]
 
 
 async def posts(sender: Http1Sender, receiver: Receiver, count: int) -> list[int | None]:
     target = loopback_target(receiver.url())
-    return [(await sender.post(target, {}, b"{}", deadline_seconds=PATIENCE_SECONDS)).status_code for _ in range(count)]
+    return [(await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)).status_code for _ in range(count)]
 
 
 async def test_one_connection_carries_one_post_after_the_other(http1_sender: Http1Sender) -> None:
@@ -189,7 +189,7 @@ async def test_the_connection_that_was_used_last_is_used_next(http1_sender: Http
         running: list[asyncio.Task[list[int | None]]] = []
         for number in range(3):
             running.append(asyncio.create_task(posts(http1_sender, receiver, 1)))
-            await receiver.received(number + 1, within_seconds=PATIENCE_SECONDS)
+            await receiver.received(number + 1, within_seconds=WAIT_SECONDS)
         for number in (2, 0, 1):
             turns[number].set()
             await running[number]
@@ -249,7 +249,7 @@ async def test_only_so_many_connections_are_kept(
         if await connection.request() is None:
             closed.put_nowait(None)
 
-    async with serve(together) as receiver, asyncio.timeout(PATIENCE_SECONDS):
+    async with serve(together) as receiver, asyncio.timeout(WAIT_SECONDS):
         await asyncio.gather(*(posts(http1_sender, receiver, 1) for _ in range(5)))
         for _ in range(3):
             await closed.get()
@@ -348,7 +348,7 @@ async def hung_up(behaviour: Callable[[Connection], Awaitable[Any]], act: Callab
         finally:
             seen.set()
 
-    async with serve(watching) as receiver, asyncio.timeout(PATIENCE_SECONDS):
+    async with serve(watching) as receiver, asyncio.timeout(WAIT_SECONDS):
         await act(receiver)
         await seen.wait()
 
@@ -427,9 +427,9 @@ async def test_whatever_a_receiver_sends_is_one_answer(
         await connection.send(data[:cut])
         await connection.send(data[cut:])
 
-    async with serve(behave) as receiver, asyncio.timeout(PATIENCE_SECONDS):
+    async with serve(behave) as receiver, asyncio.timeout(WAIT_SECONDS):
         sender = Http1Sender(TargetGuard(LOOPBACK), clock=FakeClock(), ssl_context=client_tls)
-        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=PATIENCE_SECONDS)
+        answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         await sender.aclose()
 
     assert answer == REFUSED or answer.status_code is not None

@@ -29,6 +29,7 @@ from tests.support.upstreams import (
     legacy_only,
     opened,
     serving,
+    until_state,
 )
 
 NOWHERE = UpstreamConfig(name="stage", transport=Transport.STDIO, command="ringback-no-such-command", max_concurrent=1)
@@ -52,6 +53,7 @@ def message_of(ending: Ending) -> str:
 )
 async def test_an_upstream_that_is_away_is_waited_for_and_then_told_of(config: UpstreamConfig, problem: str) -> None:
     async with opened(config, patience_seconds=0.2) as upstreams:
+        await until_state(upstreams, "failing")
         with pytest.raises(UpstreamUnreachable, match=problem.replace("_", " ")):
             await drive(upstreams, "echo")
         (info,) = upstreams.catalog.upstreams()
@@ -74,6 +76,7 @@ async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:
 @pytest.mark.requirement("R33")
 async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
     async with serving(Stage().app()) as server, opened(http_config(server.url), patience_seconds=0.2) as upstreams:
+        await until_state(upstreams, "ready")
         assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
         call = replace(CALL, upstream="stage", tool="echo")
         async with upstreams.session(call) as session:

@@ -41,6 +41,13 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
 }
 
 
+def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(run: Run) -> None:
+    refused = run("cal")
+
+    assert refused.exit_code == 2
+    assert "Did you mean 'call'?" in refused.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "ringback")
 def test_help_names_every_option_and_command(run: Run, command: tuple[str, ...]) -> None:
     shown = run(*command, "--help")

@@ -16,13 +16,12 @@ from ringback.mcp_server.own_tool_list import TOOLS, WAIT_SECONDS_MAX, ToolName
 from ringback.mcp_server.own_tools import OwnTools
 from ringback.mcp_server.polling import LOOKS_MAX, Looks
 from ringback.services.calls import StartCall
+from tests.support.limits import WAIT_SECONDS
 from tests.support.service import Service, running_service
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
 UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
-WAIT_SECONDS = 30.0
-"""Much less than a tool's longest wait, and much more than anything here takes."""
 PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"isError":false}'
 
 

@@ -15,11 +15,11 @@ from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from ringback.receiver.app import BODY_BYTES_MAX, Secrets
 from ringback.signing.secrets import InvalidSecret, generate
 from ringback.signing.standard_webhooks import signed_headers
+from tests.support.limits import WAIT_SECONDS
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = generate(b"o" * 32)
 NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
-WAIT_SECONDS = 30.0
 
 
 def occurrence(**data: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import pytest
 
 from ringback.receiver import Callback, parse
 from ringback.receiver.mailbox import Mailbox
-
-WAIT_SECONDS = 30.0
+from tests.support.limits import WAIT_SECONDS
 
 
 def callback(event_id: str, correlation_id: str | None = "c1") -> Callback:

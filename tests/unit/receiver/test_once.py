@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from ringback.receiver.once import Once
-
-WAIT_SECONDS = 30.0
+from tests.support.limits import WAIT_SECONDS
 
 
 class Work:

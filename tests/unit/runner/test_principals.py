@@ -12,6 +12,7 @@ from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.link import Link
 from ringback.runner.principals import IDLE_SECONDS, LOOK_SECONDS, PrincipalLinks
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 
 ALICE, BOB, CAROL = Principal("alice"), Principal("bob"), Principal("carol")
 
@@ -110,7 +111,7 @@ async def test_whoever_finds_no_room_waits_for_it() -> None:
         waiting = asyncio.create_task(call())
         await asyncio.sleep(0)
         assert opener.open_now == [True]
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, WAIT_SECONDS)
 
     assert opener.open_now == [False, True]
 

@@ -10,9 +10,9 @@ from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.runner.drivers.questions import while_answering
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
 from tests.support.sessions import Answering, Held
 
-WAIT_SECONDS: Final = 30.0
 ASKING: Final = replace(CALL, accepts_input=True)
 YES: Final[dict[str, Any]] = {"action": "accept", "content": {}}
 

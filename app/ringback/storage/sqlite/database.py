@@ -58,12 +58,16 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=STATEMENTS_CACHED,
     )
-    connection.row_factory = sqlite3.Row
-    connection.execute(SESSION["sync_every_commit"])
-    connection.execute(SESSION["check_references"])
-    connection.execute(SESSION["checkpoint_rarely"])
-    connection.execute(SESSION["cache_more"])
-    connection.execute(SESSION["note_in_memory"])
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute(SESSION["sync_every_commit"])
+        connection.execute(SESSION["check_references"])
+        connection.execute(SESSION["checkpoint_rarely"])
+        connection.execute(SESSION["cache_more"])
+        connection.execute(SESSION["note_in_memory"])
+    except sqlite3.Error:
+        connection.close()  # a file that is no database is opened without a word, and refused at the first statement
+        raise
     return connection
 
 
