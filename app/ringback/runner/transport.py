@@ -1,6 +1,6 @@
 """HTTP towards an upstream, made so that one lost request stays one lost request.
 
-    SDK transport ──POST──▶ GuardedTransport ──▶ Pools ──▶ a small httpx2 pool ──▶ upstream
+    SDK transport ──POST──▶ GuardedTransport ──▶ HttpTransport ──▶ upstream
                   ◀── an answer, or an error of ours (`Trouble`) with status 503 ──┘
 
 The SDK's client transport (2.3.0) does not catch what a POST raises: it ends the whole session, with every call in flight on
@@ -33,7 +33,7 @@ from ringback.runner.failures import (
     SessionGone,
     Unauthorised,
 )
-from ringback.runner.pools import Pools, ssl_context
+from ringback.runner.http_transport import HttpTransport, ssl_context
 from ringback.runner.tokens import Tokens, TokenTransport
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -97,8 +97,8 @@ def failure_of(error: ErrorData) -> RequestFailed:
 
 
 def guarded(config: UpstreamConfig, tokens: Tokens | None) -> "GuardedTransport":
-    pools = Pools(ssl_context(config.url))
-    return GuardedTransport(pools if tokens is None else TokenTransport(pools, tokens))
+    http = HttpTransport(ssl_context(config.url))
+    return GuardedTransport(http if tokens is None else TokenTransport(http, tokens))
 
 
 def http_client(
