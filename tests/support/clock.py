@@ -41,7 +41,7 @@ class FakeClock:
         return self._now
 
 
-class SteppedClock(FakeClock):
+class StandingClock(FakeClock):
     """Stands still until the test advances it. A sleep ends once the clock has been advanced to its end."""
 
     def __init__(self, now: datetime = START) -> None:

@@ -24,7 +24,7 @@ from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.runner.config import AuthMethod, ClientCredentials
 from ringback.runner.failures import NoToken, RequestFailed, Unauthorised
-from ringback.runner.pools import ssl_context
+from ringback.runner.http_transport import ssl_context
 
 FETCH_SECONDS: Final = 10.0
 """For a whole answer. As long as connecting to an upstream may take: whoever is slower is down."""

@@ -1,6 +1,6 @@
 """HTTP towards an upstream, made so that one lost request stays one lost request.
 
-    SDK transport ──POST──▶ GuardedTransport ──▶ Pools ──▶ a small httpx2 pool ──▶ upstream
+    SDK transport ──POST──▶ GuardedTransport ──▶ HttpTransport ──▶ upstream
                   ◀── an answer, or an error of ours (`Trouble`) with status 503 ──┘
 
 The SDK's client transport (2.3.0) does not catch what a POST raises: it ends the whole session, with every call in flight on
@@ -36,8 +36,8 @@ from ringback.runner.failures import (
     Unauthorised,
 )
 from ringback.runner.faults import Fault, Faults
+from ringback.runner.http_transport import HttpTransport, ssl_context
 from ringback.runner.large_results import LARGE_BYTES, LargeResults
-from ringback.runner.pools import Pools, ssl_context
 from ringback.runner.reading import BOM, Read, Unreadable, read_messages
 from ringback.runner.tokens import Tokens, TokenTransport
 
@@ -111,8 +111,8 @@ def too_large(limit: int) -> str:
 def guarded(
     config: UpstreamConfig, tokens: Tokens | None, *, faults: Faults, large: LargeResults
 ) -> "GuardedTransport":
-    pools = Pools(ssl_context(config.url))
-    return GuardedTransport(pools if tokens is None else TokenTransport(pools, tokens), faults=faults, large=large)
+    http = HttpTransport(ssl_context(config.url))
+    return GuardedTransport(http if tokens is None else TokenTransport(http, tokens), faults=faults, large=large)
 
 
 def http_client(

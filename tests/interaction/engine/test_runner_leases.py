@@ -14,7 +14,7 @@ from ringback.domain.ports import Transaction
 from ringback.notifier.record import Recorder
 from ringback.runner.runner import RunnerConfig
 from tests.support.calls import calls_of
-from tests.support.clock import ShiftedClock, SteppedClock
+from tests.support.clock import ShiftedClock, StandingClock
 from tests.support.driving import take_lease
 from tests.support.engine import (
     DONE,
@@ -202,7 +202,7 @@ def test_a_lease_is_not_trusted_to_its_end() -> None:
 async def test_a_runner_that_cannot_prolong_its_leases_stops_its_drives_and_writes_nothing(
     engine: Engine, unsteady: UnsteadyStore
 ) -> None:
-    calls, tool, clock = calls_of(engine, 2), Holding(), SteppedClock()
+    calls, tool, clock = calls_of(engine, 2), Holding(), StandingClock()
     await engine.queue(*calls)
 
     async with Engine(engine.store, clock).running(ScriptedUpstreams(tool)):
@@ -233,7 +233,7 @@ class Stalled(StoreAround):
 
 @pytest.mark.requirement("R35")
 async def test_a_heartbeat_that_never_returns_is_as_bad_as_one_that_fails(engine: Engine) -> None:
-    (call,), tool, store, clock = calls_of(engine, 1), Holding(), Stalled(engine.store), SteppedClock()
+    (call,), tool, store, clock = calls_of(engine, 1), Holding(), Stalled(engine.store), StandingClock()
     await engine.queue(call)
 
     async with Engine(store, clock).running(ScriptedUpstreams(tool)):

@@ -20,8 +20,11 @@ from ringback.runner.failures import (
     Refused,
     Unauthorised,
 )
+from ringback.runner.faults import Faults
+from ringback.runner.large_results import LargeResults
 from ringback.runner.problems import ADVICE, Problem, problem_of
 from ringback.runner.transport import GuardedTransport, failure_of
+from tests.support.clock import FakeClock
 
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
 NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
@@ -58,10 +61,14 @@ class Breaking(httpx2.AsyncByteStream):
         self.closed = True
 
 
+def guarded_over(inner: Inner) -> GuardedTransport:
+    return GuardedTransport(inner, faults=Faults("stage", clock=FakeClock()), large=LargeResults())
+
+
 async def post(
     outcome: httpx2.Response | Exception, message: dict[str, Any] = CALL, headers: dict[str, str] | None = None
 ) -> httpx2.Response:
-    client = httpx2.AsyncClient(transport=GuardedTransport(Inner(outcome)), trust_env=False)
+    client = httpx2.AsyncClient(transport=guarded_over(Inner(outcome)), trust_env=False)
     async with client:
         return await client.post("http://upstream.example/mcp", json=message, headers=headers)
 
@@ -201,7 +208,7 @@ async def test_the_answer_to_a_notification_means_nothing(outcome: httpx2.Respon
 )
 async def test_only_what_nobody_waits_for_has_a_read_timeout(method: str, body: Any, read: float | None) -> None:
     inner = Inner(httpx2.Response(202))
-    client = httpx2.AsyncClient(transport=GuardedTransport(inner), timeout=None, trust_env=False)
+    client = httpx2.AsyncClient(transport=guarded_over(inner), timeout=None, trust_env=False)
     async with client:
         await client.request(method, "http://upstream.example/mcp", content=json.dumps(body) if body else None)
 

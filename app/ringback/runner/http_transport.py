@@ -1,0 +1,173 @@
+"""HTTP/1.1 to upstreams for the SDK's client: as many connections as there are requests, and a few that are kept for the next.
+
+The transport that comes with httpx2 looks through all connections of its pool at each request's start and end, and was a fifth
+of the CPU that a call takes (measured). This one takes the connection that was used last, or makes one. There is no limit here:
+how many calls an upstream takes at once is the runner's rule.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final, NamedTuple
+
+import httpx2
+
+from ringback.runner.http_connection import HttpConnection
+
+IDLE_CONNECTIONS_MAX: Final = 64
+IDLE_SECONDS: Final = 1.0
+"""Shorter than servers keep an idle connection (gunicorn 2 s, uvicorn and Node 5 s). One that the server closes just as it is
+used again looks like a call that may have run."""
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+def ssl_context(url: str) -> ssl.SSLContext:
+    """For https the usual certificates. Loading them takes 20 ms, so for http there is a context that trusts nobody."""
+    return httpx2.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class HttpTransport(httpx2.AsyncBaseTransport):
+    """Raises `httpx2.ConnectError` or `ConnectTimeout` when nothing was sent, and other `httpx2.TransportError`s after that."""
+
+    def __init__(self, certificates: ssl.SSLContext) -> None:
+        self._certificates = certificates
+        self._open: set[HttpConnection] = set()
+        self._idle: dict[_Origin, list[HttpConnection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        message = _head_of(request) + await request.aread()
+        timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+        origin = _origin(request.url)
+        connection = self._take_idle(origin) or await self._connect(origin, timeout.get("connect"))
+        try:
+            head = await connection.send(message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read"))
+        except BaseException:
+            self._open.discard(connection)
+            raise
+        body = _Body(self, origin, connection, read_seconds=timeout.get("read"))
+        return httpx2.Response(head.status_code, headers=head.headers, stream=body)
+
+    async def aclose(self) -> None:
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._idle.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def release(self, origin: _Origin, connection: HttpConnection) -> None:
+        """After an exchange, or in the middle of one that nobody wants to the end: keep the connection, or close it."""
+        idle = self._idle.setdefault(origin, [])
+        if connection not in self._open or not connection.is_reusable or len(idle) >= IDLE_CONNECTIONS_MAX:
+            connection.close()
+            self._open.discard(connection)
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(IDLE_SECONDS, self._close_old)
+
+    def _take_idle(self, origin: _Origin) -> HttpConnection | None:
+        fresh_after = asyncio.get_running_loop().time() - IDLE_SECONDS
+        idle = self._idle.get(origin, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_reusable and connection.idle_since > fresh_after and connection.is_quiet():
+                return connection
+            connection.close()
+            self._open.discard(connection)
+        return None
+
+    async def _connect(self, origin: _Origin, connect_seconds: float | None) -> HttpConnection:
+        tls: dict[str, Any] = {}
+        if origin.scheme == "https":
+            tls = {"ssl": self._certificates, "server_hostname": origin.host}
+        try:
+            async with asyncio.timeout(connect_seconds):
+                transport, connection = await asyncio.get_running_loop().create_connection(
+                    HttpConnection, origin.host, origin.port, **tls
+                )
+        except TimeoutError:
+            raise httpx2.ConnectTimeout("no connection in time") from None
+        except (OSError, UnicodeError) as error:  # a name that cannot be encoded is one that cannot be found
+            raise httpx2.ConnectError(str(error)) from error
+        _keep_alive(transport.get_extra_info("socket"))
+        self._open.add(connection)
+        return connection
+
+    def _close_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        for origin, idle in list(self._idle.items()):
+            while idle and idle[0].idle_since <= loop.time() - IDLE_SECONDS:
+                connection = idle.pop(0)
+                connection.close()
+                self._open.discard(connection)
+            if not idle:
+                del self._idle[origin]
+        self._sweep = loop.call_later(IDLE_SECONDS, self._close_old) if self._idle else None
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A response's body. Closing it gives the connection back, which is kept only if the body was read to its end."""
+
+    def __init__(
+        self, transport: HttpTransport, origin: _Origin, connection: HttpConnection, *, read_seconds: float | None
+    ) -> None:
+        self._transport = transport
+        self._origin = origin
+        self._connection: HttpConnection | None = connection
+        self._read_seconds = read_seconds
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self._connection is not None and (
+            piece := await self._connection.receive(read_seconds=self._read_seconds)
+        ):
+            yield piece
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.release(self._origin, connection)
+
+
+def _origin(url: httpx2.URL) -> _Origin:
+    if url.scheme not in _DEFAULT_PORTS:
+        raise httpx2.UnsupportedProtocol(f"a URL of MCP begins with http:// or https://, not {url.scheme}://")
+    return _Origin(url.scheme, url.host, url.port or _DEFAULT_PORTS[url.scheme])
+
+
+def _head_of(request: httpx2.Request) -> bytes:
+    """httpx2 has added Host and the length of the body, and has encoded the path. It lets any byte into a header."""
+    for name, value in request.headers.raw:
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+            raise httpx2.LocalProtocolError("a header of the request has a character that HTTP does not allow")
+    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
+    lines += [b"%b: %b" % header for header in request.headers.raw]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _keep_alive(connected: socket.socket | None) -> None:
+    if connected is not None:
+        for level, name, value in _keep_alive_options():
+            connected.setsockopt(level, name, value)
+
+
+def _keep_alive_options() -> Iterable[tuple[int, int, int]]:
+    """TCP probes after a minute of silence: with no read timeout, nothing else notices a host that vanished."""
+    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            yield socket.IPPROTO_TCP, getattr(socket, name), value

@@ -1,0 +1,323 @@
+"""Our HTTP/1.1 towards upstreams, against servers on real sockets that say exactly what a test writes down."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx2
+import pytest
+import trustme
+
+from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
+from ringback.runner.http_transport import HttpTransport
+
+WAIT_SECONDS = 60
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@dataclass
+class Server:
+    url: str = ""
+    connections: int = 0
+    requests: list[bytes] = field(default_factory=list[bytes])
+
+
+@asynccontextmanager
+async def serving(talk: Talk, server: Server, tls: ssl.SSLContext | None = None) -> AsyncGenerator[None]:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.connections += 1
+        try:
+            await talk(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    scheme, host = ("http", "127.0.0.1") if tls is None else ("https", "localhost")
+    server.url = f"{scheme}://{host}:{listening.sockets[0].getsockname()[1]}/mcp"
+    try:
+        yield
+    finally:
+        listening.close()
+
+
+async def read_request(reader: asyncio.StreamReader, server: Server) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")), 0)
+    server.requests.append(head + await reader.readexactly(length))
+    return head
+
+
+def answering(server: Server, *pieces: bytes, close: bool = False) -> Talk:
+    """Says the same to every request of a connection, piece by piece."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader, server)
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            if close:
+                return
+
+    return talk
+
+
+@asynccontextmanager
+async def client(certificates: ssl.SSLContext | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
+    transport = HttpTransport(certificates or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(transport=transport, timeout=None) as http:
+        yield http
+
+
+async def test_requests_that_follow_each_other_share_a_connection() -> None:
+    server = Server()
+    async with serving(answering(server, OK), server), client() as http:
+        answers = [(await http.post(server.url, json={"number": number})).text for number in range(3)]
+
+    assert answers == ["ok"] * 3
+    assert server.connections == 1
+    assert server.requests[2].endswith(b'{"number":2}')
+
+
+async def test_requests_at_the_same_time_have_a_connection_each() -> None:
+    server, all_there = Server(), asyncio.Barrier(3)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        await all_there.wait()
+        writer.write(OK)
+
+    async with serving(talk, server), client() as http:
+        answers = await asyncio.gather(*(http.post(server.url) for _ in range(3)))
+
+    assert [answer.text for answer in answers] == ["ok"] * 3
+    assert server.connections == 3
+
+
+@pytest.mark.parametrize(
+    ("pieces", "close", "text"),
+    [
+        ((b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"0\r\n\r\n"), False, "ok"),
+        ((b"HTTP/1.1 200 OK\r\n\r\n", b"o", b"k"), True, "ok"),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", OK), False, "ok"),
+        ((b"HTTP/1.1 204 No Content\r\n\r\n",), False, ""),
+        ((b"HTT", b"P/1.1 200 OK\r\ncontent-le", b"ngth: 2\r\n\r", b"\no", b"k"), False, "ok"),
+    ],
+    ids=["chunks", "until the end of the connection", "informational responses", "no body", "small pieces"],
+)
+async def test_every_framing_of_http_1_1_is_read(pieces: tuple[bytes, ...], *, close: bool, text: str) -> None:
+    server = Server()
+    async with serving(answering(server, *pieces, close=close), server), client() as http:
+        assert (await http.post(server.url)).text == text
+        assert (await http.post(server.url)).text == text
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"", httpx2.RemoteProtocolError),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", httpx2.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n", httpx2.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", httpx2.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", httpx2.RemoteProtocolError),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", httpx2.RemoteProtocolError),
+    ],
+    ids=["nothing", "no HTTP", "two lengths", "a body cut off", "chunks cut off", "another protocol"],
+)
+async def test_a_response_that_is_none_or_breaks_off_is_an_error(said: bytes, error: type[Exception]) -> None:
+    server = Server()
+    async with serving(answering(server, said, close=True), server), client() as http:
+        with pytest.raises(error):
+            await http.post(server.url)
+
+
+async def test_a_head_without_end_is_refused_before_it_is_stored() -> None:
+    server = Server()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while not writer.is_closing():
+            writer.write(b"x-more: " + b"x" * 4096 + b"\r\n")
+            await writer.drain()
+
+    async with serving(talk, server), client() as http:
+        with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
+            await http.post(server.url)
+
+
+async def test_reading_pauses_while_nobody_takes_what_has_come() -> None:
+    server, written, stalled = Server(), 0, asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await read_request(reader, server)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.transport.set_write_buffer_limits(high=0)
+        while written < 100 * BUFFERED_BYTES_MAX:
+            writer.write(b"x" * BUFFERED_BYTES_MAX)
+            written += BUFFERED_BYTES_MAX
+            try:
+                await asyncio.wait_for(writer.drain(), 1)
+            except TimeoutError:
+                stalled.set()
+                await writer.drain()
+
+    async with serving(talk, server), client() as http, http.stream("POST", server.url) as response:
+        await stalled.wait()
+        held = written
+        taken = 0
+        async for piece in response.aiter_raw():
+            taken += len(piece)
+
+    assert held < 100 * BUFFERED_BYTES_MAX
+    assert taken == written == 100 * BUFFERED_BYTES_MAX
+
+
+async def test_a_stream_that_is_left_closes_its_connection() -> None:
+    server, gone = Server(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\ndata: 1\n\n")
+        try:
+            await reader.read()
+        finally:
+            gone.set()
+
+    async with serving(talk, server), client() as http:
+        async with http.stream("POST", server.url) as response:
+            assert await anext(response.aiter_raw()) == b"data: 1\n\n"
+        await gone.wait()
+
+
+async def test_a_request_that_is_cancelled_closes_its_connection() -> None:
+    server, asked, gone = Server(), asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        asked.set()
+        try:
+            await reader.read()
+        finally:
+            gone.set()
+
+    async with serving(talk, server), client() as http:
+        request = asyncio.create_task(http.post(server.url))
+        await asked.wait()
+        request.cancel()
+        await gone.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+
+async def test_what_comes_behind_a_response_is_never_the_next_ones() -> None:
+    server = Server()
+    surplus = OK + b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother"
+    async with serving(answering(server, surplus), server), client() as http:
+        answers = [(await http.post(server.url)).text for _ in range(3)]
+
+    assert answers == ["ok"] * 3
+    assert server.connections == 3
+
+
+async def test_a_kept_connection_that_the_server_closed_is_not_used_again() -> None:
+    server, closed = Server(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        writer.write(OK)
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with serving(talk, server), client() as http:
+        for _ in range(5):
+            closed.clear()
+            assert (await http.post(server.url)).text == "ok"
+            await closed.wait()
+
+    assert server.connections == 5
+
+
+async def test_a_response_before_the_request_was_taken_is_read() -> None:
+    server = Server()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 2\r\n\r\nno")
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    async with client() as http, serving(talk, server):
+        response = await http.post(server.url, content=b"x" * 50_000_000)
+
+    assert (response.status_code, response.text) == (413, "no")
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\x00b"])
+async def test_a_header_that_would_inject_another_is_never_sent(value: str) -> None:
+    server = Server()
+    async with serving(answering(server, OK), server), client() as http:
+        with pytest.raises(httpx2.LocalProtocolError):
+            await http.post(server.url, headers={"authorization": value})
+
+    assert server.requests == []
+
+
+async def test_a_silent_server_ends_a_request_with_a_read_time() -> None:
+    server = Server()
+    async with serving(answering(server, b""), server), client() as http:
+        with pytest.raises(httpx2.ReadTimeout):
+            await http.post(server.url, timeout=httpx2.Timeout(None, read=0.01))
+
+
+async def test_a_port_where_nobody_listens_is_a_connect_error() -> None:
+    listening = await asyncio.start_server(answering(Server()), "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    listening.close()
+    await listening.wait_closed()
+    async with client() as http:
+        with pytest.raises(httpx2.ConnectError):
+            await http.post(f"http://127.0.0.1:{port}/mcp")
+
+
+async def test_another_scheme_is_refused() -> None:
+    async with client() as http:
+        with pytest.raises(httpx2.UnsupportedProtocol):
+            await http.post("ftp://127.0.0.1/mcp")
+
+
+async def test_tls_is_spoken_with_the_name_of_the_url() -> None:
+    authority, server = trustme.CA(), Server()
+    offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(offered)  # pyright: ignore[reportUnknownMemberType] - OpenSSL
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)  # pyright: ignore[reportUnknownMemberType] - pyOpenSSL has no types here
+    async with serving(answering(server, OK), server, tls=offered):
+        async with client(trusted) as http:
+            assert (await http.post(server.url)).text == "ok"
+        async with client(ssl.create_default_context()) as http:
+            with pytest.raises(httpx2.ConnectError):
+                await http.post(server.url)
+
+
+async def test_closing_the_transport_closes_what_is_kept_and_what_is_in_use() -> None:
+    server, gone = Server(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        writer.write(OK)
+        await reader.read()
+        gone.set()
+
+    async with serving(talk, server):
+        async with client() as http:
+            await http.post(server.url)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await gone.wait()
