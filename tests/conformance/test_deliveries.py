@@ -141,7 +141,7 @@ async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store
     ]
     await insert(store, *waiting, *others)
 
-    await store.write(lambda tx: tx.deliveries.supersede([call_id]))
+    await store.write(lambda tx: tx.call_deliveries.supersede([call_id]))
 
     for delivery in waiting:
         cancelled = replace(delivery, state=DeliveryState.CANCELLED, finished_at=START)

@@ -132,3 +132,34 @@ async def test_what_is_held_is_counted_up_to_a_limit(store: Store) -> None:
         return await store.read(lambda tx: tx.delivery_lanes.held(HOOK, limit=limit))
 
     assert [await held(limit) for limit in (1, 5, 100)] == [1, 5, 5]
+
+
+async def test_what_is_open_is_cancelled_in_bounded_steps(store: Store) -> None:
+    over = [to_hook(number, state) for number, state in enumerate(ENDED)]
+    opened = [
+        to_hook(10, DeliveryState.HELD),
+        to_hook(11, DeliveryState.PENDING),
+        to_hook(12, DeliveryState.LEASED, lease_owner="me", lease_token="t", lease_until=LATER),
+    ]
+    foreign = to_hook(13, DeliveryState.HELD, webhook_id=OTHER)
+    await insert(store, *over, *opened, foreign)
+
+    steps = [
+        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
+    ]
+
+    assert steps == [2, 1, 0]
+    assert [await get(store, delivery) for delivery in [*over, foreign]] == [*over, foreign]
+    assert [await get(store, delivery) for delivery in opened] == [
+        replace(
+            delivery,
+            state=DeliveryState.CANCELLED,
+            finished_at=LATER,
+            lease_owner=None,
+            lease_token=None,
+            lease_until=None,
+        )
+        for delivery in opened
+    ]

@@ -45,9 +45,9 @@ async def test_places_are_taken_one_after_the_other_in_each_log(store: Store) ->
     ]
 
     assert firsts == [1, 2, 1, 5]
-    assert await store.read(lambda tx: tx.events.head(ALICE)) == 5
-    assert await store.write(lambda tx: tx.events.head(BOB, lock=True)) == 2
-    assert await store.read(lambda tx: tx.events.head(Principal("nobody"))) == 0
+    assert await store.read(lambda tx: tx.event_places.head(ALICE)) == 5
+    assert await store.write(lambda tx: tx.event_places.head(BOB, lock=True)) == 2
+    assert await store.read(lambda tx: tx.event_places.head(Principal("nobody"))) == 0
 
 
 async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store) -> None:
@@ -70,7 +70,7 @@ async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store
     for principal in principals:
         seen = await places(store, principal)
         assert seen == list(range(1, len(seen) + 1))
-        assert await store.read(lambda tx, principal=principal: tx.events.head(principal)) == len(seen)
+        assert await store.read(lambda tx, principal=principal: tx.event_places.head(principal)) == len(seen)
     assert sum([len(await places(store, principal)) for principal in principals]) == 200
 
 
@@ -113,14 +113,14 @@ async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(sto
         await append(store, created_at=START + timedelta(days=day))
     await append(store, BOB, created_at=START + timedelta(days=9))
     older_than = START + timedelta(days=3)
-    assert await store.read(lambda tx: tx.events.horizon(ALICE)) == 0
+    assert await store.read(lambda tx: tx.event_places.horizon(ALICE)) == 0
 
     counts = [await store.write(lambda tx: tx.events.remove(older_than=older_than, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
     assert await places(store) == [4]
-    assert await store.read(lambda tx: tx.events.horizon(ALICE)) == 3
-    assert await store.read(lambda tx: tx.events.horizon(BOB)) == 0
+    assert await store.read(lambda tx: tx.event_places.horizon(ALICE)) == 3
+    assert await store.read(lambda tx: tx.event_places.horizon(BOB)) == 0
 
 
 async def test_a_place_is_never_taken_again_after_everything_was_removed(store: Store) -> None:
@@ -137,7 +137,7 @@ async def test_the_last_place_before_an_instant_is_where_a_reader_since_then_beg
 
     async def last_before(minutes: float) -> int:
         instant = START + timedelta(minutes=minutes)
-        return await store.read(lambda tx: tx.events.last_before(ALICE, instant))
+        return await store.read(lambda tx: tx.event_places.last_before(ALICE, instant))
 
     assert [await last_before(minutes) for minutes in (0, 1, 1.5, 2, 60)] == [0, 1, 3, 3, 4]
 
@@ -146,6 +146,7 @@ async def test_a_place_gives_the_id_of_its_event_in_its_own_log_only(store: Stor
     event = await append(store)
 
     async def ids(tx: Transaction) -> list[str | None]:
-        return [await tx.events.id_at(ALICE, 1), await tx.events.id_at(ALICE, 2), await tx.events.id_at(BOB, 1)]
+        places = tx.event_places
+        return [await places.id_at(ALICE, 1), await places.id_at(ALICE, 2), await places.id_at(BOB, 1)]
 
     assert await store.read(ids) == [event.id, None, None]

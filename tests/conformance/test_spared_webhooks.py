@@ -31,7 +31,7 @@ async def test_only_what_detached_webhooks_have_not_been_sent_is_cancelled(store
         await tx.deliveries.insert([*spared, *kept])
 
     await store.write(insert)
-    await store.write(lambda tx: tx.deliveries.spare(CALL))
+    await store.write(lambda tx: tx.call_deliveries.spare(CALL))
 
     async def stored(delivery: Delivery) -> Delivery | None:
         return await store.read(lambda tx: tx.deliveries.get(delivery.id))

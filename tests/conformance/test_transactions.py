@@ -128,11 +128,11 @@ async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
     writing = [asyncio.create_task(store.write(work)) for _ in range(10)]
     heads: list[int] = []
     while not all(task.done() for task in writing):
-        heads.append(await store.read(lambda tx: tx.events.head(ALICE)))
+        heads.append(await store.read(lambda tx: tx.event_places.head(ALICE)))
         await asyncio.sleep(0)
 
     assert heads == sorted(heads)
-    assert await store.read(lambda tx: tx.events.head(ALICE)) == 10
+    assert await store.read(lambda tx: tx.event_places.head(ALICE)) == 10
 
 
 async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(store: Store) -> None:

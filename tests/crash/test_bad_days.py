@@ -2,47 +2,33 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sqlite3
-import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.engine import until
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, service
-from tests.support.upstreams import STDIO_SERVER
+from tests.support.upstreams import STDIO_SERVER, Stage, serving
 
 pytestmark = pytest.mark.requirement("R35")
 
 UPSTREAM = f"{sys.executable} {STDIO_SERVER}"
 CALL: dict[str, Any] = {"upstream": "stage", "tool": "whoami", "arguments": {}}
-FULL_ENOUGH_BYTES = 64 * 1024
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Generator[Path]:
-    """A file system of 40 MiB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("only root may mount a small disk")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Write until nothing more fits."""
-    ballast = folder / "ballast"
-    with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while file.write(b"x" * FULL_ENOUGH_BYTES):
-            pass
-    return ballast
+def let_write(process: ServiceProcess, size: int) -> None:
+    """From here on no file of the process may grow beyond this size, or be begun: at 0 that is what a full disk is."""
+    assert process.process.pid is not None
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 def damage(database: Path, table: str) -> None:
@@ -56,9 +42,11 @@ def damage(database: Path, table: str) -> None:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncGenerator[tuple[ServiceProcess, httpx.AsyncClient]]:
+async def running(
+    folder: Path, *, upstream: str = UPSTREAM
+) -> AsyncGenerator[tuple[ServiceProcess, httpx.AsyncClient]]:
     async with (
-        service(folder=str(folder), upstream=UPSTREAM) as process,
+        service(folder=str(folder), upstream=upstream) as process,
         httpx.AsyncClient(base_url=process.url, timeout=WAIT_SECONDS) as client,
     ):
         yield process, client
@@ -72,6 +60,13 @@ async def until_ready(client: httpx.AsyncClient, status: int) -> str:
     return str(answer.json().get("detail", ""))
 
 
+async def until_said(process: ServiceProcess, message: str) -> None:
+    async def is_said() -> bool:
+        return any(message in line for line in process.output)
+
+    await until(is_said)
+
+
 async def stopped(process: ServiceProcess) -> int:
     process.send_signal(signal.SIGTERM)
     return await process.died()
@@ -79,22 +74,24 @@ async def stopped(process: ServiceProcess) -> int:
 
 async def started(client: httpx.AsyncClient) -> httpx.Response:
     """A call that has ended when this returns, unless it was refused: then nothing is left to be written down."""
-    return await client.post("/v1/calls", json=CALL | {"wait_seconds": WAIT_SECONDS})
+    return await client.post("/v1/calls", json=CALL | {"wait_seconds": 60})
 
 
-async def test_a_full_disk_is_told_and_left_again_when_there_is_room(small_disk: Path) -> None:
-    async with running(small_disk) as (process, client):
+async def test_a_full_disk_is_told_and_left_again_when_there_is_room(tmp_path: Path) -> None:
+    async with running(tmp_path) as (process, client):
         assert (await started(client)).status_code == 200
         await until_ready(client, 200)
-        ballast = fill(small_disk)
+        let_write(process, 0)
 
-        assert "MiB are free" in await until_ready(client, 503)
+        assert "try again" in await until_ready(client, 503)
+        assert (await started(client)).status_code == 503
         assert (await client.get("/healthz")).status_code == 200
-        ballast.unlink()
+        let_write(process, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
         await until_ready(client, 200)
         assert (await started(client)).status_code == 200
-        fill(small_disk)
+        let_write(process, 0)
         assert await stopped(process) == 0
+        assert not any("store.untrusted" in line for line in process.output)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -138,3 +135,25 @@ async def test_a_write_ahead_log_that_vanished_after_a_kill_stops_the_next_start
     with pytest.raises(AssertionError, match="--accept-restore"):
         async with running(tmp_path):
             raise NotImplementedError
+
+
+@pytest.mark.parametrize("tool_ends", [False, True])
+async def test_a_call_in_flight_on_a_store_that_cannot_be_trusted_does_not_keep_the_process(
+    tmp_path: Path, *, tool_ends: bool
+) -> None:
+    stage = Stage()
+    async with serving(stage.app()) as server, running(tmp_path, upstream=server.url) as (process, client):
+        begun = await client.post("/v1/calls", json=CALL | {"tool": "hold"})
+        assert begun.status_code == 202
+        await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
+        (tmp_path / "ringback.db").unlink()
+        assert "was removed" in await until_ready(client, 503)
+        if tool_ends:
+            stage.release.set()
+            await until_said(process, "call.not_recorded")
+
+        assert await stopped(process) == 0
+
+        assert sum("store.untrusted" in line for line in process.output) == 1
+        assert any("call.left_unrecorded" in line for line in process.output)
+        assert not any("service.not_stopped" in line or "Traceback" in line for line in process.output)

@@ -8,7 +8,6 @@ from tests.support.application import SECRET, Phone, RunningApplication
 from tests.support.engine import until
 from tests.support.receivers import NO_CONTENT, answering, serve
 from tests.support.reports import Reports
-from tests.support.upstreams import WAIT_SECONDS
 
 
 @pytest.mark.requirement("R16")
@@ -34,7 +33,7 @@ async def test_a_callback_is_signed(alice: RingbackClient, reports: Reports) -> 
     reports.finish.set()
     async with serve(answering(NO_CONTENT)) as receiver:
         webhook = await alice.register_webhook(receiver.url())
-        await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=WAIT_SECONDS)
+        await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
         await receiver.arrived.wait()
 
     (request,) = receiver.requests
@@ -66,7 +65,7 @@ async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, r
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides",
         callback={"url": phone.url, "secret": SECRET},
     )  # fmt: skip
-    await alice.start_call("reports", "build_report", {"topic": "winds"}, wait_seconds=WAIT_SECONDS)
+    await alice.start_call("reports", "build_report", {"topic": "winds"}, wait_seconds=60)
     await phone.ring("tides")
 
     assert [callback.call_id for callback in phone.callbacks] == [started.call.id]
@@ -78,7 +77,7 @@ async def test_a_webhook_for_one_call_hears_it_from_its_beginning(
     """So it is never too late to ask to be rung for a call, even when the call has ended."""
     reports.finish.set()
     started = await alice.start_call(
-        "reports", "build_report", {"topic": "tides"}, correlation_id="tides", wait_seconds=WAIT_SECONDS
+        "reports", "build_report", {"topic": "tides"}, correlation_id="tides", wait_seconds=60
     )
 
     await alice.register_webhook(phone.url, secret=SECRET, call_id=started.call.id)
@@ -91,7 +90,7 @@ async def test_any_other_webhook_hears_what_happens_from_now_on(
 ) -> None:
     reports.finish.set()
     arguments = {"topic": "tides"}
-    await alice.start_call("reports", "build_report", arguments, correlation_id="before", wait_seconds=WAIT_SECONDS)
+    await alice.start_call("reports", "build_report", arguments, correlation_id="before", wait_seconds=60)
 
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.start_call("reports", "build_report", arguments, correlation_id="after")
@@ -118,7 +117,7 @@ async def test_nobody_is_rung_for_somebody_elses_calls(
     await bob.register_webhook(phone.url, secret=SECRET)
     reports.finish.set()
 
-    await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=WAIT_SECONDS)
+    await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
     await bob.start_call("reports", "build_report", {"topic": "winds"}, correlation_id="bobs")
     await phone.ring("bobs")
 

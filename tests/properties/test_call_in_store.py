@@ -18,6 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ringback.admission import AdmissionGate
 from ringback.domain.call import MRTR, Call, Handle, Phase
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded
@@ -137,6 +138,7 @@ class CallInStore(RuleBasedStateMachine):
             quotas=UNUSED,
             lifecycle=Lifecycle(),
             births=Births(),
+            admission=AdmissionGate(),
         )
 
     def teardown(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from ringback.admission import AdmissionGate
 from ringback.domain.call import CANCELLED, Call, Ending, Progress, answered
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, Delivery
@@ -197,6 +198,7 @@ class Engine:
             sessions=sessions,
             live=self.live,
             births=self.births,
+            admission=AdmissionGate(),
             config=RunnerConfig(owner=OWNER, **config),
         )
 

@@ -27,14 +27,14 @@ FROM numbers;
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_token, lease_until, created_at, finished_at
+    lease_owner, lease_token, lease_until, created_at, finished_at
 )
 SELECT printf('dlv_%09d', n), iif(n % 10, 'alice', 'bob'), 'wh_crowd', 'evt_' || n,
     iif(n % 16 = 8, 'progress', 'event'), 'call_talkative', iif(n % 32 = 1, NULL, n), 1,
     CASE n % 8 WHEN 0 THEN 'delivered' WHEN 1 THEN 'pending' WHEN 2 THEN 'held' WHEN 3 THEN 'leased' WHEN 4 THEN 'dead'
         WHEN 5 THEN 'cancelled' WHEN 6 THEN 'pending' ELSE 'delivered' END,
     0, iif(n % 8 = 6, :past, :future), :future, iif(n % 8 = 1, 'session-' || n, NULL),
-    iif(n % 8 = 3, 'lease', NULL), iif(n % 8 = 3, :future, NULL), :past,
+    iif(n % 8 = 3, 'other', NULL), iif(n % 8 = 3, 'lease', NULL), iif(n % 8 = 3, :future, NULL), :past,
     iif(n % 8 IN (0, 4, 5, 7), :future, NULL)
 FROM numbers;
 
@@ -45,7 +45,7 @@ INSERT INTO webhooks (
     include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
 )
 SELECT printf('wh_%09d', n), iif(n % 10, 'alice', 'bob'), 'https://crowd.example/', '["call.finished","upstream.changed"]',
-    'busy', iif(n % 3, printf('call_%09d', n), NULL), iif(n % 3, NULL, 'session-' || n), 'crowd', 1, x'01', 'standard',
+    'busy', iif(n % 3, printf('call_%09d', n), NULL), iif(n % 3, NULL, iif(n % 12 = 3, 'crowd', 'session-' || n)), 'crowd', 1, x'01', 'standard',
     0, 'always', 0, iif(n % 2, 'suspended', 'disabled'), iif(n % 3, 'call', 'api'), :past, :past,
     iif(n % 10, :past, NULL), 0, 0, iif(n % 2, :future, NULL)
 FROM numbers;
@@ -92,6 +92,14 @@ INSERT INTO attempts
 SELECT 'dlv_wh_rare-delivered-' || n, 'att', 1, :past, 1, 'ok', 200, NULL
 FROM numbers;
 
+-- name: deliveries that are over
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO deliveries (
+    id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, created_at, finished_at
+)
+SELECT 'dlv_over' || n, 'alice', 'wh_zzz', 'evt_over' || n, 'progress', 'call_over', n, 1, 'delivered', 1, :past, :past, :past, :future
+FROM numbers;
+
 -- name: deliveries sent again
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
@@ -133,20 +141,21 @@ INSERT INTO webhooks (
     include_result, "when", ordered, state, origin, created_at, updated_at, expires_at, failures, openings, paused_until
 )
 SELECT id, 'alice', 'https://rare.example/', '["call.finished"]', NULL, NULL, NULL, NULL, 0, x'01', 'standard',
-    0, 'always', 0, state, 'api', :past, :past, NULL, 0, 0, NULL
+    0, 'always', 0, state, 'api', :past, :past, expires_at, 0, 0, NULL
 FROM (
-    SELECT 'wh_crowd' AS id, 'active' AS state
-    UNION ALL SELECT 'wh_rare', 'active'
-    UNION ALL SELECT 'wh_zzz', 'suspended'
+    SELECT 'wh_crowd' AS id, 'active' AS state, NULL AS expires_at
+    UNION ALL SELECT 'wh_rare', 'active', NULL
+    UNION ALL SELECT 'wh_zzz', 'suspended', :past - 1
 );
 
 -- name: few deliveries
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_token, lease_until, created_at, finished_at
+    lease_owner, lease_token, lease_until, created_at, finished_at
 )
 SELECT 'dlv_' || webhook_id || '-' || state, 'alice', webhook_id, 'evt_' || webhook_id || '-' || state, 'event',
-    'call_rare', 1, 1, state, 0, :past, :past, NULL, iif(state = 'leased', 'lease-me', NULL), iif(state = 'leased', :past, NULL), :past,
+    'call_rare', 1, 1, state, 0, :past, :past, NULL, iif(state = 'leased', 'me', NULL),
+    iif(state = 'leased', 'lease-me', NULL), iif(state = 'leased', :past, NULL), :past,
     iif(state = 'delivered', :past, NULL)
 FROM (SELECT 'wh_rare' AS webhook_id UNION ALL SELECT 'wh_zzz')
 CROSS JOIN (
@@ -179,3 +188,12 @@ INSERT INTO call_counts SELECT principal, status, count(*), 0 FROM calls GROUP B
 
 -- name: around: held_counts
 INSERT INTO held_counts SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;
+
+-- name: around: webhook_matches
+INSERT INTO webhook_matches SELECT * FROM webhook_match_keys;
+
+-- name: around: catch_ups
+INSERT INTO catch_ups SELECT id, principal, 0, 0 FROM webhooks WHERE id < 'wh_a';
+
+-- name: around: sealing_keys
+INSERT INTO sealing_keys VALUES ('k', NULL);

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, cast
 import httpx
 from fastapi import FastAPI
 
+from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
 from ringback.domain.call import MRTR, Call, Ending, Handle, Phase, Progress, answered, enter
@@ -322,6 +323,7 @@ def _services(
         quotas=keeper,
         lifecycle=lifecycle,
         births=Births(),
+        admission=AdmissionGate(),
     )
     return Services(
         calls=calls,

@@ -322,6 +322,13 @@ async def opened(
         yield upstreams
 
 
+async def until_so(condition: Callable[[], bool]) -> None:
+    """Look again and again, for what nobody tells: the health of an upstream, the death of another process."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
 async def until_state(upstreams: Upstreams, state: str) -> None:
     """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
     async with asyncio.timeout(WAIT_SECONDS):

@@ -28,6 +28,7 @@ from ringback.api.context import ApiConfig, Services
 from ringback.api.middleware import AnswerWriter, BodyLimit, Door, LastResort
 from ringback.api.problems import METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.schemas.examples import EXAMPLES_OF
+from ringback.api.served_document import ServedDocument
 
 __all__ = ["ApiConfig", "Services", "create_app", "describe_app"]
 
@@ -72,6 +73,7 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     app = describe_app()
     if mcp is not None:
         app.router.routes.extend(Route(path, endpoint=mcp) for path in MCP_PATHS)
+    app.router.routes.append(Route("/openapi.json", endpoint=ServedDocument(app.openapi).__call__, methods=["GET"]))
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.
@@ -100,6 +102,7 @@ def describe_app() -> FastAPI:
         description=_DESCRIPTION,
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "http://127.0.0.1:8090", "description": "Where `ringback serve` listens by default."}],
+        openapi_url=None,  # `create_app` serves it
         docs_url=None,  # both pages load their scripts from a content delivery network
         redoc_url=None,
         redirect_slashes=False,

@@ -79,7 +79,8 @@ async def start_call(
     """
     started = await behind.calls.start(caller, body.request(idempotency_key=idempotency_key))
     waiting = behind.calls.wait(caller, started.call, wait_seconds=body.wait_seconds)
-    call, result = await (beside(waiting, _leaves(request, behind, caller, started)) if started.created else waiting)
+    stays = started.created and body.wait_seconds > 0
+    call, result = await (beside(waiting, _leaves(request, behind, caller, started)) if stays else waiting)
     headers = {"Location": f"/v1/calls/{call.id}"}
     if not started.created:
         headers["Idempotent-Replayed"] = "true"

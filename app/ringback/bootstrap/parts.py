@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringback.admission import AdmissionGate
 from ringback.bootstrap.keys import key_ring_of, require_keys
 from ringback.bootstrap.policies import quotas_of, target_policy
 from ringback.bootstrap.world import ReadConfigs, World
@@ -51,6 +52,7 @@ class Parts:
     tokens: CallTokens
     recorder: Recorder
     births: Births
+    admission: AdmissionGate
     guard: TargetGuard
     sender: Http1Sender | HttpxSender
     quotas: QuotaKeeper
@@ -105,6 +107,7 @@ async def open_parts(
             tokens=tokens,
             recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
             births=Births(),
+            admission=AdmissionGate(),
             guard=guard,
             sender=sender,
             quotas=QuotaKeeper(quotas_of(settings), clock=world.clock),

@@ -79,6 +79,7 @@ def all_services(parts: Parts, settings: Settings) -> Services:
         quotas=quotas,
         lifecycle=lifecycle,
         births=parts.births,
+        admission=parts.admission,
     )
     return Services(
         calls=calls,

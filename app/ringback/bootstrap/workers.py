@@ -19,6 +19,7 @@ def runner(parts: Parts, settings: Settings) -> Runner:
         sessions=parts.upstreams,
         live=parts.upstreams.live,
         births=parts.births,
+        admission=parts.admission,
         config=RunnerConfig(owner=parts.owner, drain_seconds=settings.drain_seconds),
     )
 
@@ -42,6 +43,7 @@ def dispatcher(parts: Parts, settings: Settings) -> Dispatcher:
         recorder=parts.recorder,
         policy=target_policy(settings),
         chance=parts.world.chance,
+        admission=parts.admission,
         config=DispatcherConfig(owner=parts.owner),
         signing_keys=load_signing_keys(settings),
     )

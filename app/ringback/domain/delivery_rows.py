@@ -40,6 +40,14 @@ class DeliveryRows(Protocol):
         """Newest first."""
         ...
 
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove deliveries that ended before, with their attempts."""
+        ...
+
+
+class CallDeliveries(Protocol):
+    """The same rows as what is still to be told of calls."""
+
     async def supersede(self, call_ids: Collection[CallId]) -> None:
         """Cancel what is told of these calls' progress and has not begun to be sent: something newer has happened."""
         ...
@@ -50,10 +58,6 @@ class DeliveryRows(Protocol):
 
     async def waits(self, call_id: CallId) -> bool:
         """Whether a delivery of the call is held or pending."""
-        ...
-
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
-        """Remove deliveries that ended before, with their attempts."""
         ...
 
 
@@ -81,6 +85,10 @@ class DeliveryLanes(Protocol):
 
     async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
         """Hold what waits for its turn; how many."""
+        ...
+
+    async def cancel(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        """End what is open, leased or not; how many."""
         ...
 
 

@@ -24,14 +24,6 @@ class EventRows(Protocol):
         """Lock the principal's log until commit and take `count` places; the first of them."""
         ...
 
-    async def head(self, principal: Principal, *, lock: bool = False) -> int:
-        """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
-        ...
-
-    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
-        """Of the event at this place; None when there is none, or when retention has removed it."""
-        ...
-
     async def insert(self, events: Sequence[Event]) -> None: ...
 
     async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
@@ -45,17 +37,29 @@ class EventRows(Protocol):
         """The same with any filter, from a bounded look into the log; `seq` is the `next_place` of the previous page."""
         ...
 
-    async def last_before(self, principal: Principal, instant: datetime) -> int:
-        """The last place taken before that instant; what retention has removed counts as older.
+    async def remove(self, *, older_than: datetime, limit: int) -> int:
+        """Remove events made before, and raise the horizon to the last of them."""
+        ...
 
-        In a log whose clock once went back, a place between the first and the last such one.
-        """
+
+class EventPlaces(Protocol):
+    """Places of the same logs: which there are, and what stands where."""
+
+    async def head(self, principal: Principal, *, lock: bool = False) -> int:
+        """The last place taken; 0 for an empty log. With `lock`, nothing is appended until this transaction ends."""
         ...
 
     async def horizon(self, principal: Principal) -> int:
         """The highest place that retention has removed; a cursor before it has missed something."""
         ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
-        """Remove events made before, and raise the horizon to the last of them."""
+    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
+        """Of the event at this place; None when there is none, or when retention has removed it."""
+        ...
+
+    async def last_before(self, principal: Principal, instant: datetime) -> int:
+        """The last place taken before that instant; what retention has removed counts as older.
+
+        In a log whose clock once went back, a place between the first and the last such one.
+        """
         ...

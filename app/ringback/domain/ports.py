@@ -20,8 +20,8 @@ from typing import Protocol, TypeVar
 from ringback.domain.call_rows import CallQueue, CallRows, TombstoneRows
 from ringback.domain.catalog import CatalogRows
 from ringback.domain.catch_up import CatchUpRows
-from ringback.domain.delivery_rows import DeliveryLanes, DeliveryQueue, DeliveryRows, DeliveryUpkeep
-from ringback.domain.event_rows import EventRows
+from ringback.domain.delivery_rows import CallDeliveries, DeliveryLanes, DeliveryQueue, DeliveryRows, DeliveryUpkeep
+from ringback.domain.event_rows import EventPlaces, EventRows
 from ringback.domain.joined_names import JoinedNameRows
 from ringback.domain.principal import KeyRows, Principal
 from ringback.domain.sealed import SealedRows, SealingKeyRows
@@ -57,11 +57,15 @@ class Transaction(Protocol):
     @property
     def events(self) -> EventRows: ...
     @property
+    def event_places(self) -> EventPlaces: ...
+    @property
     def webhooks(self) -> WebhookRows: ...
     @property
     def catch_ups(self) -> CatchUpRows: ...
     @property
     def deliveries(self) -> DeliveryRows: ...
+    @property
+    def call_deliveries(self) -> CallDeliveries: ...
     @property
     def delivery_lanes(self) -> DeliveryLanes: ...
     @property

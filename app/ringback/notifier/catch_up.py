@@ -31,8 +31,8 @@ class CatchUps:
         webhook = await tx.webhooks.get(catch_up.webhook_id)
         if latest is None or webhook is None:
             return  # its owner has disabled or removed it since
-        await tx.events.head(webhook.principal, lock=True)
-        horizon = await tx.events.horizon(webhook.principal)
+        await tx.event_places.head(webhook.principal, lock=True)
+        horizon = await tx.event_places.horizon(webhook.principal)
         if horizon > latest.seq:  # retention was faster
             webhook = await _miss(tx, webhook, latest.seq + 1)
         await self._step(tx, latest, webhook)

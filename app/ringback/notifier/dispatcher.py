@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from ringback.admission import AdmissionGate
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Answer, Attempt, Category, Delivery
 from ringback.domain.errors import StoreUnavailable
@@ -65,6 +66,7 @@ class Dispatcher:
         recorder: Recorder,
         policy: TargetPolicy,
         chance: Callable[[], float],
+        admission: AdmissionGate | None = None,
         config: DispatcherConfig,
         signing_keys: Sequence[SigningKey] = (),
     ) -> None:
@@ -74,6 +76,7 @@ class Dispatcher:
         self._ids = ids
         self._sender = sender
         self._keys = signing_keys
+        self._admission = admission or AdmissionGate()
         self._handover = recorder.handover
         self._targets = Targets(policy)
         self._lanes = Lanes(self._config)
@@ -174,8 +177,9 @@ class Dispatcher:
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
     async def _attempt(self, leased: Leased) -> None:
-        started_at, began = self._clock.wall(), self._clock.monotonic()
         try:
+            await self._admission.pass_background()
+            started_at, began = self._clock.wall(), self._clock.monotonic()
             answer = await self._post(leased, signed_at=started_at)
         except asyncio.CancelledError:
             self._lanes.leave(leased.slot)

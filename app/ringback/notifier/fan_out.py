@@ -106,7 +106,9 @@ class FanOut:
         """Deliver what has just happened to one principal, in its order: at once where there is room, else in its turn."""
         events = [each.event for each in happened]
         candidates = await tx.webhooks.candidates(events, catching_up=False)
-        await tx.deliveries.supersede({each.call_id for each in events if each.call_id and each.name in SUPERSEDING})
+        await tx.call_deliveries.supersede(
+            {each.call_id for each in events if each.call_id and each.name in SUPERSEDING}
+        )
         born = _Born(places={event.seq: event.place for event in events})
         for each, webhooks in zip(happened, candidates, strict=True):
             await self._deliver(tx, each, webhooks, born)

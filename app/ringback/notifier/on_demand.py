@@ -62,6 +62,6 @@ class OnDemand:
 async def _safe_seq(tx: Transaction, webhook: Webhook) -> int:
     """The place at or before which everything of this webhook was delivered or abandoned."""
     catch_up = await tx.catch_ups.get(webhook.id)
-    head = await tx.events.head(webhook.principal) if catch_up is None else catch_up.seq
+    head = await tx.event_places.head(webhook.principal) if catch_up is None else catch_up.seq
     lowest_open = (await tx.deliveries.watermarks([webhook.id])).get(webhook.id)
     return head if lowest_open is None else lowest_open - 1

@@ -7,7 +7,7 @@ from ringback.domain.principal import Principal
 
 async def place_at(tx: Transaction, principal: Principal, seq: int) -> Place:
     """The place after the event with this number."""
-    event_id = await tx.events.id_at(principal, seq) if seq > 0 else None
+    event_id = await tx.event_places.id_at(principal, seq) if seq > 0 else None
     return Place(seq, None if event_id is None else mark_of(event_id))
 
 
@@ -15,7 +15,7 @@ async def knows_place(tx: Transaction, principal: Principal, place: Place) -> bo
     """Whether the principal's log is the one that this place is in. It is not after an older backup was restored."""
     return is_in_log(
         place,
-        head=await tx.events.head(principal),
-        horizon=await tx.events.horizon(principal),
-        event_id=None if place.mark is None else await tx.events.id_at(principal, place.seq),
+        head=await tx.event_places.head(principal),
+        horizon=await tx.event_places.horizon(principal),
+        event_id=None if place.mark is None else await tx.event_places.id_at(principal, place.seq),
     )

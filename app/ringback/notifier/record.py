@@ -99,7 +99,7 @@ class Recorder:
 
     async def tell_gap(self, tx: Transaction, webhook: Webhook) -> None:
         """Tell a webhook that was registered with a place in a lost log that it hears from now on, and from where to poll."""
-        oldest = await place_at(tx, webhook.principal, await tx.events.horizon(webhook.principal))
+        oldest = await place_at(tx, webhook.principal, await tx.event_places.horizon(webhook.principal))
         told = gap(webhook, after=oldest, delivery_id=self._ids.delivery(), now=tx.now())
         await tx.deliveries.insert([replace(told, state=DeliveryState.HELD if webhook.holds() else told.state)])
         tx.ring(DUE)

@@ -2,9 +2,9 @@
 
 Its death is tied to ours by the kernel's parent-death signal (Linux). The signal comes when the *thread* that forked ends, and
 asyncio forks in the thread of its event loop, which is the process's main one while the service runs. `setpriv` (util-linux)
-sets it between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 27 ms for
-each start, `setpriv` 1 (measured). Without `setpriv`, and on other systems, a killed service leaves its children behind until
-they notice the end of their input, or until its next start (`runner.child_records`).
+sets it between fork and exec: a `preexec_fn` of Python's is not safe beside other threads, and a Python wrapper costs 19 ms for
+each start, `setpriv` 1 (measured). Without `setpriv`, of which the log then tells once, and on other systems, a killed service
+leaves its children behind until they notice the end of their input, or until its next start (`runner.child_records`).
 
 Each child is the leader of a session of its own, so that signals reach its process group and none of the terminal's reach it.
 """
@@ -12,12 +12,14 @@ Each child is the leader of a session of its own, so that signals reach its proc
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Final, cast
@@ -26,12 +28,17 @@ from mcp.client.stdio import get_default_environment
 
 from ringback.runner.child_records import MARK_VARIABLE, ChildRecord, ChildRecords, ProcessStatus, kill_all, status_of
 
+log = logging.getLogger(__name__)
+
 READ_BYTES: Final = 65536
 """A Linux pipe holds as much."""
 END_SECONDS: Final = 2.0
 """For each step of ending a child: after the end of its input, after SIGTERM, after SIGKILL. The SDK's own patience."""
 _LOOK_SECONDS: Final = 0.01
 _SETPRIV: Final = "setpriv"
+_FINDING: Final = threading.Lock()
+_TRY_SECONDS: Final = 5.0
+"""It takes 1 ms; one that hangs must not keep an upstream from being started."""
 
 
 class Child:
@@ -102,7 +109,7 @@ async def start_child(
     environment = {**get_default_environment(), **env, MARK_VARIABLE: mark}
     _require(command, cwd, environment.get("PATH"))
     process = await asyncio.create_subprocess_exec(
-        *await asyncio.to_thread(_tying_to_us),
+        *await asyncio.to_thread(tie),
         command,
         *args,
         stdin=subprocess.PIPE,
@@ -116,15 +123,31 @@ async def start_child(
     return Child(process, records.add(process.pid, mark), records)
 
 
+def tie() -> tuple[str, ...]:
+    """`find_tie`, once: many children may be started at the same time, each in a thread of its own."""
+    with _FINDING:
+        return find_tie()
+
+
 @functools.cache
-def _tying_to_us() -> tuple[str, ...]:
+def find_tie() -> tuple[str, ...]:
     """What stands before a command so that it is killed when this thread ends; nothing where that cannot be had."""
-    setpriv = shutil.which(_SETPRIV) if sys.platform == "linux" else None
-    if setpriv is None:
+    if sys.platform != "linux":
         return ()
-    prefix = (setpriv, "--pdeathsig", "KILL", "--")
-    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)  # noqa: S603 - busybox has another setpriv
-    return prefix if tried.returncode == 0 else ()
+    prefix = (shutil.which(_SETPRIV) or "", "--pdeathsig", "KILL", "--")
+    if prefix[0] and _works(prefix):
+        return prefix
+    log.warning("children.not_tied", extra={"missing": f"{_SETPRIV} of util-linux"})
+    return ()
+
+
+def _works(prefix: tuple[str, ...]) -> bool:
+    """Busybox has a `setpriv` that knows no parent-death signal, and a sandbox may refuse the system call."""
+    try:
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_TRY_SECONDS)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return tried.returncode == 0
 
 
 def _require(command: str, cwd: str | Path | None, path: str | None) -> None:

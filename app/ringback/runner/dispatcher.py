@@ -16,7 +16,7 @@ from mcp.shared import subscriptions
 from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import ErrorData, RequestId
+from mcp_types import CONNECTION_CLOSED, ErrorData, RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION
@@ -106,6 +106,14 @@ class LinkDispatcher(JSONRPCDispatcher):
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
         large = self._large.take(request_id)
         super()._resolve_pending(request_id, outcome if large is None else large)
+
+    async def _write_error(self, request_id: RequestId, error: ErrorData) -> None:
+        """At its end the SDK answers every open question with this error, which would end the call that asked it.
+
+        Whoever goes on with the call in the same session answers; without one, the end of the session tells the upstream.
+        """
+        if error.code != CONNECTION_CLOSED:
+            await super()._write_error(request_id, error)
 
     def _stream_of(self, method: str, params: Mapping[str, Any] | None) -> "ToldStream | None":
         match params:

@@ -17,9 +17,15 @@ import httpx2
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 HEAD_BYTES_MAX: Final = 64 * 1024
-"""Status line and headers, informational responses included: four times what Node accepts."""
+"""Status line and headers, informational responses included, and what comes without a piece of the body later: trailers and
+chunk extensions. Four times what Node accepts. The last read may pass it by its own size, which the event loop bounds."""
 BUFFERED_BYTES_MAX: Final = 256 * 1024
 """Of a body, before reading pauses: one read of the event loop."""
+_TOO_LARGE: Final = (
+    f"the head of the response, or what stands between the pieces of its body, is larger than {HEAD_BYTES_MAX} bytes"
+)
+_HEADER_BYTES: Final = 4
+"""Around each header: the colon, the space after it, and the end of the line."""
 _INFORMATIONAL: Final = range(100, 200)
 _SWITCHING_PROTOCOLS: Final = 101
 _BODILESS: Final = frozenset({204, 304})
@@ -42,6 +48,7 @@ class HttpConnection(asyncio.Protocol):
         """Not done while the transport holds more than it should of a request."""
         self._closed = False
         self._begin()
+        self._ended = True  # until a request is sent, whatever comes is not asked for
 
     # -- what the transport above calls --
 
@@ -51,9 +58,15 @@ class HttpConnection(asyncio.Protocol):
         return (
             self._ended
             and self._keeps_alive
-            and not self._transport.is_closing()
+            and self._buffered <= BUFFERED_BYTES_MAX  # else reading is paused, with nobody left who resumes it
+            and not self.is_closing
             and self._transport.get_write_buffer_size() == 0
         )
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no request can be sent on it any more."""
+        return self._closed or self._transport.is_closing()
 
     def is_quiet(self) -> bool:
         """Whether nothing has come since the last response, not even the server's end: asked of the kernel, 0.3 µs."""
@@ -62,12 +75,17 @@ class HttpConnection(asyncio.Protocol):
     async def send(
         self, request: bytes, *, write_seconds: float | None = None, read_seconds: float | None = None
     ) -> ResponseHead:
-        """The head of the response. Raises `httpx2.TransportError`; then, as when cancelled, the connection is closed."""
+        """The head of the response. Raises `httpx2.TransportError`; then, as when cancelled, the connection is closed.
+
+        `write_seconds` is for any part of the request, `read_seconds` for the next that is heard. `httpx2.ConnectError` says
+        that nothing was sent: the upstream had closed the connection, or had spoken first.
+        """
+        if self.is_closing:
+            raise httpx2.ConnectError("the upstream closed the connection before a request was sent")
         self._begin()
         try:
             self._transport.write(request)
-            if self._writable is not None:
-                await self._wait_for(self._writable, write_seconds, httpx2.WriteTimeout("the request is not taken"))
+            await self._wait_until_taken(write_seconds)
             while self._head is None:
                 self._check_error()
                 await self._wait_for_more(read_seconds)
@@ -91,8 +109,10 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     def close(self) -> None:
-        """Close at once. What the upstream still has to say is not waited for."""
-        if not self._transport.is_closing():
+        """Close at once, also in the middle of an orderly end: neither what is unsent nor what is unsaid is waited for."""
+        if not self._ended:
+            self._fail(httpx2.ReadError("the connection was closed in the middle of a response"))
+        if not self._closed:
             self._transport.abort()
 
     # -- what the event loop calls --
@@ -106,6 +126,7 @@ class HttpConnection(asyncio.Protocol):
         if self._ended or self._error is not None:  # nobody asked for this
             self.close()
             return
+        had_body = self._body_bytes
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -113,25 +134,24 @@ class HttpConnection(asyncio.Protocol):
             if not self._ended:
                 self._fail(httpx2.RemoteProtocolError(f"the upstream's response is not HTTP/1.1: {error}"))
             self.close()
-        if self._head is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self._fail(
-                    httpx2.RemoteProtocolError(f"the head of the response is larger than {HEAD_BYTES_MAX} bytes")
-                )
-                self.close()
+        self._framing_bytes = 0 if self._body_bytes > had_body else self._framing_bytes + len(data)
+        if self._framing_bytes > HEAD_BYTES_MAX and not self._ended:
+            self._fail(httpx2.RemoteProtocolError(_TOO_LARGE))
+            self.close()
 
     def eof_received(self) -> None:
         """A server that has closed its half cannot go on; a body without a length ends so."""
-        if self._head is not None and self._until_close:
-            self._keeps_alive = False
+        if self._until_close:
             self._end()
+        elif not self._ended:
+            self._fail(httpx2.RemoteProtocolError("the upstream disconnected"))
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        if self._head is not None and self._until_close and exc is None:
+        if self._until_close and exc is None and self._error is None:
             self._end()
         elif not self._ended:
             self._fail(httpx2.ReadError(str(exc)) if exc else httpx2.RemoteProtocolError("the upstream disconnected"))
@@ -152,6 +172,10 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head is None:  # a trailer means nothing to anybody
+            self._header_bytes += len(name) + len(value) + _HEADER_BYTES
+            if self._header_bytes > HEAD_BYTES_MAX:
+                self._fail(httpx2.RemoteProtocolError(_TOO_LARGE))
+                raise ValueError(_TOO_LARGE)
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -167,14 +191,14 @@ class HttpConnection(asyncio.Protocol):
         )
         self._head = ResponseHead(status_code, self._headers)
         if self._writable is not None and not self._writable.done():
-            self._writable.set_result(
-                None
-            )  # it has answered before it took the whole request, and may never take the rest
+            # It has answered before it took the whole request, and may never take the rest.
+            self._writable.set_result(None)
         self._notify()
 
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
         self._buffered += len(body)
+        self._body_bytes += len(body)
         if self._buffered > BUFFERED_BYTES_MAX and not self._transport.is_closing():
             self._transport.pause_reading()
         self._notify()
@@ -190,7 +214,7 @@ class HttpConnection(asyncio.Protocol):
         """A parser of its own for each response, so that nothing of one can leak into the next (0.4 µs)."""
         self._parser = HttpResponseParser(self)
         self._head: ResponseHead | None = None
-        self._head_bytes = 0
+        self._header_bytes = self._framing_bytes = self._body_bytes = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._until_close = False
         self._chunks: deque[bytes] = deque()
@@ -216,6 +240,16 @@ class HttpConnection(asyncio.Protocol):
         if self._error is not None:
             raise self._error
 
+    async def _wait_until_taken(self, seconds: float | None) -> None:
+        """Until the upstream has taken enough of the request, or has answered; it may be as slow as it goes on."""
+        while (writable := self._writable) is not None and not writable.done():
+            before = self._transport.get_write_buffer_size()
+            try:
+                await self._wait_for(writable, seconds, httpx2.WriteTimeout("the request is not taken"))
+            except httpx2.WriteTimeout:
+                if self._transport.get_write_buffer_size() >= before:
+                    raise
+
     async def _wait_for_more(self, seconds: float | None) -> None:
         self._more = self._loop.create_future()
         await self._wait_for(self._more, seconds, httpx2.ReadTimeout("the upstream is silent"))
@@ -228,6 +262,6 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             async with asyncio.timeout(seconds):
-                await future
+                await asyncio.shield(future)  # which may be waited for again
         except TimeoutError:
             raise error from None

@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import httpx2
@@ -44,6 +45,7 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         self._open: set[HttpConnection] = set()
         self._idle: dict[_Origin, list[HttpConnection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         message = _head_of(request) + await request.aread()
@@ -52,13 +54,15 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         connection = self._take_idle(origin) or await self._connect(origin, timeout.get("connect"))
         try:
             head = await connection.send(message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read"))
+            body = _Body(self, origin, connection, read_seconds=timeout.get("read"))
+            return httpx2.Response(head.status_code, headers=head.headers, stream=body)
         except BaseException:
+            connection.close()
             self._open.discard(connection)
             raise
-        body = _Body(self, origin, connection, read_seconds=timeout.get("read"))
-        return httpx2.Response(head.status_code, headers=head.headers, stream=body)
 
     async def aclose(self) -> None:
+        self._closed = True
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -104,6 +108,9 @@ class HttpTransport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectTimeout("no connection in time") from None
         except (OSError, UnicodeError) as error:  # a name that cannot be encoded is one that cannot be found
             raise httpx2.ConnectError(str(error)) from error
+        if self._closed:
+            connection.close()
+            raise httpx2.ConnectError("the transport was closed meanwhile")
         _keep_alive(transport.get_extra_info("socket"))
         self._open.add(connection)
         return connection
@@ -146,11 +153,14 @@ class _Body(httpx2.AsyncByteStream):
 def _origin(url: httpx2.URL) -> _Origin:
     if url.scheme not in _DEFAULT_PORTS:
         raise httpx2.UnsupportedProtocol(f"a URL of MCP begins with http:// or https://, not {url.scheme}://")
-    return _Origin(url.scheme, url.host, url.port or _DEFAULT_PORTS[url.scheme])
+    # Not `host`, which is the name as people read it: looking that up encodes it by other rules, and may find another host.
+    return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _DEFAULT_PORTS[url.scheme])
 
 
 def _head_of(request: httpx2.Request) -> bytes:
     """httpx2 has added Host and the length of the body, and has encoded the path. It lets any byte into a header."""
+    if "transfer-encoding" in request.headers:
+        raise httpx2.LocalProtocolError("the body of a request is sent whole, with its length")
     for name, value in request.headers.raw:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
             raise httpx2.LocalProtocolError("a header of the request has a character that HTTP does not allow")
@@ -161,8 +171,9 @@ def _head_of(request: httpx2.Request) -> bytes:
 
 def _keep_alive(connected: socket.socket | None) -> None:
     if connected is not None:
-        for level, name, value in _keep_alive_options():
-            connected.setsockopt(level, name, value)
+        with suppress(OSError):  # it is lost again: the request will find out
+            for level, name, value in _keep_alive_options():
+                connected.setsockopt(level, name, value)
 
 
 def _keep_alive_options() -> Iterable[tuple[int, int, int]]:

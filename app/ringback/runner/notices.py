@@ -10,7 +10,7 @@ from typing import Final
 
 PER_SECOND: Final = 100
 BURST: Final = 200
-"""Handed on: each costs some 300 µs from here to whoever hears it. A tool that tells of each percent stays below."""
+"""Handed on: each is decoded, checked by the SDK and passed on. A tool that tells of each percent stays below."""
 WAITING_MAX: Final = 256
 """That say different things; of more the oldest go."""
 _LOOK_BYTES: Final = 2048

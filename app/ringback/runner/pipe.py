@@ -51,7 +51,7 @@ QUESTIONS_MAX: Final = 256
 ENDED_MAX: Final = 1024
 """Requests that were given up, whose late answers are nobody's fault."""
 LINES_PER_SECOND: Final = 20_000
-"""Of lines that answer nothing. A child that writes more waits: reading them takes a tenth of the event loop by then."""
+"""Of lines that answer nothing. A child that writes more waits, so that looking at them never takes all of the event loop."""
 LINES_AT_ONCE: Final = 64
 """Between two turns of everybody else."""
 LOOK_SECONDS: Final = 1.0

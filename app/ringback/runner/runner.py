@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 
+from ringback.admission import AdmissionGate
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
@@ -62,6 +63,7 @@ class Runner:
         sessions: Sessions,
         live: LiveHub,
         births: Births,
+        admission: AdmissionGate,
         config: RunnerConfig,
     ) -> None:
         self._store = store
@@ -71,6 +73,7 @@ class Runner:
         self._sessions = sessions
         self._live = live
         self._births = births
+        self._admission = admission
         self._config = config
         self._drives: dict[CallId, Drive] = {}
         self._start: Callable[[Call, float], None] | None = None
@@ -161,6 +164,7 @@ class Runner:
             older.lose()  # it waits for a store that was away for longer than its lease
         self._drives[call.id] = drive
         try:
+            await self._admission.pass_background()
             await drive.run()
         except Exception:  # the boundary between one call and the others: the lease runs out, the janitor ends it
             log.exception("call.abandoned", extra={"call_id": call.id})

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from ringback.admission import AdmissionGate
 from ringback.domain.call import CANCELLED, Call, RerunPolicy, left_nothing, request_hash
 from ringback.domain.call_rows import CallFilter, Change, Tombstone
 from ringback.domain.clock import Clock, seconds
@@ -77,6 +78,7 @@ class Calls:
         quotas: QuotaKeeper,
         lifecycle: Lifecycle,
         births: Births,
+        admission: AdmissionGate,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -88,6 +90,7 @@ class Calls:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._births = births
+        self._admission = admission
 
     async def start(self, caller: Caller, request: StartCall) -> Started:
         """Store the call and answer; it runs from then on whatever becomes of the client.
@@ -107,7 +110,10 @@ class Calls:
         await self._check(caller, request)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         lease = self._births.prepare()
-        return await self._store.write(lambda tx: self._insert(tx, caller.principal, request, callback, secret, lease))
+        with self._admission.admitting():  # and not before: a look-up of the callback's host may take seconds
+            return await self._store.write(
+                lambda tx: self._insert(tx, caller.principal, request, callback, secret, lease)
+            )
 
     async def get(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
         """The call; with `wait_seconds`, as soon as its status changes or that time is over."""
@@ -136,8 +142,8 @@ class Calls:
 
     async def told(self, call: Call) -> None:
         """The call's end was written to the client that stayed for it: `detached` webhooks are spared what it knows."""
-        if call.answered_inline and await self._store.read(lambda tx: tx.deliveries.waits(call.id)):
-            await self._store.write(lambda tx: tx.deliveries.spare(call.id))
+        if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.waits(call.id)):
+            await self._store.write(lambda tx: tx.call_deliveries.spare(call.id))
 
     async def wait(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True

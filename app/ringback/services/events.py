@@ -88,8 +88,8 @@ class Events:
 async def read_page(
     tx: Transaction, principal: Principal, where: EventFilter, *, after: Place | None, limit: int
 ) -> EventPage:
-    head = await tx.events.head(principal)
-    horizon = await tx.events.horizon(principal)
+    head = await tx.event_places.head(principal)
+    horizon = await tx.event_places.horizon(principal)
     log_was_lost = after is not None and not await knows_place(tx, principal, after)
     start = horizon if after is None or log_was_lost else after.seq
     found = await tx.events.page(principal, max(start, horizon), where, limit=limit)

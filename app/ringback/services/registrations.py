@@ -142,7 +142,7 @@ class Registrations:
 
     async def _insert(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
         """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
-        head = await tx.events.head(webhook.principal, lock=True)
+        head = await tx.event_places.head(webhook.principal, lock=True)
         await self._quotas.require_room_for_webhook(tx, webhook.principal)
         place = None if cursor is None else decode_place(cursor)
         log_was_lost = place is not None and not await knows_place(tx, webhook.principal, place)

@@ -182,7 +182,7 @@ async def _source(tx: Transaction, principal: Principal, webhook_id: str, wanted
     webhook = await own_webhook(tx, principal, webhook_id)
     match wanted:
         case ReplayFrom(since=datetime() as since, cursor=None, dead=False):
-            return _Log(Place(await tx.events.last_before(webhook.principal, since)))
+            return _Log(Place(await tx.event_places.last_before(webhook.principal, since)))
         case ReplayFrom(since=None, cursor=str() as cursor, dead=False):
             return _Log(await _known_place(tx, webhook.principal, cursor))
         case ReplayFrom(since=None, cursor=None, dead=True):

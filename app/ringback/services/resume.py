@@ -75,7 +75,7 @@ class Resume:
             if revoke_older:
                 version = await tx.calls.revoke_tokens(call.id, now=tx.now())
                 call = replace(call, token_version=version or call.token_version)
-            head = await tx.events.head(caller.principal)
+            head = await tx.event_places.head(caller.principal)
             return self._tokens.issue(call, after=await place_at(tx, caller.principal, head))
 
         return await (self._store.write(issue) if revoke_older else self._store.read(issue))

@@ -30,7 +30,7 @@ async def started(tx: Transaction, tokens: CallTokens, call: Call, *, created: b
 
     Its place needs no mark: a log that does not hold this place does not belong to a database that holds this call.
     """
-    head = await tx.events.head(call.principal)
+    head = await tx.event_places.head(call.principal)
     end = event_of(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
     return Started(
         call=call,

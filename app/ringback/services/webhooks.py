@@ -9,7 +9,7 @@ from typing import Final
 
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery
-from ringback.domain.errors import InvalidRequest, QuotaExceeded, WebhookNotVerified
+from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotVerified
 from ringback.domain.event import EventName
 from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ids import Ids
@@ -38,6 +38,8 @@ from ringback.services.webhook_rules import (
 OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
 """A receiver is deployed anew within a day (and what implementations of MCP events use: mcp-events §8)."""
 OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
+CANCEL_STEP: Final = 500
+"""Deliveries of a removed webhook that one unit of work cancels: as many as one releases, some ten milliseconds."""
 
 
 class Unlimited(Enum):
@@ -171,16 +173,32 @@ class Webhooks:
         return await self._store.write(rotate)
 
     async def remove(self, caller: Caller, webhook_id: str) -> None:
-        """Remove it; what of it was not delivered yet is cancelled."""
+        """Remove it; what of it was not delivered yet is cancelled.
+
+        Thousands may be held, so that is done in steps. Before the second, the webhook is disabled, and hears nothing more; if
+        the steps end before the last, it stays so, and the owner removes it again.
+        """
         caller.require(Scope.WEBHOOKS)
 
-        async def remove(tx: Transaction) -> None:
+        async def step(tx: Transaction) -> bool:
             webhook = await own_webhook(tx, caller.principal, webhook_id)
-            await tx.webhooks.delete(webhook.id)
             if watches(webhook):
                 tx.ring(WATCHES)
+            if await tx.delivery_lanes.cancel(webhook.id, now=tx.now(), limit=CANCEL_STEP) < CANCEL_STEP:
+                await tx.webhooks.delete(webhook.id)
+                return True
+            # One that waits for a proof stays as it is: from a disabled one, a change would make it active without.
+            if WebhookState.DISABLED in SWITCHES[webhook.state]:
+                disabled = replace(switched(webhook, WebhookState.DISABLED), updated_at=tx.now())
+                await tx.webhooks.update(disabled, WebhookPart.STATE)
+            return False
 
-        await self._store.write(remove)
+        removed = await self._store.write(step)
+        while not removed:
+            try:
+                removed = await self._store.write(step)
+            except NotFound:  # another request has removed it meanwhile
+                removed = True
 
 
 def _require_few_secrets(webhook: Webhook, now: datetime) -> None:

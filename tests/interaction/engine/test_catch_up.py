@@ -61,7 +61,7 @@ async def begin(engine: Engine, webhook: Webhook, *, after_seq: int = 0) -> None
     """Register it, as the service does."""
 
     async def register(tx: Transaction) -> None:
-        await tx.events.head(webhook.principal, lock=True)
+        await tx.event_places.head(webhook.principal, lock=True)
         await tx.webhooks.insert(webhook)
         await engine.recorder.catch_ups.begin(tx, webhook, after_seq=after_seq)
 

@@ -185,7 +185,7 @@ async def test_results_go_before_events_and_events_before_the_memory_of_the_call
 
     async def there(tx: Transaction) -> tuple[bool, bool, bool]:
         memory = await tx.tombstones.get(ALICE, call_id=None, key="once")
-        return await tx.calls.get(call.id) is not None, await tx.events.horizon(ALICE) == 0, memory is not None
+        return await tx.calls.get(call.id) is not None, await tx.event_places.horizon(ALICE) == 0, memory is not None
 
     seen: list[tuple[bool, bool, bool]] = []
     for days in (7, 8, 23):

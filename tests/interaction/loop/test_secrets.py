@@ -165,8 +165,9 @@ async def _metrics(ringback: RunningApplication, cage: Cage) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The database and its write-ahead log, while the service still has them open."""
-    files = [file for file in folder.iterdir() if file.name.startswith("ringback.db") and not file.name.endswith("key")]
+    """The database, its write-ahead log and what is kept beside them, while the service still has them open."""
+    found = [file for file in folder.rglob("*") if file.relative_to(folder).parts[0].startswith("ringback.db")]
+    files = [file for file in found if file.is_file() and not file.name.endswith("key")]
     assert any(file.name.endswith("-wal") for file in files)
     return files
 

@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,10 +17,11 @@ from ringback.domain.clock import SystemClock
 from ringback.runner import listing, pipe
 from ringback.runner.transport import EVENT_BYTES_MAX
 from ringback.runner.upstreams import Upstreams
+from tests.support.clock import HurriedClock
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.garbled import ANSWER
-from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config
+from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config, until_so
 
 
 def info_of(upstreams: Upstreams) -> Any:
@@ -32,12 +32,6 @@ def info_of(upstreams: Upstreams) -> Any:
 def message_of(ending: Ending) -> str:
     assert ending.error is not None
     return ending.error["message"]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2 * WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110 - the health of an upstream is asked for, it tells nobody
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +118,9 @@ async def test_a_child_that_reads_nothing_ends_nobodys_call_and_others_find_anot
     large = base64.b64encode(ANSWER + b"\n" * 500_000).decode()
     async with opened(raw_config()) as upstreams:
         deaf = asyncio.create_task(drive(upstreams, "deaf", {"until": str(tmp_path / "now")}))
-        await until(lambda: info_of(upstreams).calls_in_flight == 1)
+        await until_so(lambda: info_of(upstreams).calls_in_flight == 1)
         half_written = asyncio.create_task(drive(upstreams, "say", {"raw": large}))
-        await until(lambda: info_of(upstreams).calls_in_flight == 2)
+        await until_so(lambda: info_of(upstreams).calls_in_flight == 2)
         other = await drive(upstreams, "whoami")
         faults = info_of(upstreams).faults
         (tmp_path / "now").touch()
@@ -137,20 +131,6 @@ async def test_a_child_that_reads_nothing_ends_nobodys_call_and_others_find_anot
 
 
 # -- frozen -----------------------------------------------------------------------------------------------------------------
-
-
-class HurriedClock(SystemClock):
-    """Sleeps take a moment of the machine's, and all of their own time."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self._ahead
-
-    async def sleep(self, seconds: float) -> None:
-        self._ahead += seconds
-        await asyncio.sleep(0.02)
 
 
 async def drive_for_an_hour(upstreams: Upstreams, tool: str, arguments: dict[str, Any]) -> Ending:
@@ -176,11 +156,11 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
 async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
     async with opened(raw_config(), clock=HurriedClock()) as upstreams:
         call = asyncio.create_task(drive_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "now")}))
-        await until(lambda: info_of(upstreams).state == "unresponsive")
+        await until_so(lambda: info_of(upstreams).state == "unresponsive")
         driver = info_of(upstreams).driver
         (tmp_path / "now").touch()
         ending = await call
-        await until(lambda: info_of(upstreams).state == "ready")
+        await until_so(lambda: info_of(upstreams).state == "ready")
         faults = info_of(upstreams).faults
 
     assert ending.outcome is Outcome.RESULT
@@ -191,10 +171,10 @@ async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: 
 async def test_a_child_that_says_nothing_is_replaced_once_nobody_waits_for_it(tmp_path: Path) -> None:
     async with opened(raw_config(), clock=HurriedClock()) as upstreams:
         call = asyncio.create_task(drive_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "never")}))
-        await until(lambda: info_of(upstreams).state == "unresponsive")
+        await until_so(lambda: info_of(upstreams).state == "unresponsive")
         call.cancel()
         await asyncio.wait({call})
-        await until(lambda: info_of(upstreams).faults.get("replaced") == 1)
+        await until_so(lambda: info_of(upstreams).faults.get("replaced") == 1)
         after = await drive(upstreams, "whoami")
 
     assert after.outcome is Outcome.RESULT
@@ -206,5 +186,5 @@ async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
         assert ending.result is not None
         pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
         os.kill(pid, signal.SIGSTOP)
-        await until(lambda: info_of(upstreams).faults.get("replaced") == 1)
+        await until_so(lambda: info_of(upstreams).faults.get("replaced") == 1)
         assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT

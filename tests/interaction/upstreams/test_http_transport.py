@@ -5,12 +5,13 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import httpx2
 import pytest
 import trustme
 
-from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
+from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, HttpConnection
 from ringback.runner.http_transport import HttpTransport
 
 WAIT_SECONDS = 60
@@ -18,10 +19,17 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @dataclass
 class Server:
     url: str = ""
     connections: int = 0
+    open: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[bytes] = field(default_factory=list[bytes])
 
 
@@ -29,11 +37,14 @@ class Server:
 async def serving(talk: Talk, server: Server, tls: ssl.SSLContext | None = None) -> AsyncGenerator[None]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connections += 1
+        server.open += 1
         try:
             await talk(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            server.open -= 1
+            server.left.set()
             writer.close()
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
@@ -321,3 +332,172 @@ async def test_closing_the_transport_closes_what_is_kept_and_what_is_in_use() ->
             await http.post(server.url)
         async with asyncio.timeout(WAIT_SECONDS):
             await gone.wait()
+
+
+# -- bad days and attackers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", OK[:20]])
+async def test_on_a_connection_that_the_server_has_closed_or_spoken_on_first_nothing_is_sent(said: bytes) -> None:
+    server = Server()
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+
+    async with asyncio.timeout(WAIT_SECONDS), serving(talk, server):
+        url = httpx2.URL(server.url)
+        connection = await connected(url.host, url.port or 0)
+        while not connection.is_closing:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+        with pytest.raises(httpx2.ConnectError):
+            await connection.send(b"POST / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000),
+        (b"HTTP/1.1 200 ", b"x" * 10_000),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n" * 1000),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ", b"x" * 10_000),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=", b"x" * 10_000),
+    ],
+    ids=["headers", "informational responses", "a reason", "trailers", "one trailer", "a chunk extension"],
+)
+async def test_what_has_no_end_around_a_body_is_refused(begin: bytes, more: bytes) -> None:
+    server = Server()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, server)
+        writer.write(begin)
+        while True:
+            writer.write(more)
+            await writer.drain()
+
+    async with serving(talk, server), client() as http:
+        with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
+            await http.post(server.url)
+        await until_left(server)
+
+
+async def test_a_head_of_many_headers_in_one_piece_is_refused() -> None:
+    server = Server()
+    many = OK.replace(b"\r\n\r\n", b"\r\n" + b"x: y\r\n" * 20_000 + b"\r\n")
+    async with serving(answering(server, many), server), client() as http:
+        with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
+            await http.post(server.url)
+
+
+async def test_a_connection_whose_large_response_nobody_read_is_not_used_again() -> None:
+    server = Server()
+    size = 4 * BUFFERED_BYTES_MAX
+    large = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
+    async with serving(answering(server, large), server), client() as http:
+        for _ in range(3):
+            async with http.stream("POST", server.url):
+                for _ in range(100):
+                    await asyncio.sleep(0)
+        assert len((await http.post(server.url)).content) == size
+
+
+async def test_a_server_that_ends_its_half_and_reads_no_further_ends_the_request_and_the_connection() -> None:
+    server = Server()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok")
+        writer.write_eof()
+        while await reader.read(65_536):
+            pass
+
+    async with serving(talk, server), client() as http:
+        with pytest.raises(httpx2.TransportError):
+            await http.post(server.url, content=b"x" * 50_000_000)
+        await until_left(server)
+
+
+async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_and_no_answer_to_another() -> None:
+    server = Server()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader, server)
+            body = server.requests[-1].partition(b"\r\n\r\n")[2]
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            await writer.drain()
+            writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+
+    async with serving(talk, server):
+        async with client() as http:
+            for turns in range(60):
+                request = asyncio.create_task(http.post(server.url, content=b"cancelled"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                request.cancel()
+                await asyncio.wait({request})
+                assert (await http.post(server.url, content=b"%d" % turns)).text == str(turns)
+        await until_left(server)
+
+
+async def test_an_upstream_may_be_slow_to_take_a_request_as_long_as_it_goes_on() -> None:
+    server, size = Server(), 20_000_000
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken = 0
+        while taken < size:
+            taken += len(await reader.read(200_000))
+            await asyncio.sleep(0)
+        writer.write(OK)
+        await reader.read()
+
+    timeout = httpx2.Timeout(None, write=WAIT_SECONDS)
+    async with serving(talk, server), client() as http:
+        assert (await http.post(server.url, content=b"x" * size, timeout=timeout)).text == "ok"
+
+
+async def test_an_upstream_that_takes_nothing_of_a_request_ends_it() -> None:
+    server = Server()
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cast("asyncio.Transport", writer.transport).pause_reading()
+        await writer.wait_closed()
+
+    async with client() as http, serving(talk, server):
+        with pytest.raises(httpx2.WriteTimeout):
+            await http.post(server.url, content=b"x" * 50_000_000, timeout=httpx2.Timeout(None, write=0.05))
+
+
+async def test_a_body_of_which_the_length_is_not_known_is_not_sent() -> None:
+    async def body() -> AsyncGenerator[bytes]:
+        yield b"0\r\n\r\nPOST /other HTTP/1.1\r\n\r\n"
+
+    server = Server()
+    async with serving(answering(server, OK), server), client() as http:
+        with pytest.raises(httpx2.LocalProtocolError):
+            await http.post(server.url, content=body())
+    assert server.requests == []
+
+
+async def test_a_transport_that_is_closed_while_it_connects_sends_nothing() -> None:
+    server, transport = Server(), HttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    async with asyncio.timeout(WAIT_SECONDS), serving(answering(server, OK), server):
+        request = asyncio.create_task(transport.handle_async_request(httpx2.Request("POST", server.url)))
+        await asyncio.sleep(0)
+        await transport.aclose()
+        with pytest.raises(httpx2.ConnectError):
+            await request
+    assert server.requests == []
+
+
+async def connected(host: str, port: int) -> HttpConnection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(HttpConnection, host, port)
+    return connection
+
+
+async def until_left(server: Server) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while server.open:
+            server.left.clear()
+            await server.left.wait()

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +18,10 @@ from ringback.runner import child
 from ringback.runner.child_records import ChildRecord, ChildRecords, boot_id, kill_all, status_of
 from ringback.runner.upstreams import Upstreams
 from tests.support.application import running_application
-from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config
+from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config, until_so
 
 ROOT: Final = Path(__file__).parents[3]
 STUBBORN: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal and /proc are Linux's")
 
 
 def is_there(pid: int) -> bool:
@@ -31,12 +31,6 @@ def is_there(pid: int) -> bool:
 
 def records_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.json"))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2 * WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110 - nothing tells of another process's death
-            await asyncio.sleep(0.01)
 
 
 async def pids_of(upstreams: Upstreams) -> dict[str, int]:
@@ -56,11 +50,11 @@ async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_res
 
     holder.send_signal(signal.SIGKILL)
     await holder.wait()
-    await until(lambda: not is_there(pids["pid"]))
+    await until_so(lambda: not is_there(pids["pid"]))
     assert is_there(pids["grandchild"])
 
     async with opened(children_folder=tmp_path):
-        await until(lambda: not is_there(pids["grandchild"]))
+        await until_so(lambda: not is_there(pids["grandchild"]))
     assert records_in(tmp_path) == []
 
 
@@ -73,7 +67,7 @@ async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
         assert len(records_in(tmp_path)) == 1
 
     assert not is_there(pids["pid"])
-    await until(lambda: not is_there(pids["grandchild"]))
+    await until_so(lambda: not is_there(pids["grandchild"]))
     assert records_in(tmp_path) == []
 
 
@@ -84,7 +78,7 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
     async with opened(raw_config(RAW_GRANDCHILD="1"), children_folder=tmp_path) as upstreams:
         first = await pids_of(upstreams)
         os.kill(first["pid"], signal.SIGKILL)
-        await until(lambda: not is_there(first["grandchild"]))
+        await until_so(lambda: not is_there(first["grandchild"]))
         second = await pids_of(upstreams)
 
     assert second["pid"] != first["pid"]
@@ -92,7 +86,7 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
 
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
     async with running_application(tmp_path, raw_config()):
-        await until(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
+        await until_so(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
     assert records_in(tmp_path) == []
 
 
@@ -120,6 +114,32 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@pytest.mark.parametrize(
+    "setpriv", [None, "false", "gone"], ids=["none", "one that knows no such option", "none any more"]
+)
+def test_without_a_setpriv_that_works_children_are_started_untied_and_the_log_says_so_once(
+    setpriv: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {None: None, "false": shutil.which("false"), "gone": "/nowhere/setpriv"}[setpriv]
+
+    def which(_: str) -> str | None:
+        return found
+
+    def tie(_: int) -> tuple[str, ...]:
+        return child.tie()
+
+    monkeypatch.setattr(shutil, "which", which)
+    child.find_tie.cache_clear()
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            ties = list(threads.map(tie, range(8)))
+    finally:
+        child.find_tie.cache_clear()
+
+    assert ties == [()] * 8
+    assert [record.getMessage() for record in caplog.records] == ["children.not_tied"]
 
 
 def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:

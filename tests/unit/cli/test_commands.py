@@ -37,7 +37,10 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--url", "--api-key"},
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {"--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"},
-    ("doctor",): {"--config", "--upstream", "--database", "--url", "--callbacks", "--api-key", "--json"},
+    ("doctor",): {
+        *("--config", "--upstream", "--database", "--url", "--callbacks", "--api-key", "--json"),
+        *("--accept-lost-keys", "--accept-restore"),
+    },
 }
 
 

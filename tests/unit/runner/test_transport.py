@@ -29,6 +29,7 @@ from tests.support.clock import FakeClock
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
 NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
 RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
+EVENT = json.dumps(RESULT).encode() + b"\n\n"
 JSON = {"content-type": "application/json"}
 
 
@@ -183,10 +184,22 @@ async def test_a_404_outside_of_a_session_is_no_forgotten_session() -> None:
     assert not isinstance(await failure(httpx2.Response(404, text="gone")), NotSent)
 
 
-async def test_an_event_stream_passes_unread() -> None:
-    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=b"data: x\n\n"))
+async def test_events_that_are_about_the_request_pass_as_they_came() -> None:
+    events = b': hello\n\nid: 1\ndata: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n' + b"data: " + EVENT
+    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
 
-    assert response.content == b"data: x\n\n"
+    assert response.content == events
+
+
+@pytest.mark.parametrize(
+    "data", [b"x", b'{"jsonrpc":"2.0","id":8,"result":{}}'], ids=["no message", "another's answer"]
+)
+async def test_an_event_that_cannot_be_the_answer_ends_the_request_with_an_error_of_ours(data: bytes) -> None:
+    events = b"data: " + data + b"\n\ndata: " + EVENT
+    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
+    first = json.loads(response.content.partition(b"\n\n")[0].removeprefix(b"data: "))
+
+    assert isinstance(failure_of(ErrorData.model_validate(first["error"])), NoAnswer)
 
 
 async def test_a_redirect_that_keeps_the_message_is_left_to_the_sdk() -> None:

@@ -28,7 +28,7 @@ async def reserve(tx: Transaction) -> int:
 
 
 async def head(store: SqliteStore) -> int:
-    return await store.read(lambda tx: tx.events.head(ALICE))
+    return await store.read(lambda tx: tx.event_places.head(ALICE))
 
 
 def part(path: Path, suffix: str) -> Path:
@@ -98,7 +98,7 @@ async def test_a_unit_that_changes_nothing_looks_at_no_file(store: SqliteStore, 
     await store.write(reserve)
     remove(path)
 
-    assert await store.write(lambda tx: tx.events.head(ALICE)) == 1
+    assert await store.write(lambda tx: tx.event_places.head(ALICE)) == 1
 
 
 async def test_closing_saves_what_the_log_holds_although_its_name_is_gone(
@@ -266,7 +266,7 @@ async def test_what_changes_nothing_is_not_counted(store: SqliteStore, path: Pat
     count = part(path, ".lock").read_bytes()
 
     for _ in range(10):
-        await store.write(lambda tx: tx.events.head(ALICE))
+        await store.write(lambda tx: tx.event_places.head(ALICE))
 
     assert part(path, "-wal").stat().st_size == size
     assert part(path, ".lock").read_bytes() == count

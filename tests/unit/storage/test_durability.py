@@ -31,7 +31,7 @@ async def kill_and_compare(path: Path) -> None:
 
         async def read(tx: Transaction) -> tuple[list[int], int]:
             events = await tx.events.after(ALICE, 0, EventFilter(), limit=1_000_000)
-            return [event.seq for event in events], await tx.events.head(ALICE)
+            return [event.seq for event in events], await tx.event_places.head(ALICE)
 
         kept, head = await store.read(read)
 

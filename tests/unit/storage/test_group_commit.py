@@ -68,7 +68,7 @@ async def reserve(tx: Transaction) -> int:
 
 
 async def head(writer: GroupCommit) -> int:
-    return await writer.write(lambda tx: tx.events.head(ALICE))
+    return await writer.write(lambda tx: tx.event_places.head(ALICE))
 
 
 @contextmanager
@@ -188,6 +188,36 @@ async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqli
     assert await writer.write(reserve) == 1
 
 
+@pytest.mark.parametrize("writes_before", [False, True])
+@pytest.mark.parametrize("neighbours", [0, 2])
+@pytest.mark.parametrize("code", ["SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB"])
+async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whether_or_not_it_had_written(
+    writer: GroupCommit, commits: list[str], code: str, neighbours: int, *, writes_before: bool
+) -> None:
+    neighbour = Neighbour()
+
+    async def meet_trouble(tx: Transaction) -> None:
+        await (reserve(tx) if writes_before else tx.event_places.head(ALICE))
+        error = sqlite3.DatabaseError("trouble")
+        error.sqlite_errorcode = getattr(sqlite3, code)
+        raise error
+
+    works = [*[neighbour.work] * neighbours, meet_trouble, *[neighbour.work] * neighbours]
+    outcomes = await asyncio.gather(*(writer.write(work) for work in works), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * len(works)
+    assert len(set(map(str, outcomes))) == 1
+    assert neighbour.runs == neighbours
+    assert commits == []
+    if code in {"SQLITE_CORRUPT", "SQLITE_NOTADB"}:
+        assert "is damaged" in str(outcomes[0])
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            await writer.write(reserve)
+    else:
+        assert "try again" in str(outcomes[0])
+        assert await writer.write(reserve) == 1
+
+
 async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
     writer: GroupCommit, rung: list[str], commits: list[str]
 ) -> None:
@@ -229,7 +259,7 @@ class Neighbour:
 
 async def refuse(tx: Transaction) -> None:
     """As a quota does, or an id that is not there: it reads, and raises."""
-    await tx.events.head(ALICE)
+    await tx.event_places.head(ALICE)
     tx.ring("never heard")
     raise LookupError
 

@@ -49,7 +49,7 @@ async def test_the_count_follows_every_way_into_holding_and_out_of_it(
     note()
     await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=START, limit=1))
     note()
-    await store.write(lambda tx: tx.deliveries.supersede([CALL]))
+    await store.write(lambda tx: tx.call_deliveries.supersede([CALL]))
     note()
     await store.write(lambda tx: tx.delivery_upkeep.give_up_held(now=START, limit=10))
     note()

@@ -17,8 +17,9 @@ from ringback.storage.sqlite.migrate import migrate, shipped
 from tests.support.clock import START
 
 NOUNS = [
-    *("calls", "call_queue", "tombstones", "events", "webhooks"),
-    *("deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep", "origins", "usage", "keys"),
+    *("calls", "call_queue", "tombstones", "events", "event_places", "webhooks"),
+    *("deliveries", "call_deliveries", "delivery_lanes", "delivery_queue", "delivery_upkeep"),
+    *("origins", "usage", "keys"),
     *("verification", "sealed", "joined_names", "sealing_keys", "commit_count", "write_probe"),
     *("catalog", "watches", "scheduling_time", "catch_ups"),
 ]
@@ -99,6 +100,9 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("delivery_lanes", "dead", "deliveries_dead_of_webhook"),
         ("delivery_lanes", "release", "deliveries_held"),
         ("delivery_lanes", "hold", "deliveries_lanes"),
+        ("delivery_lanes", "cancel", "deliveries_open"),
+        ("webhooks", "expired", "deliveries_open"),
+        ("webhooks", "cancel_open_deliveries", "deliveries_open"),
         ("verification", "due", "challenges_due"),
         ("verification", "asked_of_origin", "challenges_sent_to"),
         ("verification", "asked_of_principal", "challenges_sent_for"),
@@ -118,9 +122,9 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("delivery_queue", "due_without_key", "deliveries_without_key"),
         ("delivery_queue", "due_in_order", "deliveries_leased_to"),
         ("delivery_upkeep", "to_probe", "deliveries_leased_to"),
-        ("deliveries", "supersede", "deliveries_waiting_of_call"),
-        ("deliveries", "spare", "deliveries_waiting_of_call"),
-        ("deliveries", "waits", "deliveries_waiting_of_call"),
+        ("call_deliveries", "supersede", "deliveries_waiting_of_call"),
+        ("call_deliveries", "spare", "deliveries_waiting_of_call"),
+        ("call_deliveries", "waits", "deliveries_waiting_of_call"),
         ("delivery_queue", "next_due", "deliveries_due"),
     ],
 )

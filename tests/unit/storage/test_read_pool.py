@@ -28,7 +28,7 @@ class Gate:
 
     def holds(self, name: str) -> Callable[[Transaction], Awaitable[str]]:
         async def work(tx: Transaction) -> str:
-            await tx.events.head(ALICE)
+            await tx.event_places.head(ALICE)
             self.began.append(name)
             assert self.go_on.wait(HANG_SECONDS)
             return name
@@ -51,7 +51,7 @@ async def gate(store: SqliteStore) -> AsyncGenerator[Gate]:
 
 def names(gate: Gate, name: str) -> Callable[[Transaction], Awaitable[str]]:
     async def work(tx: Transaction) -> str:
-        await tx.events.head(ALICE)
+        await tx.event_places.head(ALICE)
         gate.began.append(name)
         return name
 
@@ -63,11 +63,11 @@ async def reserve(tx: Transaction) -> int:
 
 
 async def head(tx: Transaction) -> int:
-    return await tx.events.head(ALICE)
+    return await tx.event_places.head(ALICE)
 
 
 async def head_and_thread(tx: Transaction) -> tuple[int, int]:
-    return await tx.events.head(ALICE), threading.get_ident()
+    return await tx.event_places.head(ALICE), threading.get_ident()
 
 
 def scanning(

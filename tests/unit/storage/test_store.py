@@ -15,12 +15,12 @@ async def reserve(tx: Transaction) -> int:
 
 
 async def head(store: SqliteStore) -> int:
-    return await store.read(lambda tx: tx.events.head(ALICE))
+    return await store.read(lambda tx: tx.event_places.head(ALICE))
 
 
 async def test_a_read_that_waits_or_writes_is_told(store: SqliteStore) -> None:
     async def waiting(tx: Transaction) -> None:
-        await tx.events.head(ALICE)
+        await tx.event_places.head(ALICE)
         await asyncio.sleep(0)
 
     with pytest.raises(RuntimeError, match="never inside"):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.ids import CallId, DeliveryId, WebhookId
+from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
@@ -27,10 +27,9 @@ _SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
 class SqliteDeliveries:
     """Implements `domain.delivery_rows.DeliveryRows`."""
 
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, now: datetime) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer) -> None:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
-        self._now = now
 
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
         self._sql.change_each("insert", [to_row(delivery) for delivery in deliveries])
@@ -71,17 +70,6 @@ class SqliteDeliveries:
 
     async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
-
-    async def supersede(self, call_ids: Collection[CallId]) -> None:
-        if call_ids:
-            self._sql.change("supersede", call_ids=from_json(list(call_ids)), now=from_instant(self._now))
-
-    async def spare(self, call_id: CallId) -> None:
-        self._sql.change("spare", call_id=call_id, now=from_instant(self._now))
-
-    async def waits(self, call_id: CallId) -> bool:
-        (row,) = self._sql.all("waits", call_id=call_id)
-        return bool(row["waits"])
 
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)

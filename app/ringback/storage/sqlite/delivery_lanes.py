@@ -48,3 +48,6 @@ class SqliteDeliveryLanes:
 
     async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
         return self._sql.change("hold", webhook_id=webhook_id, limit=limit)
+
+    async def cancel(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+        return self._sql.change("cancel", webhook_id=webhook_id, now=from_instant(now), limit=limit)

@@ -1,4 +1,4 @@
-"""Events, as rows, and the heads of their logs."""
+"""Events, as rows."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import CallId, EventId
+from ringback.domain.ids import CallId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.storage.queries import load
 from ringback.storage.sqlite.columns import from_instant, from_json
 from ringback.storage.sqlite.database import Statements
+from ringback.storage.sqlite.event_places import SqliteEventPlaces
 from ringback.storage.sqlite.scans import SCANNED_MAX
 
 _SQL: Final = load("ringback.storage.sqlite", "sql/events.sql")
@@ -27,6 +28,7 @@ class SqliteEvents:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
+        self._places = SqliteEventPlaces(connection)
 
     async def reserve(self, principal: Principal, count: int) -> int:
         row = self._sql.one("reserve", principal=principal, count=count)
@@ -35,15 +37,6 @@ class SqliteEvents:
             return 1
         return row["seq"] - count + 1
 
-    async def head(self, principal: Principal, *, lock: bool = False) -> int:
-        del lock  # the one writer holds it anyhow
-        row = self._sql.one("head", principal=principal)
-        return 0 if row is None else row["seq"]
-
-    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
-        row = self._sql.one("id_at", principal=principal, seq=seq)
-        return None if row is None else EventId(row["id"])
-
     async def insert(self, events: Sequence[Event]) -> None:
         self._sql.change_each("insert", [_to_row(event) for event in events])
 
@@ -51,7 +44,7 @@ class SqliteEvents:
         return self._after(principal, seq, where, until=_NO_END, limit=limit)
 
     async def page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        head = await self.head(principal)
+        head = await self._places.head(principal)
         until = min(head, self._scanned_until(seq, where, scan=max(SCANNED_MAX, limit + 1)))
         found = self._after(principal, seq, where, until=until, limit=limit + 1)
         if len(found) > limit:
@@ -84,14 +77,6 @@ class SqliteEvents:
             limit=limit,
         )
         return [_to_event(row) for row in rows]
-
-    async def last_before(self, principal: Principal, instant: datetime) -> int:
-        row = self._sql.one("last_before", principal=principal, instant=from_instant(instant))
-        return 0 if row is None else row["seq"]
-
-    async def horizon(self, principal: Principal) -> int:
-        row = self._sql.one("head", principal=principal)
-        return 0 if row is None else row["horizon"]
 
     async def remove(self, *, older_than: datetime, limit: int) -> int:
         removed = self._sql.all("remove", older_than=from_instant(older_than), limit=limit)

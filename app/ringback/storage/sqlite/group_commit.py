@@ -1,6 +1,7 @@
 """One writer, and one commit for all who came during the last one.
 
     group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller is told
+                    │ one meets a disk that is full or broken, or a damaged file: ROLLBACK, and every caller is told that
                     │ one raises before it has written: it fails alone
                     │ one raises after it has written
                     ╰──▶ ROLLBACK, and the group again, each unit in a savepoint ──▶ COMMIT ──▶ …
@@ -22,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from ringback.admission import is_admission
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -39,9 +41,15 @@ log = logging.getLogger(__name__)
 UNITS_IN_GROUP_MAX: Final = 128
 """Where larger groups stop paying (100 rows a commit reach 36,000 rows/s, 41,000 is what there is to reach: measured), while a
 full group still keeps the event loop for some ten milliseconds only."""
+UNITS_BESIDE_ADMISSIONS: Final = 4
+"""Other units in a group that starts calls: they go on, and the start is soon on disk."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long another process may hold the file. A command line tool holds it for milliseconds."""
 LOCK_PAUSE_SECONDS: Final = 0.005
+_OF_THE_FILE: Final = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB}
+)
+"""Result codes that tell of the file that all units of a group share, whichever of them meets it."""
 SUSPECT_SECONDS: Final = 600.0
 """How long units of a kind get savepoints after one of them has raised and had written. A kind is a function of our code, so
 there are some dozens of them; one more run of a group for each of them in ten minutes is nothing."""
@@ -108,6 +116,8 @@ class GroupCommit:
         self._failing: str | None = None
         """Why the last group that had something to write was undone, once that is in the log."""
         self._waiting: deque[_Unit] = deque()
+        self._admissions: deque[_Unit] = deque()
+        """Units that start calls: written before those that wait, of which some are taken along (`ringback.admission`)."""
         self._writing: asyncio.Task[None] | None = None
         self._suspect_until: dict[str, float] = {}
         """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
@@ -115,7 +125,7 @@ class GroupCommit:
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         unit = _Unit(work, asyncio.get_running_loop().create_future())
-        self._waiting.append(unit)
+        (self._admissions if is_admission() else self._waiting).append(unit)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="sqlite-writer")
         try:
@@ -130,8 +140,8 @@ class GroupCommit:
         self._commits.shutdown()
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), UNITS_IN_GROUP_MAX))]
+        while self._waiting or self._admissions:
+            group = self._next_group()
             try:
                 await self._perform_all(group)
                 wrote = await asyncio.get_running_loop().run_in_executor(self._commits, self._commit)
@@ -140,6 +150,11 @@ class GroupCommit:
             else:
                 self._note_success(wrote=wrote)
                 self._settle(group)
+
+    def _next_group(self) -> list[_Unit]:
+        group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
+        room = UNITS_BESIDE_ADMISSIONS if group else UNITS_IN_GROUP_MAX
+        return group + [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
 
     async def _begin(self) -> None:
         """Wait for another process's lock here and not inside SQLite, which would hold the event loop still."""
@@ -170,7 +185,9 @@ class GroupCommit:
             changes = self._connection.total_changes
             try:
                 self._perform(unit)
-            except Exception as error:  # noqa: BLE001 - boundary: whose error it is, and whether it stays, shows when it is run apart
+            except Exception as error:  # boundary: whose error it is, and whether it stays, shows when it is run apart
+                if _is_of_the_file(error):
+                    raise
                 if self._connection.in_transaction and self._connection.total_changes == changes:
                     unit.error = error  # nothing is to be undone: it fails alone
                     continue
@@ -188,9 +205,8 @@ class GroupCommit:
             try:
                 self._perform(unit)
             except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
-                if not self._connection.in_transaction:
-                    raise  # a full disk or an I/O error: SQLite itself has undone the whole group
-                self._trust.note(error)
+                if _is_of_the_file(error) or not self._connection.in_transaction:
+                    raise  # it is everybody's, or SQLite itself has undone the whole group
                 unit.error = error
                 if self._connection.total_changes != changes:
                     self._suspect_until[unit.kind] = self._clock.monotonic() + SUSPECT_SECONDS
@@ -220,12 +236,12 @@ class GroupCommit:
         with suppress(sqlite3.Error):  # what failed may have rolled back already, or fail again
             self._connection.rollback()
         for unit in group:
-            unit.error = unavailable(error)
+            unit.error = self._trust.problem or unavailable(error)
             unit.settle()
 
     def _log_undone(self, group: list[_Unit], error: Exception) -> None:
         """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
-        reason = unavailable(error).detail
+        reason = (self._trust.problem or unavailable(error)).detail
         if reason != self._failing:
             self._failing = reason
             bug = None if isinstance(error, sqlite3.Error | StoreUnavailable) else error
@@ -238,3 +254,7 @@ class GroupCommit:
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION[name])
+
+
+def _is_of_the_file(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and result_code(error) in _OF_THE_FILE

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from ringback.domain.sealed import Sealer
+from ringback.storage.sqlite.call_deliveries import SqliteCallDeliveries
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
 from ringback.storage.sqlite.catalog import SqliteCatalog
@@ -14,6 +15,7 @@ from ringback.storage.sqlite.deliveries import SqliteDeliveries
 from ringback.storage.sqlite.delivery_lanes import SqliteDeliveryLanes
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
 from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryUpkeep
+from ringback.storage.sqlite.event_places import SqliteEventPlaces
 from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.joined_names import SqliteJoinedNames
 from ringback.storage.sqlite.keys import SqliteKeys
@@ -57,6 +59,10 @@ class SqliteTransaction:
         return SqliteEvents(self._connection)
 
     @property
+    def event_places(self) -> SqliteEventPlaces:
+        return SqliteEventPlaces(self._connection)
+
+    @property
     def webhooks(self) -> SqliteWebhooks:
         return SqliteWebhooks(self._connection, sealer=self._sealer, reader=self._reader, now=self._now)
 
@@ -66,7 +72,11 @@ class SqliteTransaction:
 
     @property
     def deliveries(self) -> SqliteDeliveries:
-        return SqliteDeliveries(self._connection, sealer=self._sealer, now=self._now)
+        return SqliteDeliveries(self._connection, sealer=self._sealer)
+
+    @property
+    def call_deliveries(self) -> SqliteCallDeliveries:
+        return SqliteCallDeliveries(self._connection, now=self._now)
 
     @property
     def delivery_lanes(self) -> SqliteDeliveryLanes:

@@ -59,10 +59,15 @@ class Trust:
         found = [(str(path), path.stat()) for path in self._paths() if path.exists()]
         self._files = tuple(_File(path, status.st_dev, status.st_ino) for path, status in found)
 
+    @property
+    def problem(self) -> StoreUnavailable | None:
+        """Why the database is not believed any more; None while it is."""
+        return None if self._reason is None else StoreUnavailable(self._reason)
+
     def require(self) -> None:
         """Raise `StoreUnavailable` with the reason once the database is not believed any more."""
-        if self._reason is not None:
-            raise StoreUnavailable(self._reason)
+        if (problem := self.problem) is not None:
+            raise problem
 
     def require_files(self) -> None:
         """Look at the files, and raise `StoreUnavailable` when one is gone or is another one."""

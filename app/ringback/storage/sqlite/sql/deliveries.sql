@@ -102,19 +102,6 @@ FROM json_each(:webhook_ids) AS wanted;
 -- name: attempts
 SELECT * FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
--- The index is named where others would do as well: which one SQLite takes then depends on the order in which it read them.
--- name: supersede
-UPDATE deliveries INDEXED BY deliveries_waiting_of_call SET state = 'cancelled', finished_at = :now
-WHERE call_id IN (SELECT value FROM json_each(:call_ids)) AND kind = 'progress' AND state IN ('held', 'pending');
-
--- name: waits
-SELECT EXISTS (SELECT 1 FROM deliveries WHERE call_id = :call_id AND state IN ('held', 'pending')) AS waits;
-
--- name: spare
-UPDATE deliveries SET state = 'cancelled', finished_at = :now
-WHERE call_id = :call_id AND state IN ('held', 'pending') AND generation = 1 AND attempts = 0
-    AND EXISTS (SELECT 1 FROM webhooks WHERE id = deliveries.webhook_id AND "when" = 'detached');
-
 -- name: remove
 DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE finished_at < :older_than ORDER BY finished_at LIMIT :limit

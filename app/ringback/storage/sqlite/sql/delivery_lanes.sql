@@ -41,3 +41,11 @@ UPDATE deliveries SET state = 'held' WHERE id IN (
 
 -- name: held
 SELECT held FROM held_counts WHERE webhook_id = :webhook_id;
+
+-- name: cancel
+UPDATE deliveries SET
+    state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
+WHERE id IN (
+    SELECT id FROM deliveries INDEXED BY deliveries_open
+    WHERE webhook_id = :webhook_id AND state IN ('held', 'pending', 'leased') LIMIT :limit
+);

@@ -46,8 +46,7 @@ SELECT lanes.webhook_id AS id, coalesce(
     webhooks.state = 'suspended' AND coalesce(webhooks.paused_until, 0) <= :now
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
-        SELECT 1 FROM deliveries
-        WHERE webhook_id = webhooks.id AND state = 'leased'
+        SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to WHERE webhook_id = webhooks.id AND state = 'leased'
     ),
     false
 ) AS wanted

@@ -4,12 +4,6 @@ UPDATE log_heads SET seq = seq + :count WHERE principal = :principal RETURNING s
 -- name: begin
 INSERT INTO log_heads (principal, seq) VALUES (:principal, :count);
 
--- name: head
-SELECT seq, horizon FROM log_heads WHERE principal = :principal;
-
--- name: id_at
-SELECT id FROM events WHERE principal = :principal AND seq = :seq;
-
 -- name: insert
 INSERT INTO events (principal, seq, id, name, call_id, client_session_id, correlation_id, upstream, tool, data, created_at)
 VALUES (:principal, :seq, :id, :name, :call_id, :client_session_id, :correlation_id, :upstream, :tool, :data, :created_at);
@@ -40,21 +34,6 @@ SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
 -- The place of the last event that a look along the call's index may come to; no row when it comes to the end of the log.
 -- name: end_of_call_scan
 SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan - 1;
-
--- Halves the log until the place is found: what stands at `low` or before it was made before the instant, what stands behind
--- `high` was not. A place without an event is one that retention has emptied, so it is old.
--- name: last_before
-WITH RECURSIVE halves (low, high) AS (
-    SELECT horizon, seq FROM log_heads WHERE principal = :principal
-    UNION ALL
-    SELECT
-        iif(coalesce(middle.created_at < :instant, true), (low + high + 1) / 2, low),
-        iif(coalesce(middle.created_at < :instant, true), high, (low + high + 1) / 2 - 1)
-    FROM halves
-    LEFT JOIN events AS middle ON middle.principal = :principal AND middle.seq = (low + high + 1) / 2
-    WHERE low < high
-)
-SELECT low AS seq FROM halves WHERE low >= high;
 
 -- name: remove
 DELETE FROM events WHERE (principal, seq) IN (

@@ -77,13 +77,15 @@ UPDATE webhooks SET missed_from = :missed_from WHERE id = :id;
 DELETE FROM webhooks WHERE id = :id;
 
 -- name: cancel_open_deliveries
-UPDATE deliveries SET state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
+UPDATE deliveries INDEXED BY deliveries_open SET
+    state = 'cancelled', finished_at = :now, lease_owner = NULL, lease_token = NULL, lease_until = NULL
 WHERE webhook_id = :id AND state IN ('held', 'pending', 'leased');
 
 -- A row for every one that was visited, so that the last one tells where to go on.
 -- name: expired
 SELECT id, expires_at, EXISTS (
-    SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
+    SELECT 1 FROM deliveries INDEXED BY deliveries_open
+    WHERE webhook_id = webhooks.id AND state IN ('held', 'pending', 'leased')
 ) AS busy
 FROM webhooks
 WHERE expires_at <= :now AND (expires_at, id) > (:after_instant, :after_id)

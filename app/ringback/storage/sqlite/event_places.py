@@ -1,0 +1,37 @@
+"""Places of event logs: their heads, their horizons, and what stands where."""
+
+import sqlite3
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.ids import EventId
+from ringback.domain.principal import Principal
+from ringback.storage.queries import load
+from ringback.storage.sqlite.columns import from_instant
+from ringback.storage.sqlite.database import Statements
+
+_SQL: Final = load("ringback.storage.sqlite", "sql/event_places.sql")
+
+
+class SqliteEventPlaces:
+    """Implements `domain.event_rows.EventPlaces`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = Statements(connection, _SQL)
+
+    async def head(self, principal: Principal, *, lock: bool = False) -> int:
+        del lock  # the one writer holds it anyhow
+        row = self._sql.one("head", principal=principal)
+        return 0 if row is None else row["seq"]
+
+    async def horizon(self, principal: Principal) -> int:
+        row = self._sql.one("head", principal=principal)
+        return 0 if row is None else row["horizon"]
+
+    async def id_at(self, principal: Principal, seq: int) -> EventId | None:
+        row = self._sql.one("id_at", principal=principal, seq=seq)
+        return None if row is None else EventId(row["id"])
+
+    async def last_before(self, principal: Principal, instant: datetime) -> int:
+        row = self._sql.one("last_before", principal=principal, instant=from_instant(instant))
+        return 0 if row is None else row["seq"]

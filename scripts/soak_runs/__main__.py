@@ -1,0 +1,23 @@
+"""The command line of scripts/soak."""
+
+import argparse
+import asyncio
+import json
+import sys
+
+from scripts.soak_runs.run import plan_of, run
+from scripts.soak_runs.verdict import verdict
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/soak")
+    parser.add_argument("--minutes", type=float, default=0.5, help="of the whole run, about (0.5)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    options = parser.parse_args()
+    told = verdict(asyncio.run(run(plan_of(options.minutes))))
+    print(json.dumps(told) if options.json else "\n".join(f"{name:<20} {value}" for name, value in told.items()))
+    return 0 if told["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

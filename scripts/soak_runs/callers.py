@@ -1,0 +1,125 @@
+"""Neighbours with a key of their own: each stores, asks for, or calls what costs most, at an even pace, until cancelled."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import httpx
+
+from scripts.soak_runs.service import HOSTILE
+from scripts.soak_runs.upstream import GARBLED
+
+NAMES, HELD, CORRELATED = "hung_names", "held_deliveries", "correlated_webhooks"
+GARBLING, FLOODING = "garbling_upstream", "flooding_upstream"
+FILTERS, CURSORS = "fruitless_filters", "old_cursors"
+WEBHOOKS: Final = 1000
+"""The default quota."""
+REGISTERING_AT_ONCE: Final = 4
+FRUITLESS: Final = (
+    "/v1/calls?status=cancelled",
+    "/v1/calls?tool=none",
+    "/v1/calls?upstream=none",
+    "/v1/calls?client_session_id=archive&status=failed",
+    "/v1/calls?correlation_id=none",
+    "/v1/deliveries?state=held",
+    "/v1/events?name=call.progress",
+    "/v1/events?correlation_id=none",
+)
+"""Filters without a match over all that the principal has stored."""
+
+
+class Caller:
+    """One neighbour's client; counts what it is answered."""
+
+    def __init__(self, http: httpx.AsyncClient, receiver_url: str, done: Counter[str]) -> None:
+        self._http = http
+        self._receiver_url = receiver_url
+        self._done = done
+        self._numbers = itertools.count()
+
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response | None:
+        try:
+            response = await self._http.request(method, path, json=body)
+        except httpx.TransportError:
+            self._done["unanswered"] += 1
+            return None
+        self._done["requests"] += 1
+        self._done["refused"] += response.is_client_error
+        self._done["failed"] += response.is_server_error
+        return response
+
+    async def call(self, tool: str, arguments: dict[str, Any], **more: Any) -> None:
+        body = {"upstream": HOSTILE, "tool": tool, "arguments": arguments, "timeout_seconds": 30, **more}
+        await self.ask("POST", "/v1/calls", body)
+
+    # -- what each kind does, once --
+
+    async def ring_a_hung_name(self) -> None:
+        url = f"https://hung-{next(self._numbers)}.example/callback"
+        await self.call("echo", {}, callback={"url": url})
+
+    async def end_a_call(self) -> None:
+        """Each end is held for the suspended webhook, or compared with the correlated ones."""
+        await self.call("echo", {}, correlation_id=f"correlation-{next(self._numbers) % WEBHOOKS}")
+
+    async def garble(self) -> None:
+        how = list(GARBLED)[next(self._numbers) % len(GARBLED)]
+        await self.call("garble", {"how": how})
+
+    async def flood(self) -> None:
+        await self.call("flood", {})
+
+    async def filter_in_vain(self) -> None:
+        await self.ask("GET", FRUITLESS[next(self._numbers) % len(FRUITLESS)])
+
+    async def register_with_an_old_cursor(self) -> None:
+        """And remove the webhook some turns later, in the middle of what it catches up with."""
+        page = await self.ask("GET", "/v1/events?limit=1")
+        cursor = page.json().get("next_cursor") if page is not None else None
+        body = {"url": self._receiver_url, "cursor": cursor, "client_session_id": "archive"}
+        registered = await self.ask("POST", "/v1/webhooks", body)
+        if registered is not None and registered.is_success:
+            await asyncio.sleep(1)
+            await self.ask("DELETE", f"/v1/webhooks/{registered.json()['id']}")
+
+    async def register_correlated(self) -> None:
+        """All of them, a few at a time."""
+        left = iter(range(WEBHOOKS))
+        await asyncio.gather(*(self._register_each(left) for _ in range(REGISTERING_AT_ONCE)))
+
+    async def _register_each(self, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            body = {
+                "url": self._receiver_url,
+                "correlation_id": f"correlation-{number}",
+                "match_correlation": True,
+            }
+            await self.ask("POST", "/v1/webhooks", body)
+
+
+Once = Callable[[Caller], Awaitable[None]]
+KINDS: Final[dict[str, tuple[Once, float]]] = {
+    NAMES: (Caller.ring_a_hung_name, 5.0),
+    HELD: (Caller.end_a_call, 2.0),
+    CORRELATED: (Caller.end_a_call, 2.0),
+    GARBLING: (Caller.garble, 1.0),
+    FLOODING: (Caller.flood, 0.5),
+    FILTERS: (Caller.filter_in_vain, 5.0),
+    CURSORS: (Caller.register_with_an_old_cursor, 0.5),
+}
+"""What each does, and how often in a second: what two cores bear beside the quiet principal, and far more than honest use."""
+
+
+async def pester(kind: str, caller: Caller) -> None:
+    """At an even pace until cancelled; what is not answered yet does not hold up the next."""
+    once, per_second = KINDS[kind]
+    async with asyncio.TaskGroup() as group:
+        while True:
+            group.create_task(_once(once, caller))
+            await asyncio.sleep(1 / per_second)
+
+
+async def _once(once: Once, caller: Caller) -> None:
+    await once(caller)

@@ -1,0 +1,105 @@
+"""Ringback in a process of its own, whose callback hosts are looked up at the name servers of the run."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from ringback.bootstrap import World
+from ringback.notifier.resolver import AresResolver
+from ringback.runner.config import parse_upstream_option
+from ringback.server import serve
+from ringback.settings import Settings, load_settings
+
+READY_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.05
+UPSTREAM: Final = Path(__file__).with_name("upstream.py")
+CALM, HOSTILE = "calm", "hostile"
+"""Two processes of the same server; only the neighbours call the second one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    folder: str
+    port: int
+    name_servers: Sequence[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    url: str
+    pid: int
+    log: Path
+
+    def rss_mib(self) -> float:
+        """What the kernel counts as resident."""
+        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmRSS:"))) / 1024
+
+
+def settings_of(spec: Spec) -> Settings:
+    return load_settings(
+        database_url=f"sqlite:///{Path(spec.folder) / 'ringback.db'}",
+        port=spec.port,
+        auth="keys",
+        callback_private_cidrs=("127.0.0.0/8",),
+        callback_http=True,
+        drain_seconds=1.0,
+    )
+
+
+@asynccontextmanager
+async def running(spec: Spec) -> AsyncGenerator[Service]:
+    """Started, and ended with SIGTERM; raises `TimeoutError` if it does not end by itself."""
+    log = Path(spec.folder) / "service.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "scripts.soak_runs.service", json.dumps(asdict(spec)), stdout=output, stderr=output
+        )
+    try:
+        await _answering(f"{spec.url}/readyz", process, log)
+        yield Service(spec.url, process.pid, log)
+        process.terminate()
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _answering(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
+        while True:
+            if process.returncode is not None:
+                raise RuntimeError(f"the service ended; its log is {log}")
+            try:
+                if (await http.get(url)).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def main(text: str) -> None:
+    fields: dict[str, Any] = json.loads(text)
+    spec = Spec(**fields)
+    command = f"{sys.executable} -I -S {UPSTREAM}"
+    configs = [parse_upstream_option(f"{name}={command}") for name in (CALM, HOSTILE)]
+    serve(settings_of(spec), configs, world=World(resolver=AresResolver(spec.name_servers)))
+
+
+if __name__ == "__main__":
+    os.environ.pop("RINGBACK_CONFIG", None)
+    main(sys.argv[1])

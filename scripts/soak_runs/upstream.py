@@ -1,0 +1,88 @@
+"""An MCP server over stdio, without an SDK, whose tools answer well, or as no server should: `python upstream.py`.
+
+`echo` answers at once. `garble` answers in the way that its argument `how` names: see `GARBLED`. `flood` sends thousands of
+notifications before it answers.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+PROTOCOL_VERSION = "2025-11-25"
+METHOD_NOT_FOUND = -32601
+LEVELS = 250
+LONG_BYTES = 40_000_000
+NOTIFICATIONS = 20_000
+RESULTS: dict[str, Any] = {
+    "initialize": {
+        "protocolVersion": PROTOCOL_VERSION,
+        "serverInfo": {"name": "soak", "version": "1"},
+        "capabilities": {"tools": {}},
+    },
+    "tools/list": {
+        "tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "garble", "flood")]
+    },
+    "ping": {},
+}
+NOTIFICATION = json.dumps(
+    {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100}}
+)
+
+
+def answer(request_id: object, result: object) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def nested(request_id: object) -> str:
+    return f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"deep":{"[" * LEVELS}{"]" * LEVELS}}}}}'
+
+
+def unreadable(request_id: object) -> str:
+    return f'{{"jsonrpc":"2.0","id":{request_id},"result":{{'
+
+
+def with_a_strangers(request_id: object) -> str:
+    return answer("nobody asked this", text("x")) + "\n" + answer(request_id, [])
+
+
+GARBLED: dict[str, Callable[[object], str]] = {
+    "surrogate": lambda request_id: answer(request_id, text("\ud83d")),
+    "nested": nested,
+    "unreadable": unreadable,
+    "long": lambda request_id: answer(request_id, text("x" * LONG_BYTES)),
+    "stranger": with_a_strangers,
+}
+
+
+def respond(message: dict[str, Any]) -> str:
+    method, request_id = message["method"], message["id"]
+    if method != "tools/call":
+        if method in RESULTS:
+            return answer(request_id, RESULTS[method])
+        error = {"code": METHOD_NOT_FOUND, "message": f"no {method}"}
+        return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
+    params = message["params"]
+    match params["name"]:
+        case "garble":
+            return GARBLED[params["arguments"]["how"]](request_id)
+        case "flood":
+            return f"{NOTIFICATION}\n" * NOTIFICATIONS + answer(request_id, text("flooded"))
+        case _:
+            return answer(request_id, text("here"))
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            sys.stdout.write(respond(message) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Calls are admitted before background work begins, and background work is never stopped by them."""
+
+import asyncio
+
+import pytest
+
+from ringback.admission import AdmissionGate, is_admission
+from tests.support.limits import WAIT_SECONDS
+
+FOR_EVER = 1e9
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def begin(gate: AdmissionGate, begun: list[int], number: int) -> None:
+    await gate.pass_background()
+    begun.append(number)
+
+
+async def test_background_work_begins_at_once_while_nothing_is_admitted() -> None:
+    await asyncio.wait_for(AdmissionGate().pass_background(), WAIT_SECONDS)
+
+
+async def test_background_work_waits_until_the_admission_is_over_and_then_begins_in_its_order() -> None:
+    gate, begun = AdmissionGate(hold_seconds=FOR_EVER), list[int]()
+    await gate.pass_background()
+    await turns(1)
+
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        with gate.admitting():
+            for number in range(3):
+                group.create_task(begin(gate, begun, number))
+            await turns(10)
+            assert begun == []
+
+    assert begun == [0, 1, 2]
+
+
+async def test_one_piece_of_background_work_begins_in_a_turn() -> None:
+    gate, begun = AdmissionGate(), list[int]()
+
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(begin(gate, begun, number))
+        await turns(1)
+        assert len(begun) == 1
+
+    assert begun == [0, 1, 2, 3, 4]
+
+
+async def test_admissions_without_end_do_not_stop_background_work() -> None:
+    gate, begun = AdmissionGate(hold_seconds=0), list[int]()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        with gate.admitting():
+            async with asyncio.TaskGroup() as group:
+                for number in range(5):
+                    group.create_task(begin(gate, begun, number))
+
+    assert begun == [0, 1, 2, 3, 4]
+
+
+async def test_a_held_piece_that_is_cancelled_holds_up_nobody() -> None:
+    gate, begun = AdmissionGate(hold_seconds=FOR_EVER), list[int]()
+    await gate.pass_background()
+    with gate.admitting():
+        held = [asyncio.create_task(begin(gate, begun, number)) for number in range(3)]
+        await turns(2)
+        held[0].cancel()
+        await turns(2)
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        await asyncio.gather(*held[1:])
+    with pytest.raises(asyncio.CancelledError):
+        await held[0]
+    assert begun == [1, 2]
+
+
+async def test_what_is_done_inside_an_admission_is_known_as_such() -> None:
+    gate = AdmissionGate()
+    assert not is_admission()
+
+    with gate.admitting():
+        assert is_admission()
+        with gate.admitting():
+            assert is_admission()
+        assert is_admission()
+
+    assert not is_admission()
