@@ -17,9 +17,12 @@ Three rules carry everything:
 
 Imports point down only; names on one line joined by | are strangers to each other (pyproject.toml holds the contract):
 
-    __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
+    __main__  >  main  >  cli | extension  >  server  >  bootstrap | client | receiver  >  keyring  >  settings  >  http_server
       >  api | mcp_server | identity | storage | runner | janitor | resealing | supervisor
-      >  services  >  notifier  >  telemetry  >  waits  >  domain  >  signing
+      >  services  >  notifier  >  telemetry | exit_deadline  >  admission | waits  >  domain  >  signing
+
+`http_server` bounds what a peer may send before the application sees a request. `admission` lets requests that start calls go
+before background work. `exit_deadline` ends a process that was told to stop and does not.
 """
 
 __version__ = "0.1.0"

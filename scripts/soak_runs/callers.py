@@ -101,13 +101,13 @@ class Caller:
 
 Once = Callable[[Caller], Awaitable[None]]
 KINDS: Final[dict[str, tuple[Once, float]]] = {
-    NAMES: (Caller.ring_a_hung_name, 5.0),
-    HELD: (Caller.end_a_call, 2.0),
-    CORRELATED: (Caller.end_a_call, 2.0),
-    GARBLING: (Caller.garble, 1.0),
-    FLOODING: (Caller.flood, 0.5),
-    FILTERS: (Caller.filter_in_vain, 5.0),
-    CURSORS: (Caller.register_with_an_old_cursor, 0.5),
+    NAMES: (Caller.ring_a_hung_name, 3.0),
+    HELD: (Caller.end_a_call, 1.0),
+    CORRELATED: (Caller.end_a_call, 1.0),
+    GARBLING: (Caller.garble, 0.5),
+    FLOODING: (Caller.flood, 0.1),
+    FILTERS: (Caller.filter_in_vain, 3.0),
+    CURSORS: (Caller.register_with_an_old_cursor, 0.25),
 }
 """What each does, and how often in a second: what two cores bear beside the quiet principal, and far more than honest use."""
 

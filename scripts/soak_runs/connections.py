@@ -13,14 +13,15 @@ SLOW, FLOODING, UNREAD = "slow_connections", "flooding_connections", "unread_ans
 SOURCES: Final = {SLOW: "127.0.0.2", FLOODING: "127.0.0.3", UNREAD: "127.0.0.4"}
 SLOW_CONNECTIONS: Final = 300
 """More than one peer may have, so that some are refused."""
-FLOODING_CONNECTIONS: Final = 20
-UNREAD_CONNECTIONS: Final = 100
+FLOODING_CONNECTIONS: Final = 10
+UNREAD_CONNECTIONS: Final = 20
 PAUSE_SECONDS: Final = 1.0
 CHUNK: Final = b"x-header: " + b"y" * 8000 + b"\r\n"
-FLOOD_BYTES_PER_SECOND: Final = 2_000_000
+FLOOD_BYTES_PER_SECOND: Final = 500_000
 """Of each flooding connection: what is measured is the service, and not how fast the crowd can write."""
 RECEIVE_BYTES: Final = 4096
-PIPELINED: Final = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 20
+PIPELINED_REQUESTS: Final = 8
+PIPELINED: Final = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * PIPELINED_REQUESTS
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Counter[str]], Awaitable[None]]
 
@@ -78,7 +79,7 @@ async def _unread(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, do
     cast("asyncio.Transport", writer.transport).pause_reading()
     writer.write(PIPELINED)
     await writer.drain()
-    done["requests"] += 20
+    done["requests"] += PIPELINED_REQUESTS
     while not (reader.at_eof() or writer.is_closing()):
         writer.write(b"\r\n")
         await writer.drain()

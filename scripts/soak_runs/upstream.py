@@ -5,6 +5,7 @@ notifications before it answers.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ METHOD_NOT_FOUND = -32601
 LEVELS = 250
 LONG_BYTES = 40_000_000
 NOTIFICATIONS = 20_000
+NICENESS = 10
+"""As in `scripts.soak_runs.crowd`."""
 RESULTS: dict[str, Any] = {
     "initialize": {
         "protocolVersion": PROTOCOL_VERSION,
@@ -77,6 +80,7 @@ def respond(message: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    os.nice(NICENESS)
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

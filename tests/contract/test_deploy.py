@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ringback.server import EXIT_SECONDS
 from ringback.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "scripts" / "deploy"
@@ -124,9 +125,9 @@ def test_systemd_runs_it_without_root_and_without_the_machine(unit: configparser
 
 def test_systemd_and_compose_leave_time_to_drain(unit: configparser.SectionProxy, compose: Mapping[str, Any]) -> None:
     assert unit["KillMode"] == "mixed"
-    drain_seconds = Settings.model_fields["drain_seconds"].default
-    assert int(unit["TimeoutStopSec"]) > drain_seconds
-    assert int(compose["stop_grace_period"].removesuffix("s")) > drain_seconds
+    end_seconds = Settings.model_fields["drain_seconds"].default + EXIT_SECONDS
+    assert int(unit["TimeoutStopSec"]) > end_seconds
+    assert int(compose["stop_grace_period"].removesuffix("s")) > end_seconds
 
 
 @pytest.mark.parametrize("name", FILES)

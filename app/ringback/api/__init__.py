@@ -11,5 +11,5 @@ One file per noun holds the operations; `schemas/` has the bodies that come in a
 noun. Nothing here decides anything: a rule that REST needs and another door would need too belongs to `services`.
 
 `app.py` puts it together, `problems.py` knows which error is which status, `callbacks.py` describes what receivers are sent,
-and `openapi_document.py` prints all of it.
+`openapi_document.py` prints all of it, and `served_document.py` answers with it.
 """

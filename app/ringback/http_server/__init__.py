@@ -5,6 +5,9 @@
                     v
               connections.Connections: how many there are in all and of each peer, and which have had their time
 
+    limits       every number
+    transport    how much of an answer the peer has read
+
 uvicorn bounds neither a request line nor headers, nor how long a peer takes over them, nor how many connections there are.
 All of that happens before authentication, so it is bounded here, before the application sees a request.
 """

@@ -8,6 +8,7 @@ same URL: those of before 2026-07-28 in sessions, those of today request by requ
     endpoints ── auth ─────────────── who asks, and may they; unknown and forbidden upstreams are one
          │
     the SDK's session manager ─────── HTTP, sessions, JSON-RPC, which era; one for each endpoint, made when it is first needed
+         │                            and made anew when it has failed (keeping); meanwhile its requests are answered 503
          │
     greeting ▸ dispatch ───────────── middlewares of the SDK's server: what we are, and who handles this method
          │

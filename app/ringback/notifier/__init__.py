@@ -14,6 +14,15 @@
                                                               again | dead; what that means for webhook, origin and receiver
 
     verifier: challenges the URLs that have to prove that they want callbacks; until then what is for them is held
+    catch_up: creates the deliveries of a webhook with an old cursor, in bounded steps; catch_up_worker runs the steps
+    places: a place in the event log with the mark of its event, so that a place in a lost log is recognised
+
+What stands between an attempt and its socket:
+
+    sender ──▶ http1_sender ──▶ http1_pool ──▶ http1_dialer ──▶ target_guard: judges each address (addresses)
+                                                  │                └─▶ look_ups: cached (address_cache), shared, with
+                                                  ▼                    a permit of the principal (look_up_permits)
+                                 http1_connection, http1_answer            └─▶ resolver: c-ares
 
 `record` is a library, not a service: services, the runner and the janitor call it inside their own transactions, so there is
 no second queue that could fall out of step. `dispatcher` is the only one that sends. `sender` is the seam to HTTP: HTTP/1.1

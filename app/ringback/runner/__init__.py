@@ -13,10 +13,20 @@
           dispatcher   what the upstream tells and asks by itself
           stateful     a session of before 2026-07-28: its name, and reading on where an answer got lost
           listing      all pages of a list
+          reading      messages out of bytes: bounded, then decoded, repaired where that is possible
+          large_results  large results, decoded once and handed past the SDK
+          faults       counts of what an upstream sends that it should not
           transport    HTTP that raises nothing: what goes wrong is told, as what it is (failures)
+          event_stream   server-sent events, checked before the SDK reads them
+          http_transport   HTTP/1.1 for the SDK's client: open connections, used again (http_connection: one of them)
           tokens       what authorises us, by client_credentials
           session_transport   sessions that outlive their connections
-          pools        connections, as many as there are calls
+          pipe         MCP over a child's standard input and output
+          lines        bytes cut into bounded lines
+          notices      notifications, at a bounded rate
+          child        one child process, which ends with the service
+          child_records  children in small files, so that the next start ends what is left of them
+          child_watch  pings a shared child, and replaces a frozen one (`domain.liveness`)
           stdio        a child's standard error, read and bounded
       passage      what is passed on besides calls: profiles, lists, requests
         watching     resources that somebody watches: one subscription for each

@@ -8,7 +8,9 @@ method takes the caller first, checks its scope, and does the whole thing or not
     adoption    tasks that exist upstream, followed as calls
     reports     calls that run elsewhere, told by whoever runs them
     started     what these answer to whoever brought a call about
-    webhooks    register, read, list, change, test, give a new secret, remove
+    webhooks    read, list, change, test, give a new secret, remove
+    registrations  new webhooks, which hear from now on or from a place in the log
+    verification   which webhooks have to prove that their URL wants callbacks
     events      poll the log, and follow it
     deliveries  what was sent, and what came of it
     replays     what was sent, sent again
@@ -16,6 +18,9 @@ method takes the caller first, checks its scope, and does the whole thing or not
     quotas      how much of everything one principal may have at once
     keys        API keys, and who presents one
     insights    what can be called, and how the service is doing
+    readiness   whether a real write is kept, asked once a second at most
+    sealing_keys   a start is refused while keys are missing that sealed what is stored
+    upkeep      what an operator does to a running service
 
 What belongs to another principal and what does not exist are told apart nowhere: both are `NotFound` with the same words.
 """
