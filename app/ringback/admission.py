@@ -6,8 +6,8 @@
 A call costs some fifty turns of the event loop for its execution and its callback, and five for its admission. If all of them
 took turns alike, a 202 would wait under load for as long as everything else does (46 ms at the median against 4, measured). So
 background work that has not begun yet waits while a call is being admitted, and the store writes admissions first. A flood of
-requests does not stop the background: one piece begins every `HOLD_SECONDS` all the same. Work that has begun is never held: it
-holds leases, connections and permits.
+requests does not stop the background: one piece begins every `HOLD_SECONDS` all the same, several at once after a turn of the
+event loop that took longer. Work that has begun is never held: it holds leases, connections and permits.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ from typing import Final
 HOLD_SECONDS: Final = 0.005
 """Between two pieces of background work that begin while calls are being admitted: about twice what one costs of a core, so a
 flood of admissions leaves half of it. All 2,048 attempts that may be in flight pass within 10 s, well inside their leases."""
+RELEASED_AT_ONCE: Final = 16
+"""After a long turn of the event loop: so many make up for 80 ms, and take some 30 themselves."""
 
 _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", default=False)
 
@@ -27,6 +29,11 @@ _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", def
 def is_admission() -> bool:
     """Whether the current context is one in which a call is being admitted."""
     return _IS_ADMISSION.get()
+
+
+def begin_background() -> None:
+    """From here on this task is no part of the admission that has started it, and neither is any task that it starts."""
+    _IS_ADMISSION.set(False)
 
 
 class AdmissionGate:
@@ -73,8 +80,16 @@ class AdmissionGate:
             if self._timer is None:
                 self._timer = loop.call_at(release_at, self._release_held)
             return
-        self._held.popleft().set_result(None)
+        for _ in range(self._missed_passes(loop.time()) if self._admissions else 1):
+            if self._held and not (first := self._held.popleft()).done():
+                first.set_result(None)
         self._note_pass()
+
+    def _missed_passes(self, now: float) -> int:
+        """How many would have begun by now if the event loop had had a turn for each."""
+        if self._hold_seconds <= 0:
+            return 1
+        return max(1, min(int((now - self._passed_at) / self._hold_seconds), RELEASED_AT_ONCE))
 
     def _note_pass(self) -> None:
         loop = asyncio.get_running_loop()

@@ -217,6 +217,8 @@ class Engine:
         self,
         answer: Callable[[httpx.Request], httpx.Response]
         | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]],
+        *,
+        admission: AdmissionGate | None = None,
         **config: Any,
     ) -> Dispatcher:
         """A dispatcher whose POSTs are answered by a function of a test's. There is no jitter."""
@@ -228,6 +230,7 @@ class Engine:
             recorder=self.recorder,
             policy=PUBLIC,
             chance=lambda: 0.5,
+            admission=admission,
             config=DispatcherConfig(owner=OWNER, **config),
         )
 
@@ -241,7 +244,7 @@ class Engine:
             pass
 
     def catch_up_worker(self) -> CatchUpWorker:
-        return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups)
+        return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups, clock=self.clock)
 
     # -- what is there --
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.admission import AdmissionGate, is_admission
+from ringback.admission import RELEASED_AT_ONCE, AdmissionGate, begin_background, is_admission
 from tests.support.limits import WAIT_SECONDS
 
 FOR_EVER = 1e9
@@ -90,3 +90,36 @@ async def test_what_is_done_inside_an_admission_is_known_as_such() -> None:
         assert is_admission()
 
     assert not is_admission()
+
+
+async def test_after_a_long_turn_as_much_background_work_begins_as_would_have_begun_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, begun, loop, ahead = AdmissionGate(hold_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
+    machine = loop.time
+    monkeypatch.setattr(loop, "time", lambda: machine() + ahead[0])
+    await gate.pass_background()
+    await turns(1)
+
+    async with asyncio.TaskGroup() as group:
+        with gate.admitting():
+            for number in range(3 * RELEASED_AT_ONCE):
+                group.create_task(begin(gate, begun, number))
+            await turns(2)
+            assert begun == []
+            ahead[0] += 5500.0
+            await turns(3)
+            assert begun == [0, 1, 2, 3, 4]
+            ahead[0] += 1e6
+            await turns(3)
+            assert len(begun) == 5 + RELEASED_AT_ONCE
+
+
+async def test_a_task_of_the_background_is_no_part_of_the_admission_that_started_it() -> None:
+    async def background() -> bool:
+        begin_background()
+        return await asyncio.create_task(asyncio.sleep(0, is_admission()))
+
+    with AdmissionGate().admitting():
+        assert not await asyncio.create_task(background())
+        assert is_admission()

@@ -78,7 +78,7 @@ async def application(
             runner(parts, settings),
             watchman(parts),
             verifier(parts, settings),
-            CatchUpWorker(store=parts.store, catch_ups=parts.recorder.catch_ups),
+            CatchUpWorker(store=parts.store, catch_ups=parts.recorder.catch_ups, clock=parts.world.clock),
             dispatcher(parts, settings),
             janitor,
         ]

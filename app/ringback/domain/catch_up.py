@@ -14,10 +14,10 @@ from ringback.domain.health import HELD_MAX
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 
-STEP_EVENTS: Final = 200
-"""Events that one transaction visits: some ten milliseconds if each becomes a delivery. One commit records 128 ends of calls,
-so a webhook comes nearer to the head even while its principal's calls end as fast as they can."""
-STEP_BODY_BYTES: Final = 1024 * 1024
+STEP_EVENTS: Final = 32
+"""Events that one transaction visits: some ten milliseconds of a slow core if each becomes a delivery. With 200, other
+principals' p99 was 180 ms (scripts/soak)."""
+STEP_BODY_BYTES: Final = 256 * 1024
 """Of bodies that one transaction stores, and one body more: with `include_result` one event alone may weigh 256 KiB."""
 DELIVERIES_MAX: Final = HELD_MAX
 """For one catch-up. What lies behind is given up; the webhook is told by a `gap` from where to poll."""

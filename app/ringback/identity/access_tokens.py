@@ -120,7 +120,7 @@ class AccessTokens:
         self._judge_end(claims["exp"])
 
     def _judge_end(self, expires_at: float) -> None:
-        latest = self._clock.now().timestamp() + self._rules.seconds_max + LEEWAY_SECONDS
+        latest = self._clock.wall().timestamp() + self._rules.seconds_max + LEEWAY_SECONDS
         if not expires_at <= latest:  # so written, a NaN is refused too
             raise Unauthenticated(
                 f"This access token lives for too long: its exp may be at most {self._rules.seconds_max:.0f} s ahead. Have the "

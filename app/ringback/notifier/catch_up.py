@@ -23,7 +23,10 @@ class CatchUps:
 
         Most webhooks have little to catch up with, and are done with it here.
         """
-        await self._step(tx, CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=after_seq), webhook)
+        catch_up = CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=after_seq)
+        if webhook.call_id is None:  # else it begins at the log's beginning, and its call may be younger
+            webhook = await _note_removed(tx, catch_up, webhook)
+        await self._step(tx, catch_up, webhook)
 
     async def go_on(self, tx: Transaction, catch_up: CatchUp) -> None:
         """Deliver the next of it; once it reaches the head of the log, the webhook hears events as they happen."""
@@ -32,10 +35,7 @@ class CatchUps:
         if latest is None or webhook is None:
             return  # its owner has disabled or removed it since
         await tx.event_places.head(webhook.principal, lock=True)
-        horizon = await tx.event_places.horizon(webhook.principal)
-        if horizon > latest.seq:  # retention was faster
-            webhook = await _miss(tx, webhook, latest.seq + 1)
-        await self._step(tx, latest, webhook)
+        await self._step(tx, latest, await _note_removed(tx, latest, webhook))
 
     async def _step(self, tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> None:
         where = EventFilter(call_id=webhook.call_id)
@@ -49,6 +49,12 @@ class CatchUps:
             tx.ring(CATCH_UPS)
             return
         await tx.catch_ups.end(webhook.id)
+
+
+async def _note_removed(tx: Transaction, catch_up: CatchUp, webhook: Webhook) -> Webhook:
+    """The webhook, which has missed something if retention was faster."""
+    horizon = await tx.event_places.horizon(webhook.principal)
+    return await _miss(tx, webhook, catch_up.seq + 1) if horizon > catch_up.seq else webhook
 
 
 async def _miss(tx: Transaction, webhook: Webhook, seq: int) -> Webhook:

@@ -5,6 +5,7 @@ import logging
 from typing import Final
 
 from ringback.domain.catch_up import CATCH_UPS
+from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.notifier.catch_up import CatchUps
@@ -17,12 +18,16 @@ LOOK_SECONDS: Final = 5.0
 
 
 class CatchUpWorker:
-    """Makes one step after the other, in turns between principals; of one principal the oldest catch-up goes first."""
+    """Makes one step after the other, in turns between principals; of one principal the oldest catch-up goes first.
+
+    After each step it pauses for as long as the step took, so that a long past takes at most half of what the store can do.
+    """
 
     name = "catch-up"
 
-    def __init__(self, *, store: Store, catch_ups: CatchUps) -> None:
+    def __init__(self, *, store: Store, catch_ups: CatchUps, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._catch_ups = catch_ups
         self._last = ""
         """The principal whose turn it was."""
@@ -30,12 +35,15 @@ class CatchUpWorker:
     async def run(self, stop: asyncio.Event) -> None:
         with self._store.signals.listen(CATCH_UPS) as bell:
             while not stop.is_set():
+                began = self._clock.monotonic()
                 try:
                     busy = await self.run_once()
                 except StoreUnavailable:
                     log.warning("catch_up.store_unavailable")
                     busy = False
-                if not busy:
+                if busy:
+                    await first_of(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
+                else:
                     await first_of(bell.wait(LOOK_SECONDS), stop.wait())
 
     async def run_once(self) -> bool:

@@ -179,6 +179,9 @@ class Dispatcher:
     async def _attempt(self, leased: Leased) -> None:
         try:
             await self._admission.pass_background()
+            if self._is_too_late(leased):
+                self._let_go(leased)
+                return
             started_at, began = self._clock.wall(), self._clock.monotonic()
             answer = await self._post(leased, signed_at=started_at)
         except asyncio.CancelledError:
@@ -203,6 +206,17 @@ class Dispatcher:
                 slot=leased.slot,
             )
         )
+
+    def _is_too_late(self, leased: Leased) -> bool:
+        """Whether the attempt might outlast its lease, because it was held for so long: then somebody else may send it too."""
+        until = leased.delivery.lease_until
+        return until is not None and until < self._clock.now() + seconds(ATTEMPT_SECONDS)
+
+    def _let_go(self, leased: Leased) -> None:
+        """It is sent again once its lease has run out."""
+        log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
+        if self._lanes.leave(leased.slot):
+            self._room.set()
 
     async def _post(self, leased: Leased, *, signed_at: datetime) -> Answer:
         delivery, webhook = leased.delivery, leased.webhook

@@ -120,7 +120,13 @@ async def start_child(
         start_new_session=True,
         limit=READ_BYTES,
     )
-    return Child(process, records.add(process.pid, mark), records)
+    try:
+        record = records.add(process.pid, mark)
+    except BaseException:
+        _signal_group(process, signal.SIGKILL)  # nobody would ever end it
+        _close(process)
+        raise
+    return Child(process, record, records)
 
 
 def tie() -> tuple[str, ...]:

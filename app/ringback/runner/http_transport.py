@@ -23,6 +23,10 @@ IDLE_SECONDS: Final = 1.0
 used again looks like a call that may have run."""
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+ADDRESSES_MAX: Final = 8
+"""Of one host that are tried."""
+SHARE: Final = 0.5
+"""Of the time that is left, for each address but the last."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -96,14 +100,9 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         return None
 
     async def _connect(self, origin: _Origin, connect_seconds: float | None) -> HttpConnection:
-        tls: dict[str, Any] = {}
-        if origin.scheme == "https":
-            tls = {"ssl": self._certificates, "server_hostname": origin.host}
         try:
-            async with asyncio.timeout(connect_seconds):
-                transport, connection = await asyncio.get_running_loop().create_connection(
-                    HttpConnection, origin.host, origin.port, **tls
-                )
+            async with asyncio.timeout(connect_seconds) as deadline:
+                transport, connection = await self._reach_any(origin, deadline.when())
         except TimeoutError:
             raise httpx2.ConnectTimeout("no connection in time") from None
         except (OSError, UnicodeError) as error:  # a name that cannot be encoded is one that cannot be found
@@ -114,6 +113,21 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         _keep_alive(transport.get_extra_info("socket"))
         self._open.add(connection)
         return connection
+
+    async def _reach_any(self, origin: _Origin, until: float | None) -> tuple[asyncio.Transport, HttpConnection]:
+        """One address after the other, each with a share of the time, so that a silent one leaves some to the next."""
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if origin.scheme == "https":
+            tls = {"ssl": self._certificates, "server_hostname": origin.host}
+        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        *others, last = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))[:ADDRESSES_MAX]
+        for address in others:
+            share = None if until is None else (until - loop.time()) * SHARE
+            with suppress(OSError):  # of which TimeoutError and ssl.SSLError are kinds
+                async with asyncio.timeout(share):
+                    return await loop.create_connection(HttpConnection, address, origin.port, **tls)
+        return await loop.create_connection(HttpConnection, last, origin.port, **tls)
 
     def _close_old(self) -> None:
         loop = asyncio.get_running_loop()

@@ -282,6 +282,20 @@ async def test_what_retention_removed_before_its_turn_is_told_of_as_a_gap(still:
     assert (await still.webhook(webhook.id)).missed_from == 4
 
 
+async def test_what_retention_removed_before_the_registration_is_told_of_as_a_gap(still: Engine) -> None:
+    await append(still, 9)
+    await still.store.write(lambda tx: tx.events.remove(older_than=tx.now() + timedelta(days=1), limit=6))
+    webhook, later = a_webhook(), a_webhook()
+
+    await begin(still, webhook, after_seq=2)
+    await begin(still, later, after_seq=6)
+
+    assert await heard(still, webhook) == [7, 8, 9]
+    assert (await still.webhook(webhook.id)).missed_from == 3
+    assert await heard(still, later) == [7, 8, 9]
+    assert (await still.webhook(later.id)).missed_from is None
+
+
 @pytest.mark.usefixtures("short_steps")
 async def test_principals_catch_up_in_turns(still: Engine) -> None:
     long, short = a_webhook(), a_webhook(principal=BOB)

@@ -1,12 +1,16 @@
 """An attempt counts only under the lease it was made with, and one that was not written down is made again."""
 
+import asyncio
+
 import httpx
 import pytest
 
+from ringback.admission import AdmissionGate
 from ringback.domain.delivery import DeliveryState
 from ringback.notifier.dispatcher import DispatcherConfig
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mailman import Mailman, a_due_delivery
 from tests.support.stores import UnsteadyStore
 
@@ -52,6 +56,28 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
 
     assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
     assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
+
+
+async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left_to_the_next_one(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    delivery, mailman, gate = await a_due_delivery(still), Mailman(204), AdmissionGate(hold_seconds=1e9)
+    dispatcher = still.dispatcher(mailman, admission=gate)
+    with gate.admitting():
+        held = asyncio.create_task(dispatcher.run_once())
+        async with asyncio.timeout(WAIT_SECONDS):
+            while (await still.delivery(delivery)).state is not DeliveryState.LEASED:  # noqa: ASYNC110 - nothing rings
+                await asyncio.sleep(0)
+        fake_clock.advance(21)
+
+    await held
+    assert mailman.posts == []
+
+    fake_clock.advance(10)
+    await still.janitor().run_once()
+    await dispatcher.run_once()
+    assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert len(mailman.posts) == 1
 
 
 def test_an_attempt_ends_within_its_lease() -> None:

@@ -106,7 +106,9 @@ async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caugh
 
     assert answer.status_code == 201
     assert len(await watched.service.deliveries("alice")) == STEP_EVENTS
-    worker = CatchUpWorker(store=watched.service.store, catch_ups=watched.service.recorder.catch_ups)
+    worker = CatchUpWorker(
+        store=watched.service.store, catch_ups=watched.service.recorder.catch_ups, clock=watched.service.clock
+    )
     while await worker.run_once():
         pass
     assert [delivery.seq for delivery in sorted_by_place(await watched.service.deliveries("alice"))] == list(

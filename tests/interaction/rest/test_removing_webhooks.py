@@ -15,7 +15,7 @@ from ringback.services.webhooks import CANCEL_STEP
 from tests.support.builders import a_delivery
 from tests.support.service import CALLBACK_URL, Service
 
-HELD: Final = 2 * CANCEL_STEP + 200
+HELD: Final = 2 * CANCEL_STEP + CANCEL_STEP // 2
 
 
 async def register(service: Service, client: httpx.AsyncClient, *, held: int) -> WebhookId:

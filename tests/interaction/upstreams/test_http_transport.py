@@ -501,3 +501,16 @@ async def until_left(server: Server) -> None:
         while server.open:
             server.left.clear()
             await server.left.wait()
+
+
+async def test_an_address_where_nobody_listens_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a host whose IPv6 does not work. 127.0.0.9 is an address of this machine too, and nothing listens there."""
+    server, loop = Server(), asyncio.get_running_loop()
+    async with serving(answering(server, OK), server), client() as http:
+        port = httpx2.URL(server.url).port or 0
+
+        async def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(2, 1, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1")]
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolve, raising=False)
+        assert (await http.post(f"http://two.example:{port}/mcp")).text == "ok"

@@ -149,3 +149,24 @@ def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:
     assert ChildRecords(tmp_path).end_leftovers() == 0
     assert records_in(tmp_path) == []
     assert boot_id()
+
+
+class _FullDisk(ChildRecords):
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.pids: list[int] = []
+
+    def add(self, pid: int, mark: str) -> ChildRecord:
+        del mark
+        self.pids.append(pid)
+        raise OSError("No space left on device")
+
+
+async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
+    records = _FullDisk()
+
+    with pytest.raises(OSError, match="No space left"):
+        await child.start_child("sleep", ("600",), env={}, cwd=None, errlog=sys.stderr, records=records)
+
+    (pid,) = records.pids
+    await until_so(lambda: not is_there(pid))

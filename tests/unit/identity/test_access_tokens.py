@@ -14,7 +14,7 @@ from ringback.domain.errors import Unauthenticated
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Scope
 from ringback.identity.access_tokens import LEEWAY_SECONDS, TOKEN_LENGTH_MAX, AccessTokens, TokenRules, scopes_of
 from ringback.identity.issuer import Issuer
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, SteppedClock
 from tests.support.issuer import EC_KEY, ED_KEY, LIFETIME_SECONDS, OTHER_KEY, RSA_KEY, FakeIssuer
 from tests.support.service import PUBLIC_URL
 
@@ -315,3 +315,15 @@ _JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_siz
 async def test_nothing_that_a_stranger_writes_breaks_anything(tokens: AccessTokens, header: Any, claims: Any) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(f"{_part(header)}.{_part(claims)}.AAAA", resource="/mcp")
+
+
+async def test_a_clock_that_was_set_forward_by_days_makes_no_token_live_for_too_long(
+    published: Issuer, issuer: FakeIssuer
+) -> None:
+    clock = SteppedClock()
+    tokens = AccessTokens(issuer=published, rules=TokenRules(public_url=PUBLIC_URL), clock=clock)
+
+    clock.step(30 * 24 * 3600.0)
+    token = issuer.token(aud=MCP, exp=int(clock.wall().timestamp()) + 60)
+
+    assert (await tokens.authenticate(token, resource="/mcp")).principal.endswith(":ada")

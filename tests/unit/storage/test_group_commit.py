@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from ringback.admission import AdmissionGate, is_admission
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.commits import Commits
 from ringback.storage.sqlite.database import connect, use_wal
-from ringback.storage.sqlite.group_commit import LOCK_WAIT_SECONDS, SUSPECT_SECONDS, UNITS_IN_GROUP_MAX, GroupCommit
+from ringback.storage.sqlite.group_commit import (
+    LOCK_WAIT_SECONDS,
+    SHARE_BESIDE_ADMISSIONS,
+    SUSPECT_SECONDS,
+    UNITS_IN_GROUP_MAX,
+    GroupCommit,
+)
 from ringback.storage.sqlite.migrate import migrate, shipped
 from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
@@ -405,3 +412,35 @@ async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit,
         await asyncio.gather(*(writer.write(reserve_and_tell) for _ in range(3)), return_exceptions=True)
 
     assert told == [True, False, False, False]
+
+
+async def test_what_begins_at_the_end_of_an_admission_writes_as_all_background_work_does(writer: GroupCommit) -> None:
+    begun = asyncio.get_running_loop().create_future()
+
+    async def begin(tx: Transaction) -> None:
+        tx.at_end(lambda _: begun.set_result(is_admission()))
+
+    with AdmissionGate().admitting():
+        await writer.write(begin)
+
+    assert await begun is False
+
+
+async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_with_each_group(
+    writer: GroupCommit,
+) -> None:
+    gate, ended = AdmissionGate(), list[str]()
+
+    async def admit() -> None:
+        with gate.admitting():
+            await writer.write(reserve)
+        ended.append("admission")
+
+    async def go_on() -> None:
+        await writer.write(reserve)
+        ended.append("background")
+
+    await asyncio.gather(*(go_on() for _ in range(80)), *(admit() for _ in range(2 * UNITS_IN_GROUP_MAX)))
+
+    before_the_second_group = ended[: ended.index("admission", UNITS_IN_GROUP_MAX)]
+    assert before_the_second_group.count("background") == 80 // SHARE_BESIDE_ADMISSIONS

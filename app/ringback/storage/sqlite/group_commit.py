@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from ringback.admission import is_admission
+from ringback.admission import begin_background, is_admission
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -43,6 +43,9 @@ UNITS_IN_GROUP_MAX: Final = 128
 full group still keeps the event loop for some ten milliseconds only."""
 UNITS_BESIDE_ADMISSIONS: Final = 4
 """Other units in a group that starts calls: they go on, and the start is soon on disk."""
+SHARE_BESIDE_ADMISSIONS: Final = 4
+"""If that is more: of the others that wait, one in so many. Leases are prolonged by such units, so a flood of starts must not
+make their queue longer and longer."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long another process may hold the file. A command line tool holds it for milliseconds."""
 LOCK_PAUSE_SECONDS: Final = 0.005
@@ -140,6 +143,7 @@ class GroupCommit:
         self._commits.shutdown()
 
     async def _write_all(self) -> None:
+        begin_background()  # it writes for everybody, and what begins at the end of a unit is begun in its context
         while self._waiting or self._admissions:
             group = self._next_group()
             try:
@@ -153,8 +157,9 @@ class GroupCommit:
 
     def _next_group(self) -> list[_Unit]:
         group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
-        room = UNITS_BESIDE_ADMISSIONS if group else UNITS_IN_GROUP_MAX
-        return group + [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
+        waiting = len(self._waiting)
+        room = max(UNITS_BESIDE_ADMISSIONS, waiting // SHARE_BESIDE_ADMISSIONS) if group else UNITS_IN_GROUP_MAX
+        return group + [self._waiting.popleft() for _ in range(min(waiting, room, UNITS_IN_GROUP_MAX))]
 
     async def _begin(self) -> None:
         """Wait for another process's lock here and not inside SQLite, which would hold the event loop still."""

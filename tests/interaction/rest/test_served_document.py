@@ -1,0 +1,70 @@
+"""The OpenAPI document is made once however many ask for it, and is sent in pieces that a slow reader holds up."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from ringback.api.served_document import PIECE_BYTES, ServedDocument
+from tests.support.service import Service
+
+DOCUMENT = {"paths": {f"/v1/{number}": "x" * 100 for number in range(5000)}}
+
+
+def request() -> Request:
+    return Request({"type": "http", "method": "GET", "path": "/openapi.json", "headers": []})
+
+
+async def body_of(response: Any) -> list[bytes]:
+    assert isinstance(response, StreamingResponse)
+    return [bytes(piece) async for piece in response.body_iterator]  # pyright: ignore[reportArgumentType] - bytes here
+
+
+async def test_many_who_ask_at_once_have_it_made_once() -> None:
+    made = 0
+
+    def make() -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return DOCUMENT
+
+    served = ServedDocument(make)
+    bodies = [await body_of(response) for response in await asyncio.gather(*(served(request()) for _ in range(50)))]
+
+    assert made == 1
+    assert all(json.loads(b"".join(pieces)) == DOCUMENT for pieces in bodies)
+
+
+async def test_no_piece_is_larger_than_what_a_connection_holds_before_its_writer_waits() -> None:
+    pieces = await body_of(await ServedDocument(lambda: DOCUMENT)(request()))
+
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) <= PIECE_BYTES
+
+
+async def test_a_document_that_could_not_be_made_is_made_for_the_next_one_who_asks() -> None:
+    failing = True
+
+    def make() -> dict[str, Any]:
+        if failing:
+            raise RuntimeError("no memory")
+        return DOCUMENT
+
+    served = ServedDocument(make)
+    (failed,) = await asyncio.gather(served(request()), return_exceptions=True)
+    failing = False
+
+    assert isinstance(failed, RuntimeError)
+    assert json.loads(b"".join(await body_of(await served(request())))) == DOCUMENT
+
+
+async def test_the_service_serves_its_document_whole(service: Service) -> None:
+    nobody = await service.anonymous()
+
+    response = await nobody.get("/openapi.json")
+
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["content-length"] == str(len(response.content))
+    assert "/v1/calls" in response.json()["paths"]
