@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.scheduling_time import CONTINUED_SECONDS_MAX, SLEW_DIVISOR, SchedulingTime
+from ringback.domain.scheduling_time import CONTINUED_SECONDS_MAX, SLEW_DIVISOR, WRITTEN_AT, SchedulingTime
 
 SECOND = 1_000_000_000
 DAY = 24 * 3600 * SECOND
@@ -62,3 +62,10 @@ def test_the_next_process_goes_on_from_where_the_last_one_stood_if_that_is_ahead
     now = SchedulingTime(START, 0).continued_from(START + ahead)
 
     assert now.instant == (START + ahead if 0 < ahead <= CONTINUED_SECONDS_MAX * SECOND else START)
+
+
+def test_a_clock_that_was_not_set_yet_is_followed_at_once_when_it_is() -> None:
+    at_boot = SchedulingTime(0, 0)
+    set_at = WRITTEN_AT + 10**18
+
+    assert at_boot.at(elapsed=10**9, wall=set_at).instant == set_at

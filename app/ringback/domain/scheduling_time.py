@@ -18,6 +18,10 @@ CONTINUED_SECONDS_MAX: Final = 2 * 24 * 3600.0
 """How far ahead of the wall clock an earlier process may have been for the next one to go on from there: a day that was set
 wrongly, and some. A clock that was further ahead than that was wrong altogether, and what it has written is not to be kept."""
 
+WRITTEN_AT: Final = 1_767_225_600 * 1_000_000_000
+"""2026-01-01, before which this was not written: a clock that shows an earlier time, as some do after booting, is not set yet,
+and once it is set it is followed at once."""
+
 
 class SchedulingTime(NamedTuple):
     """What scheduling time was, when so much time had elapsed. All in nanoseconds: since 1970, and since some fixed moment."""
@@ -29,6 +33,8 @@ class SchedulingTime(NamedTuple):
         """Scheduling time now. `elapsed` never goes backwards; `wall` may do anything."""
         passed = max(0, elapsed - self.elapsed)
         straight = self.instant + passed
+        if straight < WRITTEN_AT <= wall:
+            return SchedulingTime(wall, self.elapsed + passed)
         slew_max = passed // SLEW_DIVISOR
         return SchedulingTime(straight + max(-slew_max, min(wall - straight, slew_max)), self.elapsed + passed)
 

@@ -39,7 +39,7 @@ OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
 """A receiver is deployed anew within a day (and what implementations of MCP events use: mcp-events §8)."""
 OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 CANCEL_STEP: Final = 200
-"""Deliveries of a removed webhook that one unit of work cancels: as many as one releases, some ten milliseconds of a slow core."""
+"""Deliveries of a removed webhook that one unit of work cancels: some ten milliseconds of a slow core."""
 
 
 class Unlimited(Enum):

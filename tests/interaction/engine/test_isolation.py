@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -98,7 +99,7 @@ async def test_a_principal_has_its_share_of_an_origin_and_all_together_have_thei
     await engine.register(*webhooks)
     deliveries = [each for webhook in webhooks for each in await due(engine, webhook, 10)]
 
-    limits = {"per_receiver_max": 5, "per_origin_max": 12}
+    limits: dict[str, Any] = {"per_receiver_max": 5, "per_origin_max": 12}
     async with dispatching(engine.dispatcher(board, **limits)):
         await board.until_posts(12)
         by_tenant = [webhook.principal for post in board.posts for webhook in webhooks if webhook.id == _to(post)]

@@ -22,4 +22,5 @@ CREATE TABLE sealing_keys (
 -- A sealed value begins with a version, the length of its key's id, and that id (signing/sealing.py).
 INSERT INTO sealing_keys (key_id)
 SELECT DISTINCT CAST(substr(sealed, 3, unicode(CAST(substr(sealed, 2, 1) AS TEXT))) AS TEXT)
-FROM (SELECT secrets AS sealed FROM webhooks UNION ALL SELECT body FROM bodies);
+FROM (SELECT secrets AS sealed FROM webhooks UNION ALL SELECT body FROM bodies)
+WHERE length(sealed) > 2;
