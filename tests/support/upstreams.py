@@ -159,6 +159,7 @@ class HttpServer(uvicorn.Server):
         self._stop.set()
         if self._serving is not None:
             await self._serving
+        self.drop()  # what had been accepted, and became a connection only after the first time
 
     def drop(self) -> None:
         """Reset every connection, as a network does that breaks; whoever comes again is served."""

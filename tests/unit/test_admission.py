@@ -116,9 +116,12 @@ async def test_after_a_long_turn_as_much_background_work_begins_as_would_have_be
 
 
 async def test_a_task_of_the_background_is_no_part_of_the_admission_that_started_it() -> None:
+    async def look() -> bool:
+        return is_admission()
+
     async def background() -> bool:
         begin_background()
-        return await asyncio.create_task(asyncio.sleep(0, is_admission()))
+        return await asyncio.create_task(look())
 
     with AdmissionGate().admitting():
         assert not await asyncio.create_task(background())
