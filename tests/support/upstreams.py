@@ -151,6 +151,14 @@ class HttpServer(uvicorn.Server):
 
     async def kill(self) -> None:
         """Reset every connection and stop listening, as if the process had been killed."""
+        loop = asyncio.get_running_loop()
+        for server in self.servers:
+            for listening in server.sockets:
+                loop.remove_reader(listening.fileno())
+        for _ in range(
+            3
+        ):  # what asyncio has accepted becomes a connection first: on a closed server it would never be closed
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         self._socket.close()
