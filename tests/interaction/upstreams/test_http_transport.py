@@ -457,15 +457,18 @@ async def test_an_upstream_may_be_slow_to_take_a_request_as_long_as_it_goes_on()
 
 
 async def test_an_upstream_that_takes_nothing_of_a_request_ends_it() -> None:
-    server = Server()
+    server, over = Server(), asyncio.Event()
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cast("asyncio.Transport", writer.transport).pause_reading()
-        await writer.wait_closed()
+        await over.wait()  # a connection that reads nothing does not notice its own end
+        writer.transport.abort()
 
     async with client() as http, serving(talk, server):
         with pytest.raises(httpx2.WriteTimeout):
             await http.post(server.url, content=b"x" * 50_000_000, timeout=httpx2.Timeout(None, write=0.05))
+        over.set()
+        await server.left.wait()
 
 
 async def test_a_body_of_which_the_length_is_not_known_is_not_sent() -> None:
