@@ -2,6 +2,8 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from types import CoroutineType
+from typing import Any
 
 from ringback.domain.clock import SystemClock, epoch_milliseconds, seconds
 
@@ -48,9 +50,12 @@ class StandingClock(FakeClock):
         super().__init__(now)
         self._advanced = asyncio.Event()
 
-    async def sleep(self, seconds: float) -> None:
-        ends_at = self.monotonic() + seconds
-        while self.monotonic() < ends_at:
+    def sleep(self, seconds: float) -> "CoroutineType[Any, Any, None]":
+        """The end is fixed when this is called. A task that runs the sleep begins later, and the test may advance before."""
+        return self._sleep_until(self.monotonic() + seconds)
+
+    async def _sleep_until(self, ends_at_seconds: float) -> None:
+        while self.monotonic() < ends_at_seconds:
             await self._advanced.wait()
 
     def advance(self, by_seconds: float) -> datetime:

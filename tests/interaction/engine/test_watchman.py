@@ -20,7 +20,7 @@ from ringback.runner import changes as changes_module
 from ringback.runner.changes import Changes
 from ringback.runner.watchman import AGAIN_SECONDS, STEP_SECONDS, Watchman
 from tests.support.builders import a_webhook
-from tests.support.clock import FakeClock
+from tests.support.clock import StandingClock
 from tests.support.engine import Engine, until
 from tests.support.examples import ALICE, BOB
 from tests.support.stores import UnsteadyStore, sqlite_store
@@ -30,24 +30,6 @@ TOOLS = Change(upstream="git", listing=Listing.TOOLS)
 PROMPTS = Change(upstream="git", listing=Listing.PROMPTS)
 CAROL = Principal("carol")
 BOOK = Change(upstream="git", uri="book://1")
-
-
-class HandClock(FakeClock):
-    """Sleepers wait until the test has moved it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._moved = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        wakes_at = self.monotonic() + seconds
-        while self.monotonic() < wakes_at:
-            await self._moved.wait()
-
-    def pass_by(self, by_seconds: float) -> None:
-        self.advance(by_seconds)
-        self._moved.set()
-        self._moved = asyncio.Event()
 
 
 class Observed:
@@ -71,7 +53,7 @@ class Observed:
 class Post:
     """A watchman at his post, and what he is told."""
 
-    def __init__(self, engine: Engine, clock: HandClock) -> None:
+    def __init__(self, engine: Engine, clock: StandingClock) -> None:
         self.engine = engine
         self.clock = clock
         self.changes = Changes()
@@ -121,7 +103,7 @@ class Post:
 
 @pytest.fixture
 async def post(tmp_path: Any) -> AsyncGenerator[Post]:
-    clock = HandClock()
+    clock = StandingClock()
     async with sqlite_store(tmp_path, clock) as store:
         yield Post(Engine(UnsteadyStore(store), clock), clock)
 
@@ -186,9 +168,9 @@ async def test_the_same_thing_rings_once_a_second_and_the_last_change_always_doe
         post.changes.publish(PROMPTS)
 
         assert [data["change"] for data in await post.until_rung(2)] == ["tools", "prompts"]
-        post.clock.pass_by(STEP_SECONDS)
+        post.clock.advance(STEP_SECONDS)
         assert [data["change"] for data in await post.until_rung(3)] == ["tools", "prompts", "tools"]
-        post.clock.pass_by(STEP_SECONDS)
+        post.clock.advance(STEP_SECONDS)
         post.changes.publish(PROMPTS)
         assert len(await post.until_rung(4)) == 4
 
@@ -200,7 +182,7 @@ async def test_a_change_that_cannot_be_written_down_is_due_until_it_can(post: Po
         post.changes.publish(TOOLS)
 
         async def rung_in_time() -> bool:
-            post.clock.pass_by(STEP_SECONDS)
+            post.clock.advance(STEP_SECONDS)
             return len(await post.engine.events()) > 0
 
         await until(rung_in_time)
@@ -218,7 +200,7 @@ async def test_a_flood_of_resources_pushes_out_no_list_while_the_store_cannot_be
             post.changes.publish(change)
 
         async def rung_in_time() -> bool:
-            post.clock.pass_by(STEP_SECONDS)
+            post.clock.advance(STEP_SECONDS)
             return len(await post.engine.events()) > 0
 
         await until(rung_in_time)
@@ -248,7 +230,7 @@ async def test_after_a_start_each_watched_resource_rings_once_and_a_new_one_does
         assert len(await post.until_rung(1)) == 1
         await post.register(a_watch(resource_uri="book://2"))
         await post.until_watched(("git", "book://1"), ("git", "book://2"))
-        post.clock.pass_by(STEP_SECONDS)
+        post.clock.advance(STEP_SECONDS)
         post.changes.publish(TOOLS)
         post.changes.publish(BOOK)
         await post.until_rung(2)
@@ -264,7 +246,7 @@ async def test_a_resource_that_cannot_be_watched_is_tried_again_and_then_counts_
     async with post.manned():
         await post.register(a_book_watch())
         await until(lambda: _tried(post))
-        post.clock.pass_by(AGAIN_SECONDS)
+        post.clock.advance(AGAIN_SECONDS)
 
         assert len(await post.until_rung(1)) == 1
         await post.until_watched(("git", "book://1"))

@@ -11,7 +11,7 @@ from ringback.domain.principal import Principal
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.link import Link
 from ringback.runner.principals import IDLE_SECONDS, LOOK_SECONDS, PrincipalLinks
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, StandingClock
 from tests.support.limits import WAIT_SECONDS
 
 ALICE, BOB, CAROL = Principal("alice"), Principal("bob"), Principal("carol")
@@ -45,22 +45,11 @@ class Opener:
         return [not link.left.is_set() for link in self.links]
 
 
-class HeldClock(FakeClock):
-    """Sleeps until the test has let so much time pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._moved = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        ends_at = self.monotonic() + seconds
-        while self.monotonic() < ends_at:
-            await self._moved.wait()
+class HeldClock(StandingClock):
+    """A clock whose sleepers run once time has been let pass."""
 
     async def pass_seconds(self, by_seconds: float) -> None:
         self.advance(by_seconds)
-        self._moved.set()
-        self._moved = asyncio.Event()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
