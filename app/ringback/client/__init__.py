@@ -9,7 +9,7 @@
     webhooks     those about webhooks, and what was sent to them
     events       those about the event log; all of them stand on methods
     wire         requests and answers: what is repeated, how long is waited, which error is raised
-    server_sent  a stream of events, taken apart
+    event_stream server-sent events, read by httpx-sse within bounds
     options      what may be said beside what must be
     models       the values that come back
     problems     the errors, one tree

@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
+from ringback.client.event_stream import EventStream
 from ringback.client.methods import SPACING_SECONDS, WAIT_SECONDS_MAX, Methods, given
 from ringback.client.models import Event, EventPage
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.client.server_sent import Frames
 from ringback.client.wire import value_of
 
 SILENCE_SECONDS: Final = 45.0
@@ -98,23 +98,23 @@ class EventMethods(Methods):
         }
         connected, failures = False, 0
         while True:
-            frames = Frames()
             try:
                 async with self._wire.stream(
                     "/v1/events/stream",
                     params=given(filters),
                     headers=given({"last-event-id": cursor}),
                     silence_seconds=SILENCE_SECONDS,
-                ) as chunks:
+                ) as response:
                     connected, failures = True, 0
-                    async for frame in frames.read(chunks):
-                        if frame.name == TRUNCATED:
+                    stream = EventStream(response)
+                    async for sent in stream.events():
+                        if sent.name == TRUNCATED:
                             on_truncated()
                             continue
-                        event = value_of(Event, frame.data)
+                        event = value_of(Event, sent.data)
                         cursor = event.cursor
                         yield event
-                pause = frames.retry_seconds
+                pause = stream.retry_seconds
             except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
                 if not connected:
                     raise

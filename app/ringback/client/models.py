@@ -15,7 +15,8 @@ FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    # A model is built when it is first used: building all of them took half of the import time.
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class Progress(Model):

@@ -4,12 +4,12 @@ A request that may be repeated is tried up to three times while the connection f
 repeated is for the caller to say: reading may, and so may a start that carries an idempotency key.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
-import anyio
 import httpx
 from pydantic import BaseModel, RootModel, ValidationError
 
@@ -46,7 +46,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
+        await asyncio.sleep(seconds)
 
 
 class _Object(RootModel[dict[str, Any]]):
@@ -101,8 +101,8 @@ class Wire:
     @asynccontextmanager
     async def stream(
         self, path: str, *, params: Mapping[str, Any], headers: Mapping[str, str], silence_seconds: float
-    ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """A stream of server-sent events, as the bytes come; raises as `send` does, and when it is silent for too long."""
+    ) -> AsyncGenerator[httpx.Response]:
+        """A response whose body is a stream of server-sent events. Raises as `send` does, and after `silence_seconds` without a byte."""
         request = self._http.build_request(
             "GET",
             self._base_url + path,
@@ -116,7 +116,7 @@ class Wire:
                 if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
                     await response.aread()
                     raise _error(response)
-                yield response.aiter_bytes()
+                yield response
         except httpx.RequestError as error:
             raise _connection_failed(request.url, error) from error
 

@@ -1,0 +1,62 @@
+"""Server-sent events of an httpx response, read by httpx-sse, with a bound on what one line may hold."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+from httpx_sse import EventSource
+
+from ringback.client.problems import UnexpectedAnswer
+
+RETRY_SECONDS: Final = 2.0
+"""The pause before a reconnect until the service has sent a `retry` field."""
+RETRY_SECONDS_MAX: Final = 3600.0
+"""The longest pause that a `retry` field can ask for."""
+LINE_BYTES_MAX: Final = 1024 * 1024
+"""The largest event of the service has less. httpx-sse itself keeps a line of any length in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    name: str
+    data: str
+
+
+class EventStream:
+    """The events of one response. `retry_seconds` is the pause that the service last asked for."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        if isinstance(response.stream, httpx.AsyncByteStream):
+            response.stream = BoundedLines(response.stream)
+        self._source = EventSource(response)
+        self.retry_seconds = RETRY_SECONDS
+
+    async def events(self) -> AsyncGenerator[ServerSentEvent]:
+        """Events that have data. Raises `UnexpectedAnswer` when a line is longer than `LINE_BYTES_MAX`."""
+        async with aclosing(self._source.aiter_sse()) as events:
+            async for event in events:
+                if event.retry is not None:
+                    self.retry_seconds = min(RETRY_SECONDS_MAX, max(0.0, event.retry / 1000))
+                if event.data:
+                    yield ServerSentEvent(event.event, event.data)
+
+
+class BoundedLines(httpx.AsyncByteStream):
+    """A byte stream that fails when more than `LINE_BYTES_MAX` bytes come without the end of a line."""
+
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        unended_bytes = 0
+        async for chunk in self._stream:
+            line_end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
+            unended_bytes = len(chunk) - line_end - 1 + (unended_bytes if line_end < 0 else 0)
+            if unended_bytes > LINE_BYTES_MAX:
+                raise UnexpectedAnswer("The stream holds a line without an end. Is this the URL of a Ringback?")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
