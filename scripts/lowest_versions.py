@@ -22,7 +22,7 @@ def lowest(requirement: str) -> str:
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for requirement in project["dependencies"]:
+    for requirement in project["dependencies"] + project["optional-dependencies"]["server"]:
         print(lowest(requirement))
 
 

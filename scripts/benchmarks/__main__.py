@@ -12,6 +12,7 @@ import uvloop
 
 from ringback.telemetry import configure_logging
 from scripts.benchmarks.calls import calls
+from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
 from scripts.benchmarks.delivery import delivery
 from scripts.benchmarks.gateway import gateway
@@ -29,6 +30,8 @@ def main() -> None:
             told = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
             told = uvloop.run(gateway(rounds=rounds, seconds=seconds))
+        elif options.what == "cli":
+            told = cli(rounds=rounds)
         elif options.what == "loop":
             told = uvloop.run(loop(rounds=rounds, seconds=seconds))
         else:
@@ -38,7 +41,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway", "loop"])
+    parser.add_argument("what", choices=["delivery", "clients", "calls", "gateway", "loop", "cli"])
     parser.add_argument("--rounds", type=int, default=7, help="in each of which every variant runs (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each variant in each round, about (2)")
     parser.add_argument("--quick", action="store_true", help="one short round and small numbers: does it run at all?")

@@ -57,6 +57,13 @@ def test_every_dependency_says_why_it_is_here() -> None:
     assert silent == []
 
 
+def test_an_agent_s_process_needs_six_packages_at_most_and_no_protocol_sdk() -> None:
+    base: list[str] = tomllib.loads(_pyproject())["project"]["dependencies"]
+
+    assert len(base) <= 6
+    assert [wanted for wanted in base if wanted.startswith(("mcp", "pydantic-settings"))] == []
+
+
 def test_every_dependency_is_bounded_below_and_above() -> None:
     assert [wanted for wanted in _dependencies() if ">=" not in wanted or "<" not in wanted] == []
 
@@ -103,7 +110,8 @@ def _pyproject() -> str:
 
 
 def _dependencies() -> list[str]:
-    return tomllib.loads(_pyproject())["project"]["dependencies"]
+    project = tomllib.loads(_pyproject())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["server"]]
 
 
 def _development_dependencies() -> list[str]:

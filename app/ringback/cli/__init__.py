@@ -6,11 +6,13 @@
     call.py           starts a call through the REST API, and waits for it
     arguments.py      … its `--arg name=value` as JSON
     listen.py         a receiver that verifies callbacks and prints them
+    callback_server.py … its HTTP server
     webhooks.py       who is rung, through the REST API
     deliveries.py     what was sent, through the REST API
     doctor.py         looks at everything that could be wrong
     checks.py         … and how it looks
     connect.py        how the client commands reach a Ringback
+    service_errors.py the service's errors that end a command with one message
     output.py         what is printed, and how errors end
     demo_upstream.py  the MCP server behind `serve --dev`
 

@@ -10,42 +10,71 @@ from typer.core import TyperCommand, TyperGroup
 from ringback import __version__
 
 
-class _Place(NamedTuple):
+class _Entry(NamedTuple):
     module: str
     name: str
+    help: str
+    needs_server: bool = False
 
 
-COMMANDS: Final[Mapping[str, _Place]] = {
-    "serve": _Place("ringback.cli.serve", "serve"),
-    "mcp": _Place("ringback.cli.mcp", "mcp"),
-    "keys": _Place("ringback.cli.keys", "app"),
-    "call": _Place("ringback.cli.call", "call"),
-    "listen": _Place("ringback.cli.listen", "listen"),
-    "webhooks": _Place("ringback.cli.webhooks", "app"),
-    "deliveries": _Place("ringback.cli.deliveries", "app"),
-    "doctor": _Place("ringback.cli.doctor", "doctor"),
+COMMANDS: Final[Mapping[str, _Entry]] = {
+    "serve": _Entry(
+        "ringback.cli.serve", "serve", "Run the service. Every setting is a RINGBACK_* variable.", needs_server=True
+    ),
+    "mcp": _Entry(
+        "ringback.cli.mcp",
+        "mcp",
+        "Speak MCP on standard input and output, for clients that start a command.",
+        needs_server=True,
+    ),
+    "keys": _Entry("ringback.cli.keys", "app", "API keys: who may use the service.", needs_server=True),
+    "call": _Entry("ringback.cli.call", "call", "Start a call of a tool."),
+    "listen": _Entry(
+        "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
+    ),
+    "webhooks": _Entry("ringback.cli.webhooks", "app", "Webhooks: which URLs are called back, and for what."),
+    "deliveries": _Entry("ringback.cli.deliveries", "app", "Deliveries: what was sent, and what came of it."),
+    "doctor": _Entry(
+        "ringback.cli.doctor",
+        "doctor",
+        "Look at the settings, the database, the keys, the upstreams and the service.",
+        needs_server=True,
+    ),
 }
-"""The commands in the order of the help, and the module that has each."""
+"""The commands in the order of the help, with the module that defines each. The help texts stand here as well, because
+importing the modules for them took 2.7 s of CPU."""
+
+SERVER_HINT: Final = """Error: `ringback {command}` needs the service, which is not installed here. Install it:
+    pip install "ringback[server]\""""
 
 
 class Commands(TyperGroup):
-    """Imports a command when it is wanted: the service takes 3 s of CPU to import, and a client does not need it."""
+    """Imports a command's module when the command is run, so that a client's command does not import the service."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # Stand-ins: their names are suggested in place of a typing error.
-        self.commands = {name: TyperCommand(name) for name in COMMANDS}
+        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002 - typer's signature
-        place = COMMANDS.get(cmd_name)
-        return None if place is None else _command(cmd_name, place)
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - typer's signature
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name, imported now: typer calls this once it is about to run the command."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else _import_command(name, COMMANDS[name]), rest
 
 
-def _command(name: str, place: _Place) -> TyperCommand | TyperGroup:
-    found = getattr(importlib.import_module(place.module), place.name)
+def _import_command(name: str, entry: _Entry) -> TyperCommand | TyperGroup:
+    try:
+        found = getattr(importlib.import_module(entry.module), entry.name)
+    except ModuleNotFoundError as missing:
+        if not entry.needs_server or (missing.name or "").partition(".")[0] == "ringback":
+            raise
+        typer.echo(SERVER_HINT.format(command=name), err=True)
+        raise typer.Exit(2) from None
     if isinstance(found, typer.Typer):
         group = typer.main.get_group(found)
         group.name = name

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
-import anyio
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -110,7 +109,7 @@ async def _watch(client: RingbackClient, call: Call) -> Call:
     ) as bar:
         task = bar.add_task(call.status, total=None)
         while not call.final:
-            await anyio.sleep(POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             call = await client.call(call.id)
             if call.progress is not None:
                 bar.update(

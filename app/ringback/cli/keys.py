@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ringback.bootstrap import open_beside, open_keys
 from ringback.cli.output import AsJson, out, reported, show, show_json, tell
+from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
@@ -30,7 +31,7 @@ Database = Annotated[
 
 
 @app.command()
-@reported()
+@reported(*SERVICE_ERRORS)
 def create(
     principal: Annotated[str, typer.Argument(help="Whose key it is. Keys of one principal see the same calls.")],
     name: Annotated[str, typer.Option("--name", help="What the key is for, so that you can tell keys apart.")] = "",
@@ -57,7 +58,7 @@ def create(
 
 
 @app.command("list")
-@reported()
+@reported(*SERVICE_ERRORS)
 def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     """List all keys, by what they begin with."""
     keys = _with_keys(database, lambda keys: keys.all())
@@ -71,7 +72,7 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
 
 
 @app.command()
-@reported()
+@reported(*SERVICE_ERRORS)
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
     database: Database = None,
@@ -82,7 +83,7 @@ def revoke(
 
 
 @app.command()
-@reported()
+@reported(*SERVICE_ERRORS)
 def rotate(database: Database = None) -> None:
     """Put a new key into the key file. From its next start on the service seals with it, also what older keys sealed."""
     key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
@@ -91,7 +92,7 @@ def rotate(database: Database = None) -> None:
 
 
 @app.command()
-@reported()
+@reported(*SERVICE_ERRORS)
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
     """Show which key sealed how much: an old key may be dropped when it sealed nothing that is still there."""
     settings = load_settings(database_url=database)

@@ -9,18 +9,15 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Final
 
 import typer
-import uvicorn
 
+from ringback.cli.callback_server import serve_receiver
 from ringback.cli.connect import ApiKey, client_of
 from ringback.cli.output import fail, reported, show, tell
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
-from ringback.receiver.app import Message, Receive, Scope, Send
-from ringback.server import Server
 from ringback.signing import secrets
 
 HOST: Final = "127.0.0.1"
-FIRST_ERROR: Final = 400
 
 
 @reported()
@@ -55,7 +52,8 @@ async def _listen(port: int, secret: str, *, client: RingbackClient | None) -> N
     receiver = ReceiverApp([secret], on_callback=_show_callback, on_notice=_show_notice)
     with _bound(port) as listener:
         address = f"http://{HOST}:{listener.getsockname()[1]}/"
-        async with _serving(_Telling(receiver), listener), _registered(client, address, secret):
+        serving = serve_receiver(receiver, listener, on_refused=_show_refusal)
+        async with serving, _registered(client, address, secret):
             tell(f"Listening on {address}")
             await stop.wait()
 
@@ -82,17 +80,6 @@ def _bound(port: int) -> Generator[socket.socket]:
 
 
 @asynccontextmanager
-async def _serving(app: "_Telling", listener: socket.socket) -> AsyncGenerator[None]:
-    server = Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await serving
-
-
-@asynccontextmanager
 async def _registered(client: RingbackClient | None, address: str, secret: str) -> AsyncGenerator[None]:
     """With a client, a webhook for as long as this lasts."""
     if client is None:
@@ -114,24 +101,9 @@ async def _remove(client: RingbackClient, webhook_id: str) -> None:
         tell(f"{webhook_id} could not be removed: {error}")
 
 
-class _Telling:
-    """The receiver, telling what it refuses: a wrong secret would be hard to find otherwise."""
-
-    def __init__(self, receiver: ReceiverApp) -> None:
-        self._receiver = receiver
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = False
-
-        async def watch(message: Message) -> None:
-            nonlocal refused
-            if message["type"] == "http.response.start":
-                refused = message["status"] >= FIRST_ERROR
-            elif refused:
-                tell(f"Refused a request: {message['body'].decode()}")
-            await send(message)
-
-        await self._receiver(scope, receive, watch)
+def _show_refusal(body: bytes) -> None:
+    """A wrong secret would be hard to find otherwise."""
+    tell(f"Refused a request: {body.decode()}")
 
 
 async def _show_callback(callback: Callback) -> None:

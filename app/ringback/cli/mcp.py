@@ -14,12 +14,13 @@ import typer
 
 from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
 from ringback.cli.output import reported
+from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.cli.stdio_bridge import bridge
 
 _UPSTREAM: Final = re.compile(r"[a-z0-9-]{1,24}")
 
 
-@reported()
+@reported(*SERVICE_ERRORS)
 def mcp(
     *,
     url: Url = URL_DEFAULT,

@@ -12,9 +12,6 @@ import typer
 from rich.console import Console
 
 from ringback.client import ClientError
-from ringback.domain.errors import RingbackError
-from ringback.runner.config import ConfigError
-from ringback.settings import SettingsError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -60,11 +57,11 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def reported() -> Generator[None]:
-    """Around a command, also as its decorator: errors that are to be expected end it with one message."""
+def reported(*expected: type[Exception]) -> Generator[None]:
+    """Around a command, also as its decorator: the client's errors and these end the command with one message."""
     try:
         yield
-    except (ClientError, ConfigError, RingbackError, SettingsError) as error:
+    except (ClientError, *expected) as error:
         fail(str(error))
     except OSError as error:
         if error.filename is None:

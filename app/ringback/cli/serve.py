@@ -13,6 +13,7 @@ import typer
 
 from ringback import server
 from ringback.cli.output import reported, tell
+from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
 from ringback.settings import Settings, load_settings
 
@@ -29,7 +30,7 @@ LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
 
-@reported()
+@reported(*SERVICE_ERRORS)
 def serve(
     dev: Annotated[
         bool,
@@ -54,7 +55,7 @@ def serve(
         str | None, typer.Option("--log-format", envvar="RINGBACK_LOG_FORMAT", help="text or json.")
     ] = None,
 ) -> None:
-    """Run the service. Every setting is a RINGBACK_* variable; options go over them."""
+    """Run the service. Every setting is a RINGBACK_* variable. Options take precedence."""
     said = {
         "config": config,
         "database_url": database,

@@ -14,7 +14,7 @@ from ringback.client import RingbackClient, Webhook, WebhookOptions
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Webhooks: who is rung, and for what.")
+app = typer.Typer(no_args_is_help=True, help="Webhooks: which URLs are called back, and for what.")
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 

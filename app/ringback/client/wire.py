@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import httpx
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
 from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, problem_of
@@ -47,10 +47,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-class _Object(RootModel[dict[str, Any]]):
-    """Any JSON object."""
 
 
 class Wire:
@@ -102,7 +98,10 @@ class Wire:
     async def stream(
         self, path: str, *, params: Mapping[str, Any], headers: Mapping[str, str], silence_seconds: float
     ) -> AsyncGenerator[httpx.Response]:
-        """A response whose body is a stream of server-sent events. Raises as `send` does, and after `silence_seconds` without a byte."""
+        """A response whose body is a stream of server-sent events.
+
+        Raises as `send` does, and `ConnectionFailed` after `silence_seconds` without a byte.
+        """
         request = self._http.build_request(
             "GET",
             self._base_url + path,
@@ -151,15 +150,25 @@ def parse(model: type[M], response: httpx.Response) -> M:
         return model.model_validate_json(response.content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
-        raise UnexpectedAnswer(
-            f"{_origin(response.url)} answered something that is not understood here (at {where}). "
-            f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
-        ) from None
+        raise _not_understood(response, where) from None
 
 
 def object_of(response: httpx.Response) -> Mapping[str, Any]:
     """The body as a JSON object, kept as it is; raises `UnexpectedAnswer`."""
-    return parse(_Object, response).root
+    try:
+        document: Any = response.json()
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise _not_understood(response, "the body")
+    return cast("Mapping[str, Any]", document)
+
+
+def _not_understood(response: httpx.Response, where: str) -> UnexpectedAnswer:
+    return UnexpectedAnswer(
+        f"{_origin(response.url)} answered something that is not understood here (at {where}). "
+        f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
+    )
 
 
 def header_value(text: str, *, what: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from ringback.cli.output import printable, reported
+from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.client import ConnectionFailed
 from ringback.domain.errors import InvalidRequest
 from ringback.settings import SettingsError
@@ -23,7 +24,7 @@ def test_text_keeps_its_lines_and_its_scripts() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionFailed("Do this."), InvalidRequest("Do this."), SettingsError("Do this.")])
 def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended, reported():
+    with pytest.raises(typer.Exit) as ended, reported(*SERVICE_ERRORS):
         raise error
 
     assert ended.value.exit_code == 2

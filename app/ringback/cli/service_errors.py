@@ -1,0 +1,9 @@
+"""The errors of the service that end a command with one message. Only commands that need the extra `server` import this."""
+
+from typing import Final
+
+from ringback.domain.errors import RingbackError
+from ringback.runner.config import ConfigError
+from ringback.settings import SettingsError
+
+SERVICE_ERRORS: Final = (ConfigError, RingbackError, SettingsError)

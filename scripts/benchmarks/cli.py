@@ -1,0 +1,40 @@
+"""What the command line costs to start: CPU of `ringback` commands, as a ratio to the imports that any such command needs."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scripts.benchmarks.measure import Json
+
+BASELINE: Final = ("-c", "import typer, rich, httpx")
+VARIANTS: Final[Mapping[str, Sequence[str]]] = {
+    "baseline": BASELINE,
+    "help": ("-m", "ringback", "--help"),
+    **{name: ("-c", f"import ringback.cli.app, ringback.cli.{name}") for name in ("call", "listen", "webhooks")},
+    "serve": ("-c", "import ringback.cli.app, ringback.cli.serve"),
+}
+"""`help` prints; the other variants import what the command imports before it does anything."""
+
+
+def cli(*, rounds: int) -> Json:
+    """Median CPU seconds of each variant, and the ratios to the baseline, from interleaved rounds."""
+    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(rounds):
+        for name, arguments in VARIANTS.items():
+            seconds[name].append(_cpu_seconds(arguments))
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "cpu_seconds": {name: round(median, 3) for name, median in medians.items()},
+        "ratio": {name: round(median / medians["baseline"], 2) for name, median in medians.items()},
+    }
+
+
+def _cpu_seconds(arguments: Sequence[str]) -> float:
+    """User and system time of one process of this Python."""
+    before = os.times()
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system

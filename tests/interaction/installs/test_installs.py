@@ -1,0 +1,65 @@
+"""`pip install ringback` is what an agent's process needs, and `pip install "ringback[server]"` adds the service."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.limits import WAIT_SECONDS
+
+ROOT = Path(__file__).parents[3]
+INSTALL_SECONDS = 600.0
+"""An installation from a package registry takes half a minute; this only bounds one that hangs."""
+CLIENT_COMMANDS = ("call", "listen", "webhooks", "deliveries")
+SERVER_COMMANDS = ("serve", "mcp", "keys", "doctor")
+SERVER_PACKAGES = {"mcp", "mcp-types", "fastapi", "uvicorn", "starlette", "pydantic-settings", "jsonschema", "uvloop"}
+
+
+def install(folder: Path, requirement: str) -> Path:
+    check(sys.executable, "-m", "venv", str(folder), seconds=INSTALL_SECONDS)
+    pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    check(*pip, requirement, seconds=INSTALL_SECONDS)
+    return folder / "bin"
+
+
+def check(*command: str, seconds: float = WAIT_SECONDS) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def packages(bin_folder: Path) -> set[str]:
+    listed = check(str(bin_folder / "python"), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
+    return {package["name"].lower() for package in json.loads(listed)}
+
+
+def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_for_the_rest(tmp_path: Path) -> None:
+    """One test, because the tests of a module may run in several processes, each of which would install anew."""
+    bin_folder = install(tmp_path, str(ROOT))
+    program = "import ringback.client, ringback.receiver; print(ringback.client.RingbackClient('http://127.0.0.1:1'))"
+
+    assert packages(bin_folder) & SERVER_PACKAGES == set()
+    assert "RingbackClient" in check(str(bin_folder / "python"), "-W", "error", "-c", program)
+    shown = check(str(bin_folder / "ringback"), "--help")
+    assert all(command in shown for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS))
+    for command in CLIENT_COMMANDS:
+        assert command in check(str(bin_folder / "ringback"), command, "--help")
+    for command in SERVER_COMMANDS:
+        assert_names_the_extra(bin_folder, command)
+
+
+def assert_names_the_extra(bin_folder: Path, command: str) -> None:
+    ended = subprocess.run(
+        [bin_folder / "ringback", command], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
+    assert ended.returncode == 2
+    assert 'pip install "ringback[server]"' in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_server_install_has_every_command(tmp_path: Path, *, deep: bool) -> None:
+    """CI's own environment is such an install; a fresh one, which takes a minute, is made by the deep tests."""
+    bin_folder = install(tmp_path / "server", f"{ROOT}[server]") if deep else Path(sys.executable).parent
+
+    for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS):
+        assert command in check(str(bin_folder / "ringback"), command, "--help")
