@@ -60,6 +60,10 @@ def add(
     detached: Annotated[
         bool, typer.Option("--detached", help="Do not ring for ends that clients were told while they waited.")
     ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="One callback at a time for each session, in the order of the log.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option("--rate-per-second", help="Attempts a second at most.")] = None,
     description: Annotated[str | None, typer.Option("--description", help="What it is for.")] = None,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -75,6 +79,8 @@ def add(
         "secret": secret,
         "include_result": include_result or None,
         "when": "detached" if detached else None,
+        "ordered": ordered or None,
+        "rate_per_second": rate,
         "description": description,
     }
     options = cast("WebhookOptions", {name: value for name, value in said.items() if value is not None})

@@ -234,6 +234,8 @@ class Delivery(Model):
     """The `webhook-id` of every attempt."""
     call_id: str | None = None
     """None for what is about no call."""
+    kind: str = "event"
+    """event | progress | gap"""
     state: str
     """held | pending | leased | delivered | dead | cancelled"""
     generation: int = 1

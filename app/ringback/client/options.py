@@ -22,6 +22,10 @@ class WebhookOptions(TypedDict, total=False):
     include_result: bool
     when: Literal["always", "detached"]
     """`detached`: not for an end that the answer to the request which started the call has told."""
+    ordered: bool
+    """One callback at a time for each client_session_id (or call, where there is none), in the order of the log."""
+    rate_per_second: float
+    """Attempts a second at most."""
     description: str
     cursor: str
     """Hear from this place in the event log on, instead of from now."""

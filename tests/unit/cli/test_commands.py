@@ -31,7 +31,16 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("webhooks",): {"list", "add", "show", "remove", "test", "rotate-secret", "replay", "enable", "disable"},
     ("webhooks", "add"): {
         *("--event", "--upstream", "--resource", "--tool", "--session", "--correlation"),
-        *("--secret", "--include-result", "--detached", "--description", "--url", "--api-key"),
+        *(
+            "--secret",
+            "--include-result",
+            "--detached",
+            "--ordered",
+            "--rate-per-second",
+            "--description",
+            "--url",
+            "--api-key",
+        ),
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--url", "--api-key"},
     ("webhooks", "replay"): {"--since", "--cursor", "--dead", "--url", "--api-key"},

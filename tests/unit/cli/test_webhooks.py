@@ -40,6 +40,7 @@ def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Ru
     ran = run(
         *("webhooks", "add", "https://agent.example/callback", "--event", "call.finished", "--event", "call.progress"),
         *("--upstream", "git", "--tool", "git_log", "--session", "s1", "--correlation", "c1", "--include-result"),
+        *("--ordered", "--rate-per-second", "2.5"),
     )
 
     assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, f"secret: {examples.SECRET}")
@@ -52,6 +53,8 @@ def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Ru
         "client_session_id": "s1",
         "correlation_id": "c1",
         "include_result": True,
+        "ordered": True,
+        "rate_per_second": 2.5,
     }
 
 

@@ -1,0 +1,88 @@
+"""The client says and reads all that the REST API takes and answers: its types are compared with the OpenAPI document."""
+
+import inspect
+import json
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from pydantic import BaseModel
+
+from ringback.client import RingbackClient, models, options
+
+SCHEMAS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
+)["components"]["schemas"]
+
+ANSWERS: dict[type[BaseModel], str] = {
+    models.Answered: "AnsweredView",
+    models.Attempt: "AttemptView",
+    models.Call: "CallView",
+    models.CallPage: "CallPageView",
+    models.Delivery: "DeliveryView",
+    models.DeliveryDetail: "DeliveryWithAttemptsView",
+    models.DeliveryPage: "DeliveryPageView",
+    models.Event: "EventView",
+    models.EventPage: "EventPageView",
+    models.InputRequest: "InputRequestView",
+    models.Joined: "JoinedCallsView",
+    models.Listener: "ListenerView",
+    models.Progress: "ProgressView",
+    models.RegisteredWebhook: "RegisteredWebhookView",
+    models.Reloaded: "ReloadedView",
+    models.Replay: "ReplayedView",
+    models.ResumeToken: "ResumeTokenView",
+    models.Resumed: "ResumedView",
+    models.RotatedWebhook: "RotatedWebhookView",
+    models.Started: "StartedCallView",
+    models.ToolList: "ToolsView",
+    models.Upstream: "UpstreamView",
+    models.UpstreamList: "UpstreamsView",
+    models.Webhook: "WebhookView",
+    models.WebhookPage: "WebhookPageView",
+}
+
+
+def members(options_type: type) -> frozenset[str]:
+    return frozenset(get_type_hints(options_type))
+
+
+def parameters(method: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(method).parameters) - {"self"}
+
+
+REQUESTS: dict[str, AbstractSet[str]] = {
+    "AdoptBody": members(options.AdoptOptions) | {"upstream", "task_id"},
+    "AnswerBody": parameters(RingbackClient.answer) - {"call_id"},
+    "CallbackBody": members(options.CallbackOptions),
+    "ChangeWebhookBody": members(options.WebhookChange),
+    "ProgressBody": members(options.ProgressOptions),
+    "RegisterWebhookBody": members(options.WebhookOptions) | {"url"},
+    "ReplayBody": parameters(RingbackClient.replay_webhook) - {"webhook_id"},
+    "ReportBody": members(options.ReportOptions) | {"key", "upstream", "tool"},
+    "ResumeBody": parameters(RingbackClient.resume),
+    "ResumeTokenBody": parameters(RingbackClient.fresh_resume_token) - {"call_id"},
+    "RotateSecretBody": parameters(RingbackClient.rotate_secret) - {"webhook_id"},
+    "StartCallBody": parameters(RingbackClient.start_call) - {"idempotency_key"},
+}
+"""`JoinCallsBody` is what wait_any and wait_all send; its members are not the caller's."""
+
+
+@pytest.mark.parametrize("model", ANSWERS, ids=lambda model: model.__name__)
+def test_a_model_of_the_client_has_every_member_of_the_answer(model: type[BaseModel]) -> None:
+    names = {field.alias or name for name, field in model.model_fields.items()}
+
+    assert names == set(SCHEMAS[ANSWERS[model]]["properties"])
+
+
+@pytest.mark.parametrize("body", REQUESTS)
+def test_the_client_can_send_every_member_of_a_request(body: str) -> None:
+    assert REQUESTS[body] == set(SCHEMAS[body]["properties"])
+
+
+def test_every_request_and_answer_of_the_client_s_routes_is_compared() -> None:
+    compared = {*ANSWERS.values(), *REQUESTS, "JoinCallsBody"}
+    others = {"HealthView", "ReadinessView", "JwkView", "JwkSetView", "ProblemTypeView", "ErrorBody"}
+
+    assert {name for name in SCHEMAS if name.endswith(("View", "Body"))} - compared - others == set()
