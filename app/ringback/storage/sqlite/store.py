@@ -124,8 +124,7 @@ class SqliteStore:
             transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
             return drive(work(transaction))
         except sqlite3.Error as error:
-            self._trust.note(error)
-            raise database.caller_sees(error) from error
+            raise self._explain(error) from error
         finally:
             reader.rollback()
 
@@ -137,8 +136,13 @@ class SqliteStore:
         except Exception as error:
             cause = error if isinstance(error, sqlite3.Error) else error.__cause__
             if isinstance(cause, sqlite3.Error):
-                self._trust.note(cause)
+                raise self._explain(cause) from cause
             raise
+
+    def _explain(self, error: sqlite3.Error) -> Exception:
+        """The error that the caller gets. After damage it says so at once, because trying again cannot help."""
+        self._trust.note(error)
+        return self._trust.problem or database.caller_sees(error)
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
