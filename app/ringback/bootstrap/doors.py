@@ -73,6 +73,7 @@ def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authen
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
-        failing_workers=lambda: supervisor.failing() | mcp.failing(),
+        failing_workers=supervisor.failing,
+        failing_endpoints=mcp.failing,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

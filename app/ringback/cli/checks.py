@@ -200,9 +200,15 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
         answer = await _get(f"{url}/readyz")
     except httpx.HTTPError:
         return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
-    ready = answer.is_success
-    told = f"{url} answers and takes work" if ready else f"{url} answers, and is not ready: {_detail(answer)}"
-    return [Finding("service", ready, told), _check_clock(answer, clock)]
+    return [_judge_readiness(url, answer), _check_clock(answer, clock)]
+
+
+def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
+    if not answer.is_success:
+        return Finding("service", False, f"{url} answers, and is not ready: {_detail(answer)}")
+    if degraded := _degraded(answer):
+        return Finding("service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed).")
+    return Finding("service", True, f"{url} answers and takes work")
 
 
 def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
@@ -303,6 +309,14 @@ class CallbackCheck:
 async def _get(url: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=ANSWER_SECONDS) as http:
         return await http.get(url)
+
+
+def _degraded(answer: httpx.Response) -> str:
+    """The parts of a ready service that failed, comma-separated; empty for a service that is older than the list."""
+    try:
+        return ", ".join(str(part) for part in answer.json()["degraded"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _detail(answer: httpx.Response) -> str:
