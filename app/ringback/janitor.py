@@ -284,7 +284,12 @@ class Janitor:
         last, now = self._kept_scheduling_time, tx.now()
         if last is None or now - last >= seconds(KEEP_TIME_SECONDS):
             await tx.scheduling_time.keep(now)
-            self._kept_scheduling_time = now
+
+            def note(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+                if committed:
+                    self._kept_scheduling_time = now
+
+            tx.at_end(note)
         return False
 
     def _end_of_events(self, tx: Transaction) -> datetime:
