@@ -207,7 +207,9 @@ def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
     if not answer.is_success:
         return Finding("service", False, f"{url} answers, and is not ready: {_detail(answer)}")
     if degraded := _degraded(answer):
-        return Finding("service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed).")
+        return Finding(
+            "service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
+        )
     return Finding("service", True, f"{url} answers and takes work")
 
 

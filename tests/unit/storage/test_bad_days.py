@@ -210,6 +210,29 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
     await store.close()
 
 
+async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path, clock: FakeClock) -> None:
+    store = await open_again(path, clock)
+    opened = store._opened
+    assert opened is not None
+    connections = [opened.reader, opened.writer._connection, *(each._connection for each in opened.pool._free)]
+
+    waits = [connection.execute("PRAGMA busy_timeout").fetchone()[0] for connection in connections]
+
+    assert waits == [0] * len(connections)
+    await store.close()
+
+
+async def test_a_database_that_is_damaged_at_the_start_says_so(path: Path, clock: FakeClock) -> None:
+    await (await open_again(path, clock)).close()
+    with path.open("r+b") as file:
+        file.write(b"\xff" * 4096)
+
+    with pytest.raises(StoreUnavailable, match="is damaged") as refused:
+        await open_again(path, clock)
+
+    assert refused.value.needs_operator
+
+
 # -- commits that are missing -----------------------------------------------------------------------------------------------
 
 
@@ -242,8 +265,9 @@ async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Pa
     remove(part(path, "-wal"))
 
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore"):
+        with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore") as refused:
             await open_again(path, clock)
+        assert refused.value.needs_operator
 
 
 async def test_a_crash_alone_loses_no_commit_and_alarms_nobody(path: Path, clock: FakeClock) -> None:
