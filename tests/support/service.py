@@ -216,7 +216,7 @@ class Service:
     async def clean_up(self) -> None:
         """One round of the janitor, which buries what has expired."""
         config = JanitorConfig(retention=Retention())
-        await Janitor(store=self.store, recorder=self.recorder, sleep=self.clock.sleep, config=config).run_once()
+        await Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=config).run_once()
 
     def rows(self) -> dict[str, int]:
         """How many rows each table has, but for keys: what a refused request must not change."""
