@@ -5,6 +5,7 @@ import os
 import random
 import ssl
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from ringback.identity.documents import NoDocument
 from ringback.identity.documents import client as issuer_client
 from ringback.identity.issuer import fetch_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.resolver import UnresolvedHost
 from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, parse_target
 from ringback.resealing import count_sealed
@@ -185,7 +187,7 @@ async def check_issuer(settings: Settings) -> list[Finding]:
     """Whether access tokens could be checked: the issuer publishes keys for it."""
     if settings.oidc_issuer is None or settings.auth == "off":
         return []
-    async with issuer_client() as http:
+    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
         try:
             keys = await fetch_keys(http, settings.oidc_issuer)
         except NoDocument as problem:
