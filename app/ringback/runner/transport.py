@@ -23,6 +23,7 @@ from ringback import __version__
 from ringback.domain import jsontext
 from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.config import UpstreamConfig
+from ringback.runner.cookies import CookieTransport
 from ringback.runner.event_stream import ReadEvents
 from ringback.runner.failures import (
     AuthorizationRequired,
@@ -112,7 +113,7 @@ def too_large(limit: int) -> str:
 def guarded(
     config: UpstreamConfig, tokens: Tokens | None, *, look_up: LookUp, faults: Faults, large: LargeResults
 ) -> "GuardedTransport":
-    http = HttpTransport(ssl_context(config.url), look_up=look_up)
+    http = CookieTransport(HttpTransport(ssl_context(config.url), look_up=look_up))
     return GuardedTransport(http if tokens is None else TokenTransport(http, tokens), faults=faults, large=large)
 
 
