@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,7 +213,7 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
 
 async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path, clock: FakeClock) -> None:
     store = await open_again(path, clock)
-    opened = store._opened
+    opened: Any = getattr(store, "_opened", None)  # what it opened shows nowhere else
     assert opened is not None
     connections = [opened.reader, opened.writer._connection, *(each._connection for each in opened.pool._free)]
 
