@@ -30,7 +30,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.commits import Commits
 from ringback.storage.sqlite.database import SESSION, caller_sees, result_code, unavailable
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive
+from ringback.storage.sqlite.transaction import SqliteTransaction, drive_in_turns
 from ringback.storage.sqlite.trust import Trust
 from ringback.storage.sqlite.webhooks import WebhookReader
 
@@ -176,20 +176,20 @@ class GroupCommit:
         self._trust.require()
         await self._begin()
         if len(group) > 1:
-            if self._perform_together(group):
+            if await self._perform_together(group):
                 return
             await self._begin()
-        self._perform_apart(group)
+        await self._perform_apart(group)
 
-    def _perform_together(self, group: list[_Unit]) -> bool:
+    async def _perform_together(self, group: list[_Unit]) -> bool:
         """Run the units one after the other; False if one raised after it had written: then all of them are undone."""
         for unit in group:
             if self._is_suspect(unit):
-                self._perform_apart([unit])
+                await self._perform_apart([unit])
                 continue
             changes = self._connection.total_changes
             try:
-                self._perform(unit)
+                await self._perform(unit)
             except Exception as error:  # boundary: whose error it is, and whether it stays, shows when it is run apart
                 if _is_of_the_file(error):
                     raise
@@ -202,13 +202,13 @@ class GroupCommit:
                 return False
         return True
 
-    def _perform_apart(self, group: list[_Unit]) -> None:
+    async def _perform_apart(self, group: list[_Unit]) -> None:
         """Run the units so that one that raises is undone alone."""
         for unit in group:
             self._execute("start_unit")
             changes = self._connection.total_changes
             try:
-                self._perform(unit)
+                await self._perform(unit)
             except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
                 if _is_of_the_file(error) or not self._connection.in_transaction:
                     raise  # it is everybody's, or SQLite itself has undone the whole group
@@ -221,14 +221,14 @@ class GroupCommit:
     def _is_suspect(self, unit: _Unit) -> bool:
         return bool(self._suspect_until) and self._suspect_until.get(unit.kind, 0.0) > self._clock.monotonic()
 
-    def _perform(self, unit: _Unit) -> None:
+    async def _perform(self, unit: _Unit) -> None:
         if unit.done.cancelled():
             return
         transaction = SqliteTransaction(
             self._connection, sealer=self._sealer, reader=self._reader, now=self._clock.now()
         )
         unit.rung, unit.endings = transaction.rung, transaction.endings
-        unit.value = drive(unit.work(transaction))
+        unit.value = await drive_in_turns(unit.work(transaction))
 
     def _settle(self, group: list[_Unit]) -> None:
         for unit in group:
