@@ -16,7 +16,7 @@ from typing import Final
 
 from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
 from ringback.domain.call_rows import Change, Tombstone
-from ringback.domain.clock import seconds
+from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.health import RELEASE_STEP
 from ringback.domain.ports import Store, Transaction
@@ -24,6 +24,7 @@ from ringback.domain.recovery import recover
 from ringback.domain.reported import VANISHED, is_reported
 from ringback.domain.retry import LADDERS
 from ringback.domain.signals import DUE, QUEUED, changed
+from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
 from ringback.domain.webhook_rows import ExpiredPlace
 from ringback.notifier.record import Recorder
@@ -48,6 +49,9 @@ OVERDUE_GRACE_SECONDS: Final = 60.0
 """How long a runner has for telling the upstream of a queued call that its time is up. Without one it ends all the same."""
 LAPSE_GRACE_SECONDS: Final = 15.0
 """How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
+RESUME_GRACE_SECONDS: Final = 30.0
+"""How long after the machine was suspended no lease is taken for lapsed: as long as a lease is, of which its holder prolongs
+each running call's within a third, and within which each attempt at a delivery has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +86,12 @@ class JanitorConfig:
 class Janitor:
     name = "janitor"
 
-    def __init__(
-        self, *, store: Store, recorder: Recorder, sleep: Callable[[float], Awaitable[None]], config: JanitorConfig
-    ) -> None:
+    def __init__(self, *, store: Store, recorder: Recorder, clock: Clock, config: JanitorConfig) -> None:
         self._store = store
         self._recorder = recorder
-        self._sleep = sleep
+        self._clock = clock
         self._config = config
+        self._suspensions = SuspensionWatch(clock)
         self._turn = 0
         self._release_after = ""
         self._probe_after = ""
@@ -122,7 +125,7 @@ class Janitor:
             except StoreUnavailable:
                 log.warning("janitor.store_unavailable")
                 more = False
-            await first_of(stop.wait(), self._sleep(PAUSE_SECONDS if more else self._config.every_seconds))
+            await first_of(stop.wait(), self._clock.sleep(PAUSE_SECONDS if more else self._config.every_seconds))
 
     async def run_once(self) -> bool:
         """One batch of every chore; whether any of them has more to do.
@@ -161,6 +164,8 @@ class Janitor:
 
     async def _recover_lapsed(self, tx: Transaction) -> bool:
         """Calls whose runner has died: queued again if they can be, else the truth, which is that nobody knows."""
+        if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
+            return False
         limit = min(ENDED_AT_ONCE, self._config.batch)
         lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=limit)
         await self._recover(tx, lapsed)
@@ -191,6 +196,8 @@ class Janitor:
 
     async def _release_lapsed(self, tx: Transaction) -> bool:
         """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
+        if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
+            return False
         released = await tx.delivery_upkeep.release_lapsed(now=tx.now(), limit=self._config.batch)
         if released:
             tx.ring(DUE)
@@ -284,7 +291,12 @@ class Janitor:
         last, now = self._kept_scheduling_time, tx.now()
         if last is None or now - last >= seconds(KEEP_TIME_SECONDS):
             await tx.scheduling_time.keep(now)
-            self._kept_scheduling_time = now
+
+            def note(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+                if committed:
+                    self._kept_scheduling_time = now
+
+            tx.at_end(note)
         return False
 
     def _end_of_events(self, tx: Transaction) -> datetime:

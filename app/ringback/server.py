@@ -7,6 +7,7 @@ configuration of the upstreams is read again; what cannot be used changes nothin
 """
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -42,6 +43,10 @@ up nobody's restart."""
 EXIT_SECONDS: Final = 30.0
 """After the drain time the process ends, whatever does not stop. Longer than what bounds itself takes in all: a challenge
 (10 s), then an attempt (10 s), the last answers (5 s), and an upstream's child that is asked to go (4 s)."""
+
+
+class AddressTaken(SettingsError):
+    """Somebody else listens there, perhaps the process that this one replaces."""
 
 
 class Server(uvicorn.Server):
@@ -180,6 +185,7 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as problem:
-        raise SettingsError(
+        kind = AddressTaken if problem.errno == errno.EADDRINUSE else SettingsError
+        raise kind(
             f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}. Choose another --host or --port."
         ) from None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ringback.cli.output import REFUSED, TRY_AGAIN
 from ringback.server import EXIT_SECONDS
 from ringback.settings import Settings
 
@@ -128,6 +129,12 @@ def test_systemd_and_compose_leave_time_to_drain(unit: configparser.SectionProxy
     end_seconds = Settings.model_fields["drain_seconds"].default + EXIT_SECONDS
     assert int(unit["TimeoutStopSec"]) > end_seconds
     assert int(compose["stop_grace_period"].removesuffix("s")) > end_seconds
+
+
+def test_systemd_starts_a_service_again_unless_an_operator_has_to_act_first(unit: configparser.SectionProxy) -> None:
+    assert unit["Restart"] == "on-failure"
+    assert unit["RestartPreventExitStatus"].split() == [str(REFUSED)]
+    assert REFUSED != TRY_AGAIN
 
 
 @pytest.mark.parametrize("name", FILES)

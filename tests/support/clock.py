@@ -33,6 +33,11 @@ class FakeClock:
     def monotonic(self) -> float:
         return (self._now - self._start).total_seconds()
 
+    def suspend(self, for_seconds: float) -> None:
+        """The machine sleeps: time passes, but for what `monotonic` counts."""
+        self._now += seconds(for_seconds)
+        self._start += seconds(for_seconds)
+
     async def sleep(self, seconds: float) -> None:
         self.advance(seconds)
         await asyncio.sleep(0)
@@ -100,6 +105,7 @@ class SteppedClock(SystemClock):
     def __init__(self, wall: datetime = START, *, elapsed_seconds: float = 1000.0) -> None:
         self._wall_milliseconds = epoch_milliseconds(wall)
         self._elapsed_milliseconds = round(elapsed_seconds * 1000)
+        self._suspended_milliseconds = 0
         super().__init__()
 
     def pass_time(self, by_seconds: float) -> None:
@@ -111,8 +117,13 @@ class SteppedClock(SystemClock):
         self.now()
         self._wall_milliseconds += round(by_seconds * 1000)
 
+    def suspend(self, for_seconds: float) -> None:
+        """The machine sleeps: time passes, but for what `monotonic` counts."""
+        self.pass_time(for_seconds)
+        self._suspended_milliseconds += round(for_seconds * 1000)
+
     def monotonic(self) -> float:
-        return self._elapsed_milliseconds / 1000
+        return (self._elapsed_milliseconds - self._suspended_milliseconds) / 1000
 
     async def sleep(self, seconds: float) -> None:
         self.pass_time(seconds)

@@ -235,7 +235,7 @@ class Engine:
         )
 
     def janitor(self, **config: Any) -> Janitor:
-        return Janitor(store=self.store, recorder=self.recorder, sleep=self.clock.sleep, config=JanitorConfig(**config))
+        return Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=JanitorConfig(**config))
 
     async def recover(self, janitor: Janitor | None = None) -> None:
         """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""

@@ -91,6 +91,8 @@ class Service:
     file: Path
     failing: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
+    failing_endpoints: set[str] = field(default_factory=set[str])
+    """Paths of MCP endpoints that are to count as failing."""
     _stack: AsyncExitStack
 
     async def client(self, principal: str, **key: Any) -> httpx.AsyncClient:
@@ -214,7 +216,7 @@ class Service:
     async def clean_up(self) -> None:
         """One round of the janitor, which buries what has expired."""
         config = JanitorConfig(retention=Retention())
-        await Janitor(store=self.store, recorder=self.recorder, sleep=self.clock.sleep, config=config).run_once()
+        await Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=config).run_once()
 
     def rows(self) -> dict[str, int]:
         """How many rows each table has, but for keys: what a refused request must not change."""
@@ -251,6 +253,7 @@ async def running_service(
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
         services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
         failing: set[str] = set()
+        failing_endpoints: set[str] = set()
         config = ApiConfig(
             authenticator=Bearers(keys=services.keys) if auth == "keys" else Everybody(),
             public_url=public_url,
@@ -258,6 +261,7 @@ async def running_service(
             allowed_origins=allowed_origins,
             request_bytes_max=REQUEST_BYTES_MAX,
             failing_workers=lambda: frozenset(failing),
+            failing_endpoints=lambda: frozenset(failing_endpoints),
         )
         yield Service(
             app=create_app(services, config=config),
@@ -268,6 +272,7 @@ async def running_service(
             recorder=recorder,
             file=folder / "ringback.db",
             failing=failing,
+            failing_endpoints=failing_endpoints,
             _stack=stack,
         )
 

@@ -29,6 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.call import Ending
 from ringback.domain.clock import Clock, SystemClock
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Transport, UpstreamConfig
 from ringback.runner.upstreams import Upstreams
 from tests.support.desks import OnProgress, PaperDesk, ignore
@@ -320,6 +321,7 @@ async def opened(
     patience_seconds: float = WAIT_SECONDS,
     clock: Clock | None = None,
     children_folder: Path | None = None,
+    hosts: ConfiguredHosts | None = None,
 ) -> AsyncGenerator[Upstreams]:
     async with Upstreams(
         configs,
@@ -327,6 +329,7 @@ async def opened(
         chance=lambda: 0.5,
         connect_patience_seconds=patience_seconds,
         children_folder=children_folder,
+        hosts=hosts,
     ) as upstreams:
         yield upstreams
 

@@ -56,7 +56,9 @@ class ApiConfig:
     public_keys: Sequence[Mapping[str, str]] = ()
     """JSON Web Keys of what signs callbacks for everybody."""
     failing_workers: Callable[[], frozenset[str]] = frozenset
-    """Names of the background workers that are down; readiness asks."""
+    """Names of the background workers that are down. The service is not ready while there is one."""
+    failing_endpoints: Callable[[], frozenset[str]] = frozenset
+    """Paths of the MCP endpoints that are down. Readiness lists them and stays green: everything else is served."""
 
 
 async def services_of(request: Request) -> Services:  # async, or FastAPI would run it in a thread for each request

@@ -45,14 +45,20 @@ async def read_metrics(request: Request, behind: Behind, caller: Asking) -> Resp
     """How the service is doing, for Prometheus. It tells of all principals: the key needs the scope `admin`."""
     vitals = await behind.insights.vitals(caller)
     registry = CollectorRegistry()
-    registry.register(_Families(vitals, failing_workers=len(config_of(request).failing_workers())))
+    config = config_of(request)
+    registry.register(
+        _Families(
+            vitals, failing_workers=len(config.failing_workers()), failing_endpoints=len(config.failing_endpoints())
+        )
+    )
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class _Families(Collector):
-    def __init__(self, vitals: Vitals, *, failing_workers: int) -> None:
+    def __init__(self, vitals: Vitals, *, failing_workers: int, failing_endpoints: int) -> None:
         self._vitals = vitals
         self._failing_workers = failing_workers
+        self._failing_endpoints = failing_endpoints
 
     def collect(self) -> Iterator[Metric]:
         vitals = self._vitals
@@ -74,6 +80,9 @@ class _Families(Collector):
         yield GaugeMetricFamily("ringback_open_streams", "Event streams that are open.", value=vitals.open_streams)
         yield GaugeMetricFamily(
             "ringback_failing_workers", "Background workers that failed and are being restarted.", self._failing_workers
+        )
+        yield GaugeMetricFamily(
+            "ringback_failing_endpoints", "MCP endpoints that failed and are being restarted.", self._failing_endpoints
         )
         yield from _of_upstreams(vitals.upstreams)
 

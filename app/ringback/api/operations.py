@@ -29,11 +29,16 @@ async def check_health() -> HealthView:
 
 @router.get("/readyz", responses=documented(errors.ShuttingDown, errors.StoreUnavailable))
 async def check_readiness(request: Request, behind: Behind) -> ReadinessView:
-    """Answers 200 while the service takes work: it is not stopping, its database can be written, its workers live."""
+    """Answers 200 while the service takes work: it is not stopping, its database can be written, its workers live.
+
+    `degraded` lists the MCP endpoints that failed and are being restarted. They do not turn the answer red, because a load
+    balancer would then take away the REST API and all other endpoints too.
+    """
     await behind.insights.require_ready()
-    if failing := sorted(config_of(request).failing_workers()):
+    config = config_of(request)
+    if failing := sorted(config.failing_workers()):
         raise errors.Unavailable(f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing)
-    return ReadinessView()
+    return ReadinessView(degraded=sorted(config.failing_endpoints()))
 
 
 @router.get("/.well-known/mcp-webhook-jwks.json", responses=documented())

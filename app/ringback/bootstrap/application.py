@@ -71,7 +71,7 @@ async def application(
         janitor = Janitor(
             store=parts.store,
             recorder=parts.recorder,
-            sleep=parts.world.clock.sleep,
+            clock=parts.world.clock,
             config=JanitorConfig(retention=retention, only_owner=parts.owner if parts.store.exclusive else None),
         )
         workers: list[Worker] = [

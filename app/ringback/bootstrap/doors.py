@@ -1,7 +1,7 @@
 """Who is let in, and where: authentication, REST, the MCP endpoints."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from ringback.api.app import ApiConfig, Services
 from ringback.bootstrap.parts import Parts
@@ -14,6 +14,7 @@ from ringback.identity.issuer import Issuer
 from ringback.keyring import load_signing_keys
 from ringback.mcp_server.endpoints import McpServer, Workers
 from ringback.mcp_server.gateway import Gateway
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.services.joined_names import JoinedNames
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor
@@ -27,7 +28,10 @@ async def authenticator_for(parts: Parts, services: Services, settings: Settings
     if settings.oidc_issuer is None:
         yield Bearers(keys=services.keys)
         return
-    async with issuer_client() as http:
+    async with (
+        aclosing(ConfiguredHosts(parts.world.host_resolver)) as hosts,
+        issuer_client(hosts.look_up_for("issuer")) as http,
+    ):
         clock = parts.world.clock
         issuer = Issuer(settings.oidc_issuer, http=http, clock=clock)
         tokens = AccessTokens(issuer=issuer, rules=token_rules(settings), clock=clock)
@@ -73,6 +77,7 @@ def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authen
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
-        failing_workers=lambda: supervisor.failing() | mcp.failing(),
+        failing_workers=supervisor.failing,
+        failing_endpoints=mcp.failing,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

@@ -24,7 +24,7 @@ async def key_ring_of(settings: Settings, world: World) -> KeyRing:
         async with open_without_keys(settings, world) as store:
             missing = await store.read(lambda tx: missing_keys(tx, ()))
         if missing:
-            raise StoreUnavailable(explain_missing(missing, str(file)))
+            raise StoreUnavailable(explain_missing(missing, str(file)), needs_operator=True)
     return load_key_ring(settings, random_bytes=world.random_bytes)
 
 

@@ -17,6 +17,7 @@ from ringback.domain.upstreams import Configured
 from ringback.janitor import Retention
 from ringback.keyring import token_keys
 from ringback.notifier.body import Bodies
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
@@ -95,6 +96,7 @@ async def open_parts(
             connect_patience_seconds=settings.connect_patience_seconds,
             store=store,
             children_folder=children_folder(sqlite_path(settings.database_url)),
+            hosts=ConfiguredHosts(world.host_resolver),
         )
         yield Parts(
             world=world,

@@ -30,6 +30,8 @@ class World:
     random_bytes: Callable[[int], bytes] = os.urandom
     resolver: Resolver | None = None
     """Looks up the hosts of callbacks, instead of the machine's name servers."""
+    host_resolver: Resolver | None = None
+    """Looks up the hosts of upstreams and of the token issuer, instead of the machine's name servers."""
     egress: httpx.AsyncBaseTransport | None = None
     """Callbacks go out through it instead of our own guarded sender."""
     store: Callable[[Store], Store] = _same

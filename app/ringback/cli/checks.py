@@ -5,6 +5,7 @@ import os
 import random
 import ssl
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from ringback.identity.documents import NoDocument
 from ringback.identity.documents import client as issuer_client
 from ringback.identity.issuer import fetch_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.resolver import UnresolvedHost
 from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, parse_target
 from ringback.resealing import count_sealed
@@ -185,7 +187,7 @@ async def check_issuer(settings: Settings) -> list[Finding]:
     """Whether access tokens could be checked: the issuer publishes keys for it."""
     if settings.oidc_issuer is None or settings.auth == "off":
         return []
-    async with issuer_client() as http:
+    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
         try:
             keys = await fetch_keys(http, settings.oidc_issuer)
         except NoDocument as problem:
@@ -200,9 +202,17 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
         answer = await _get(f"{url}/readyz")
     except httpx.HTTPError:
         return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
-    ready = answer.is_success
-    told = f"{url} answers and takes work" if ready else f"{url} answers, and is not ready: {_detail(answer)}"
-    return [Finding("service", ready, told), _check_clock(answer, clock)]
+    return [_judge_readiness(url, answer), _check_clock(answer, clock)]
+
+
+def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
+    if not answer.is_success:
+        return Finding("service", False, f"{url} answers, and is not ready: {_detail(answer)}")
+    if degraded := _degraded(answer):
+        return Finding(
+            "service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
+        )
+    return Finding("service", True, f"{url} answers and takes work")
 
 
 def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
@@ -303,6 +313,14 @@ class CallbackCheck:
 async def _get(url: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=ANSWER_SECONDS) as http:
         return await http.get(url)
+
+
+def _degraded(answer: httpx.Response) -> str:
+    """The parts of a ready service that failed, comma-separated; empty for a service that is older than the list."""
+    try:
+        return ", ".join(str(part) for part in answer.json()["degraded"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _detail(answer: httpx.Response) -> str:

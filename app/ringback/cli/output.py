@@ -3,7 +3,7 @@
 import json
 import sys
 import unicodedata
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Final, NoReturn
@@ -19,6 +19,8 @@ UNFINISHED: Final = 1
 """Exit code: the call ended in another way than with a result."""
 REFUSED: Final = 2
 """Exit code: it could not be asked. The same as for a usage error."""
+TRY_AGAIN: Final = 75
+"""Exit code: the service could not start for a reason that may pass by itself. `EX_TEMPFAIL` of sysexits.h."""
 
 PIPE_WIDTH: Final = 200
 """Columns of a table that goes into a file or a pipe: wide enough that no id is cut."""
@@ -43,9 +45,9 @@ def show_json(value: Any) -> None:
     show(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
 
 
-def fail(message: str) -> NoReturn:
+def fail(message: str, *, exit_code: int = REFUSED) -> NoReturn:
     tell(f"Error: {message}")
-    raise typer.Exit(REFUSED)
+    raise typer.Exit(exit_code)
 
 
 def printable(text: str) -> str:
@@ -57,12 +59,14 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def reported(*expected: type[Exception]) -> Generator[None]:
-    """Around a command, also as its decorator: the client's errors and these end the command with one message."""
+def reported(
+    *expected: type[Exception], exit_code: Callable[[Exception], int] = lambda _: REFUSED
+) -> Generator[None]:
+    """Around a command, also as its decorator: the client's errors and these end it with one message, and an exit code."""
     try:
         yield
     except (ClientError, *expected) as error:
-        fail(str(error))
+        fail(str(error), exit_code=exit_code(error))
     except OSError as error:
         if error.filename is None:
             raise

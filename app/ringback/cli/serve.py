@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback import server
-from ringback.cli.output import reported, tell
+from ringback.cli.output import REFUSED, TRY_AGAIN, reported, tell
 from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.domain.errors import StoreUnavailable
 from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
 from ringback.settings import Settings, load_settings
 
@@ -30,7 +31,13 @@ LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
 
-@reported(*SERVICE_ERRORS)
+def exit_code_of_start(error: Exception) -> int:
+    """Whether a supervisor such as systemd should start the service again: not if an operator has to act first."""
+    is_passing = isinstance(error, StoreUnavailable) and not error.needs_operator
+    return TRY_AGAIN if is_passing or isinstance(error, server.AddressTaken) else REFUSED
+
+
+@reported(*SERVICE_ERRORS, exit_code=exit_code_of_start)
 def serve(
     dev: Annotated[
         bool,

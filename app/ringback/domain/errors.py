@@ -184,6 +184,11 @@ class StoreUnavailable(Unavailable):
 
     slug = "store-unavailable"
 
+    def __init__(self, detail: str, *, needs_operator: bool = False, **extra: Any) -> None:
+        """`needs_operator`: it stays so until somebody acts (damage, lost keys), so starting the service again cannot help."""
+        super().__init__(detail, **extra)
+        self.needs_operator = needs_operator
+
 
 class IssuerUnavailable(Unavailable):
     """The token issuer cannot be asked."""

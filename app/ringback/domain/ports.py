@@ -7,10 +7,10 @@ store is asked in units of work:
     await store.read(work)      the same on a snapshot that cannot be written: a few rows, by their keys
     await store.scan(who, work) the same as read, beside the event loop: lists and counts
 
-`work` is an async function that awaits nothing but its transaction. The SQLite store relies on that (it drives the coroutine to
-its end without an event loop, and raises if it waits for anything else), which makes the third rule of the product, never hold
-a transaction over the network, a thing that cannot be broken by mistake. A unit of work may be run again after a
-serialisation failure, so it changes nothing but the store.
+`work` is an async function that awaits nothing but its transaction. A long one pauses at places of its own choice. The SQLite
+store relies on that (it drives the coroutine to its end, and raises if it waits for anything else), which makes the third rule
+of the product, never hold a transaction over the network, a thing that cannot be broken by mistake. A unit of work may be run
+again after a serialisation failure, so it changes nothing but the store.
 """
 
 from collections.abc import Awaitable, Callable
@@ -100,6 +100,13 @@ class Transaction(Protocol):
 
     def now(self) -> datetime:
         """The store's clock at the start of the transaction: the one that leases and due dates are compared with."""
+        ...
+
+    async def pause(self) -> None:
+        """Let the event loop have a turn in the middle of a long unit of work. Its transaction stays open meanwhile.
+
+        No other unit runs in that turn, but everything else does: what a unit has read from memory may have changed after it.
+        """
         ...
 
     def ring(self, *topics: str) -> None:

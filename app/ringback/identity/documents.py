@@ -9,6 +9,8 @@ import httpx
 
 from ringback.domain import jsontext
 from ringback.domain.loopback import is_loopback
+from ringback.identity.resolving_transport import ResolvingTransport
+from ringback.notifier.configured_hosts import LookUp
 
 FETCH_SECONDS: Final = 5.0
 """For one document, from DNS to its last byte. Requests wait for it, so it is short."""
@@ -30,10 +32,17 @@ def is_trustworthy(url: str) -> bool:
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host or "")))
 
 
-def client() -> httpx.AsyncClient:
+def client(look_up: LookUp) -> httpx.AsyncClient:
     """For the issuer only: nothing is followed, kept or sent along, and no proxy of the environment's comes between."""
     headers = {"accept": "application/json", "accept-encoding": "identity"}
-    return httpx.AsyncClient(headers=headers, follow_redirects=False, trust_env=False, timeout=FETCH_SECONDS)
+    connections = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+    return httpx.AsyncClient(
+        transport=ResolvingTransport(connections, look_up=look_up),
+        headers=headers,
+        follow_redirects=False,
+        trust_env=False,
+        timeout=FETCH_SECONDS,
+    )
 
 
 async def fetch(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:

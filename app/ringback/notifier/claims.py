@@ -20,6 +20,9 @@ from ringback.notifier.targets import Targets
 LANES_AT_ONCE: Final = 64
 """Lanes looked at in one unit of work, which takes some two milliseconds of the one writer's time."""
 GIVEN_UP_AT_ONCE: Final = 200
+PLACES_MAX: Final = 10_000
+"""Ordered webhooks with so many sessions that a claim visits a part of them only, and whose next part is remembered. The one
+that was claimed for longest ago makes room, as those do that were removed; it begins again at its first session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +128,13 @@ class Claims:
         )
 
     def _keys_go_on(self, webhook_id: WebhookId, place: str | None, committed: bool) -> None:  # noqa: FBT001 - as above
-        if committed and place:
-            self._keys_after[webhook_id] = place
-        elif committed:
-            self._keys_after.pop(webhook_id, None)
+        if not committed:
+            return
+        self._keys_after.pop(webhook_id, None)
+        if place:
+            self._keys_after[webhook_id] = place  # behind all others
+            if len(self._keys_after) > PLACES_MAX:
+                del self._keys_after[next(iter(self._keys_after))]
 
     async def _without_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """End what can never be sent, as a loss that its receiver is told of, and go on with the others."""

@@ -24,6 +24,10 @@ from ringback.notifier.places import place_at
 SUPERSEDING: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
 
+DELIVERIES_AT_ONCE: Final = 32
+"""Built and inserted between two turns of the event loop, some 4 ms: 120 µs each, sealing included (measured). A thousand
+webhooks that hear one event would otherwise hold it for 0.12 s."""
+
 NOTHING_OPEN: Final = sys.maxsize
 """A place behind every other."""
 
@@ -78,6 +82,11 @@ class _Born:
         if delivery.state is DeliveryState.HELD and delivery.webhook_id in self._held:
             self._held[delivery.webhook_id] += 1
 
+    async def insert(self, tx: Transaction) -> None:
+        """Put what was born since the last time into the store."""
+        deliveries, self.deliveries = self.deliveries, []
+        await _insert(tx, deliveries)
+
     async def look(self, tx: Transaction, webhooks: Collection[Webhook]) -> None:
         """Ask the store of all of them at once: for a thousand webhooks, one statement instead of a thousand."""
         unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open]
@@ -112,7 +121,7 @@ class FanOut:
         born = _Born(places={event.seq: event.place for event in events})
         for each, webhooks in zip(happened, candidates, strict=True):
             await self._deliver(tx, each, webhooks, born)
-        await _insert(tx, born.deliveries)
+        await born.insert(tx)
 
     async def late(self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int) -> Late:
         """Deliver to one webhook what happened before it heard events as they happen. Each delivery waits its turn."""
@@ -147,6 +156,9 @@ class FanOut:
             if not webhook.holds() or await self._may_be_held(tx, happened.event, webhook, born):
                 lease = self._lease(tx, happened, webhook)
                 born.add(await self._delivery(tx, happened, webhook, lease, born))
+                if len(born.deliveries) >= DELIVERIES_AT_ONCE:
+                    await born.insert(tx)
+                    await tx.pause()
 
     async def _may_be_held(self, tx: Transaction, event: Event, webhook: Webhook, born: _Born) -> bool:
         """Progress is not worth keeping. Of the rest so much is kept, and what comes then is a gap."""

@@ -7,8 +7,9 @@ Two failures have to be told apart. A name that does not exist (NXDOMAIN, or no 
 receiver's own affair: `NameNotFound`. A time-out, SERVFAIL, REFUSED, an unreadable reply, name servers that are down, or a
 limit of ours says nothing about the receiver: `LookUpFailed`. `domain.breaker` and `domain.health` say what each counts for.
 
-A host is always absolute: the `search` list of resolv.conf and the HOSTALIASES variable are for people at a terminal, and could
-turn a callback's host into another one. So `receiver` is looked up as `receiver`, and never as `receiver.corp.example`.
+The host of a callback is always absolute: the `search` list of resolv.conf and the HOSTALIASES variable are for people at a
+terminal, and could turn it into another one. So `receiver` is looked up as `receiver`, and never as `receiver.corp.example`.
+The hosts that an operator configures are searched for (`notifier.configured_hosts`).
 """
 
 import asyncio
@@ -43,8 +44,7 @@ RECORDS_PER_CHANNEL: Final = 20_000
 
 _ares: Final = cast("Any", pycares)  # its constants come from C, and have no types
 _FLAGS: Final[int] = (
-    _ares.ARES_FLAG_NOSEARCH
-    | _ares.ARES_FLAG_NOALIASES
+    _ares.ARES_FLAG_NOALIASES
     | _ares.ARES_FLAG_EDNS
     # What does not fit into a datagram (some 75 addresses) is left out, not fetched over TCP: 64 KiB of a stranger's records
     # would be sorted and cached for a name of which `ADDRESSES_MAX` addresses are tried.
@@ -102,9 +102,16 @@ class AresResolver:
     12 s for each dead name server: a kilobyte, and no thread. resolv.conf and /etc/hosts are read again when they change.
     """
 
-    def __init__(self, name_servers: Sequence[str] = ()) -> None:
-        """`name_servers` as `address:port`; those of resolv.conf if there are none."""
+    def __init__(
+        self, name_servers: Sequence[str] = (), *, searches: bool = False, search_domains: Sequence[str] = ()
+    ) -> None:
+        """`name_servers` as `address:port`; those of resolv.conf if there are none.
+
+        `searches`: also look for a host in the search domains, which are those of resolv.conf if none are given.
+        """
         self._name_servers = list(name_servers)
+        self._flags = _FLAGS if searches else _FLAGS | _ares.ARES_FLAG_NOSEARCH
+        self._options: dict[str, Any] = {"domains": list(search_domains)} if search_domains else {}
         self._channel: _Channel | None = None
 
     async def __call__(self, host: str, /) -> Resolution:
@@ -144,7 +151,8 @@ class AresResolver:
                     loop=asyncio.get_running_loop(),
                     timeout=QUERY_SECONDS,
                     tries=QUERY_TRIES,
-                    flags=_FLAGS,
+                    flags=self._flags,
+                    **self._options,
                 )
             )
         return self._channel

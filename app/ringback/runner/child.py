@@ -76,10 +76,12 @@ class Child:
             if not await self._gone():
                 _signal_group(self._process, signal.SIGKILL)
                 await self._gone()
-        if await self._has_left(signal.SIGTERM):
-            await asyncio.to_thread(kill_all, self._record)
-        self._records.remove(self._record)
-        _close(self._process)
+        try:
+            if await self._has_left(signal.SIGTERM):
+                await asyncio.to_thread(kill_all, self._record)
+            self._records.remove(self._record)
+        finally:
+            _close(self._process)
 
     async def _gone(self) -> bool:
         """Not by `wait()`, which also waits for the end of pipes that a grandchild may hold."""

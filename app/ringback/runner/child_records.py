@@ -60,8 +60,12 @@ class ChildRecords:
         return record
 
     def remove(self, record: ChildRecord) -> None:
+        """A record that stays is harmless: the next start finds no process that is this child, and removes it."""
         if self._folder is not None:
-            _file(self._folder, record).unlink(missing_ok=True)
+            try:
+                _file(self._folder, record).unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("upstream.child_record_not_removed", extra={"pid": record.pid, "reason": error.strerror})
 
     def end_leftovers(self) -> int:
         """Kill what is left of the children of an earlier process; how many there were. Takes milliseconds, off the loop."""

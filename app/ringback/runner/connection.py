@@ -28,6 +28,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.retry import JITTER
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
+from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.child import Child
 from ringback.runner.child_records import ChildRecords
 from ringback.runner.child_watch import ChildWatch
@@ -83,6 +84,7 @@ class Connection:
         shelf: Shelf,
         patience_seconds: float = PATIENCE_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        look_up: LookUp,
         records: ChildRecords | None = None,
     ) -> None:
         self.config = config
@@ -94,6 +96,7 @@ class Connection:
         self._random_bytes = random_bytes
         self.faults = Faults(config.name, clock=clock)
         self._records = records or ChildRecords(None)
+        self._look_up = look_up
         self._links: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: Problem | None = None
@@ -106,7 +109,7 @@ class Connection:
         self.superseded = anyio.Event()
         """Set when it takes no further calls: another has its place, or nothing has."""
         self._listing = anyio.Lock()
-        self._tokens = None if config.oauth is None else Tokens(config.oauth, clock=clock)
+        self._tokens = None if config.oauth is None else Tokens(config.oauth, clock=clock, look_up=self._look_up)
         self._principals = PrincipalLinks(
             self, clock=clock, patience_seconds=patience_seconds, links_max=min(config.max_concurrent, LINKS_MAX)
         )
@@ -214,7 +217,14 @@ class Connection:
 
     def _opening(self, **opening: Any) -> Opening:
         mark = self._random_bytes(8).hex()
-        return Opening(mark=mark, tokens=self._tokens, faults=self.faults, records=self._records, **opening)
+        return Opening(
+            mark=mark,
+            tokens=self._tokens,
+            look_up=self._look_up,
+            faults=self.faults,
+            records=self._records,
+            **opening,
+        )
 
     async def live(self, patience_seconds: float | None = None, *, begun: bool = True) -> Link:
         """The link that is shared now; raises `UpstreamUnreachable`. What has not `begun` here yet may still go elsewhere."""

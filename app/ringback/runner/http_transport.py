@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx2
 
+from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.http_connection import HttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
@@ -44,8 +45,9 @@ def ssl_context(url: str) -> ssl.SSLContext:
 class HttpTransport(httpx2.AsyncBaseTransport):
     """Raises `httpx2.ConnectError` or `ConnectTimeout` when nothing was sent, and other `httpx2.TransportError`s after that."""
 
-    def __init__(self, certificates: ssl.SSLContext) -> None:
+    def __init__(self, certificates: ssl.SSLContext, *, look_up: LookUp) -> None:
         self._certificates = certificates
+        self._look_up = look_up
         self._open: set[HttpConnection] = set()
         self._idle: dict[_Origin, list[HttpConnection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -120,8 +122,8 @@ class HttpTransport(httpx2.AsyncBaseTransport):
         tls: dict[str, Any] = {}
         if origin.scheme == "https":
             tls = {"ssl": self._certificates, "server_hostname": origin.host}
-        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-        *others, last = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))[:ADDRESSES_MAX]
+        found = await self._look_up(origin.host)
+        *others, last = [str(address) for address in found[:ADDRESSES_MAX]]
         for address in others:
             share = None if until is None else (until - loop.time()) * SHARE
             with suppress(OSError):  # of which TimeoutError and ssl.SSLError are kinds

@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
 from ringback.domain.upstreams import Change, Listing, Profile
+from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.child import Child
 from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import Transport, UpstreamConfig
@@ -50,6 +51,7 @@ class Opening:
     """What authorises us, if the upstream is configured with an OAuth client."""
     mark: str
     """Differs from that of every other link."""
+    look_up: LookUp
     faults: Faults
     records: ChildRecords
 
@@ -106,7 +108,7 @@ async def _enter_transport(
         )
         return streams, None, child
     session_id = None if opening.rejoin is None else opening.rejoin.session_id
-    inner = guarded(config, opening.tokens, faults=opening.faults, large=large)
+    inner = guarded(config, opening.tokens, look_up=opening.look_up, faults=opening.faults, large=large)
     transport = SessionTransport(inner, rejoined=session_id)
     client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
     await stack.enter_async_context(client)

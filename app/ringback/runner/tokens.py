@@ -22,9 +22,10 @@ import httpx2
 from ringback import __version__
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
+from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.config import AuthMethod, ClientCredentials
 from ringback.runner.failures import NoToken, RequestFailed, Unauthorised
-from ringback.runner.http_transport import ssl_context
+from ringback.runner.http_transport import HttpTransport, ssl_context
 
 FETCH_SECONDS: Final = 10.0
 """For a whole answer. As long as connecting to an upstream may take: whoever is slower is down."""
@@ -55,8 +56,9 @@ class _Token:
 class Tokens:
     """The tokens of one upstream, for all its connections."""
 
-    def __init__(self, credentials: ClientCredentials, *, clock: Clock) -> None:
+    def __init__(self, credentials: ClientCredentials, *, clock: Clock, look_up: LookUp) -> None:
         self._credentials = credentials
+        self._look_up = look_up
         self._clock = clock
         self._turn = anyio.Lock()
         self._token: _Token | None = None
@@ -103,7 +105,9 @@ class Tokens:
         form, headers = self._form()
         async with (
             httpx2.AsyncClient(
-                verify=ssl_context(self._credentials.token_url), timeout=FETCH_SECONDS, trust_env=False
+                transport=HttpTransport(ssl_context(self._credentials.token_url), look_up=self._look_up),
+                timeout=FETCH_SECONDS,
+                trust_env=False,
             ) as http,
             http.stream("POST", self._credentials.token_url, data=form, headers=headers) as response,
         ):

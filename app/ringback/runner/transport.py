@@ -21,7 +21,9 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, J
 
 from ringback import __version__
 from ringback.domain import jsontext
+from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.config import UpstreamConfig
+from ringback.runner.cookies import CookieTransport
 from ringback.runner.event_stream import ReadEvents
 from ringback.runner.failures import (
     AuthorizationRequired,
@@ -109,9 +111,9 @@ def too_large(limit: int) -> str:
 
 
 def guarded(
-    config: UpstreamConfig, tokens: Tokens | None, *, faults: Faults, large: LargeResults
+    config: UpstreamConfig, tokens: Tokens | None, *, look_up: LookUp, faults: Faults, large: LargeResults
 ) -> "GuardedTransport":
-    http = HttpTransport(ssl_context(config.url))
+    http = CookieTransport(HttpTransport(ssl_context(config.url), look_up=look_up))
     return GuardedTransport(http if tokens is None else TokenTransport(http, tokens), faults=faults, large=large)
 
 

@@ -12,6 +12,7 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Store
 from ringback.domain.upstreams import Catalog, Passage, Reloaded
+from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.runner.adoption import UpstreamTasks
 from ringback.runner.catalog import UpstreamCatalog
 from ringback.runner.changes import Changes
@@ -47,12 +48,15 @@ class Upstreams:
         connect_patience_seconds: float = PATIENCE_SECONDS,
         store: Store | None = None,
         children_folder: Path | None = None,
+        hosts: ConfiguredHosts | None = None,
     ) -> None:
         """`chance` is uniform in [0, 1). Raises `ConfigError` when two upstreams have one name.
 
         The store keeps what they list for the time while they are away; without one that is forgotten with the process.
         `children_folder` is where the processes that are started are written down, for the next start to end what is left.
+        `hosts` looks up the names of upstreams, and is closed with this.
         """
+        self._hosts = hosts or ConfiguredHosts()
         self._records = ChildRecords(children_folder)
         self.changes = Changes()
         self.live = LiveHub()
@@ -88,6 +92,7 @@ class Upstreams:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._hosts.aclose()
 
     def capacity(self) -> Mapping[str, int]:
         return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
@@ -148,6 +153,7 @@ class Upstreams:
             shelf=self._shelves.of(config.name),
             patience_seconds=self._patience_seconds,
             records=self._records,
+            look_up=self._hosts.look_up_for(config.name),
         )
 
     def _start(self, connection: Connection) -> None:

@@ -22,7 +22,7 @@ async def missing_keys(tx: Transaction, ring: Collection[str]) -> Sequence[str]:
 async def begin_sealing(tx: Transaction, ring: Collection[str], *, current: str, source: str) -> None:
     """Note which key seals from now on; raises `StoreUnavailable` when one is missing that reads what is stored."""
     if missing := await missing_keys(tx, ring):
-        raise StoreUnavailable(explain_missing(missing, source))
+        raise StoreUnavailable(explain_missing(missing, source), needs_operator=True)
     for key_id, lost_at in (await tx.sealing_keys.all()).items():
         if key_id not in ring and lost_at is None:
             await tx.sealing_keys.forget(key_id)

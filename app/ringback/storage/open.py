@@ -47,10 +47,14 @@ def sqlite_path(url: str) -> Path:
     """The file that the URL names; also where a service that keeps a key beside its database finds the folder."""
     scheme, separator, _ = url.partition("://")
     if separator and scheme.partition("+")[0] in {"postgres", "postgresql"}:
-        raise StoreUnavailable("PostgreSQL is not there yet. Use SQLite: sqlite:///ringback.db")
+        raise StoreUnavailable("PostgreSQL is not there yet. Use SQLite: sqlite:///ringback.db", needs_operator=True)
     if separator and not url.startswith(_SQLITE):
-        raise StoreUnavailable("This database URL is of no kind we know. Use SQLite: sqlite:///ringback.db")
+        raise StoreUnavailable(
+            "This database URL is of no kind we know. Use SQLite: sqlite:///ringback.db", needs_operator=True
+        )
     path = url.removeprefix(_SQLITE)
     if path in {"", ":memory:"}:
-        raise StoreUnavailable("The database must be a file, because calls outlive the process: sqlite:///ringback.db")
+        raise StoreUnavailable(
+            "The database must be a file, because calls outlive the process: sqlite:///ringback.db", needs_operator=True
+        )
     return Path(path)

@@ -1,8 +1,9 @@
 """The wall clock is set while work waits: nothing is lost or done twice, and nothing ends before its time or long after."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from ringback.domain.call import Outcome, Phase
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.errors import CallExpired
+from ringback.domain.errors import CallExpired, StoreUnavailable
+from ringback.domain.ports import Transaction
 from ringback.domain.retry import Profile
 from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.services.calls import own_call
@@ -18,7 +20,9 @@ from tests.support.builders import a_call, a_delivery, a_webhook
 from tests.support.clock import SteppedClock
 from tests.support.engine import LEASE_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import sqlite_store
+from tests.support.stores import StoreAround, sqlite_store
+
+T = TypeVar("T")
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -175,6 +179,35 @@ async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Eng
     assert [await last_after(each) for each in (0, 59, 1, 30)] == [0, 0, 60, 60]
     await engine.store.write(lambda tx: tx.scheduling_time.keep(began))
     assert await last_after(0) == 60
+
+
+class FailingCommit(StoreAround):
+    """Undoes every unit of work after it has run, while it is told to."""
+
+    failing = False
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        async def work_and_fail(tx: Transaction) -> T:
+            done = await work(tx)
+            if self.failing:
+                raise StoreUnavailable("The disk is full.")
+            return done
+
+        return await super().write(work_and_fail)
+
+
+async def test_scheduling_time_that_was_not_committed_is_written_again(engine: Engine, clock: SteppedClock) -> None:
+    store = FailingCommit(engine.store)
+    janitor = Engine(store, clock).janitor()
+    store.failing = True
+    for _ in range(100):  # each refused round goes on with the chore after the one that failed
+        with pytest.raises(StoreUnavailable):
+            await janitor.run_once()
+    store.failing = False
+
+    await janitor.run_once()
+
+    assert await engine.store.read(lambda tx: tx.scheduling_time.last()) == clock.now()
 
 
 async def test_a_leased_delivery_is_not_sent_twice_because_the_clock_was_set(

@@ -268,15 +268,17 @@ async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more
     rests: list[tuple[float, int]] = []
     stop = asyncio.Event()
 
-    async def rest(seconds: float) -> None:
-        rests.append((seconds, sum([(await still.call(call)).final for call in calls])))
-        if len(rests) == 1:
-            still_unsteady.refusals = 1
-        elif len(rests) == 4:
-            stop.set()
-            await asyncio.Event().wait()
+    class Resting(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            rests.append((seconds, sum([(await still.call(call)).final for call in calls])))
+            if len(rests) == 1:
+                still_unsteady.refusals = 1
+            elif len(rests) == 4:
+                stop.set()
+                await asyncio.Event().wait()
 
-    janitor = Janitor(store=still.store, recorder=still.recorder, sleep=rest, config=JanitorConfig(batch=2))
+    clock = Resting()
+    janitor = Janitor(store=still.store, recorder=still.recorder, clock=clock, config=JanitorConfig(batch=2))
     await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
 
     assert rests == [(PAUSE_SECONDS, 2), (5, 2), (PAUSE_SECONDS, 4), (5, 5)]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, Profile
 from ringback.domain.webhook import Webhook
+from ringback.notifier import claims
+from ringback.storage.sqlite import delivery_queue
 from tests.support.builders import a_call, a_trusted_webhook, a_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, dispatching
@@ -165,3 +167,21 @@ async def test_one_webhooks_rate_is_no_business_of_another_at_the_same_origin(st
         await still.finish(a_call())
 
     assert await still.dispatcher(Switchboard()).run_once() == 1 + 4
+
+
+async def test_the_places_of_webhooks_that_were_removed_do_not_pile_up(
+    still: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_queue, "KEYS_SCANNED_MAX", 1)
+    monkeypatch.setattr(claims, "PLACES_MAX", 2)
+    receiver = Flaky([])
+    dispatcher = still.dispatcher(receiver)
+    for _ in range(5):
+        webhook = await an_ordered_webhook(still)
+        for session in ("a", "b"):
+            await still.finish(a_call(client_session_id=session))
+        await dispatcher.run_once()
+        await still.store.write(lambda tx, webhook=webhook: tx.webhooks.delete(webhook.id))
+
+    remembered = dispatcher._claims._keys_after  # pyright: ignore[reportPrivateUsage] - it shows nowhere else
+    assert len(remembered) == 2

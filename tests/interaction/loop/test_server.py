@@ -153,7 +153,7 @@ async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_pat
         second = await spawn(tmp_path, "--upstream", f"stage={server.url}")
         _, told = await asyncio.wait_for(second.communicate(), START_SECONDS)
 
-        assert second.returncode == 2
+        assert second.returncode == 75
         (line,) = told.decode().splitlines()
         assert line == (
             f"Error: Another service (process {running.process.pid}) already serves this database. "

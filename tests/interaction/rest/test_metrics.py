@@ -47,12 +47,14 @@ async def test_the_figures_are_those_of_the_rows(
 async def test_upstreams_and_workers_are_told_in_states(service: Service, admin: httpx.AsyncClient) -> None:
     before = await samples(admin)
     service.failing.add("dispatcher")
+    service.failing_endpoints |= {"/mcp/git", "/mcp"}
     after = await samples(admin)
 
     assert before["ringback_upstream_state", "ready", "git"] == 1
     assert before["ringback_upstream_state", "failing", "git"] == 0
     assert before["ringback_upstream_calls_in_flight", "git"] == 0
     assert (before["ringback_failing_workers",], after["ringback_failing_workers",]) == (0, 1)
+    assert (before["ringback_failing_endpoints",], after["ringback_failing_endpoints",]) == (0, 2)
     assert before["ringback_open_streams",] == 0
 
 

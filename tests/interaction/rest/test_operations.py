@@ -28,7 +28,7 @@ async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
 async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> None:
     answer = await probe.get("/readyz")
 
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "degraded": []})
 
 
 async def test_a_service_that_stops_is_not_ready(service: Service, probe: httpx.AsyncClient) -> None:
@@ -53,6 +53,25 @@ async def test_a_service_whose_workers_fail_is_not_ready_and_names_them(
     assert (answer.status_code, answer.json()["failing"]) == (503, ["dispatcher", "runner"])
     service.failing.clear()
     assert (await probe.get("/readyz")).status_code == 200
+
+
+async def test_a_service_with_a_failed_mcp_endpoint_is_ready_and_names_it(
+    service: Service, probe: httpx.AsyncClient
+) -> None:
+    service.failing_endpoints |= {"/mcp/paint", "/mcp"}
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["degraded"]) == (200, ["/mcp", "/mcp/paint"])
+
+
+async def test_a_failed_worker_counts_more_than_a_failed_endpoint(service: Service, probe: httpx.AsyncClient) -> None:
+    service.failing_endpoints.add("/mcp/paint")
+    service.failing.add("runner")
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["failing"]) == (503, ["runner"])
 
 
 async def test_every_problem_type_can_be_looked_up(service: Service) -> None:

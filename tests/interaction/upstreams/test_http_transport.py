@@ -1,8 +1,9 @@
 """Our HTTP/1.1 towards upstreams, against servers on real sockets that say exactly what a test writes down."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -11,8 +12,10 @@ import httpx2
 import pytest
 import trustme
 
+from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, HttpConnection
 from ringback.runner.http_transport import HttpTransport
+from tests.support.targets import FakeResolver
 
 WAIT_SECONDS = 60
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -22,6 +25,13 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
+
+
+def names(known: Mapping[str, Sequence[str]]) -> LookUp:
+    return ConfiguredHosts(FakeResolver(known)).look_up_for("an upstream")
+
+
+ON_THIS_MACHINE = names({"localhost": ["127.0.0.1"]})
 
 
 @dataclass
@@ -79,8 +89,11 @@ def answering(server: Server, *pieces: bytes, close: bool = False) -> Talk:
 
 
 @asynccontextmanager
-async def client(certificates: ssl.SSLContext | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
-    transport = HttpTransport(certificates or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+async def client(
+    certificates: ssl.SSLContext | None = None, *, look_up: LookUp | None = None
+) -> AsyncGenerator[httpx2.AsyncClient]:
+    look_up = look_up or ON_THIS_MACHINE
+    transport = HttpTransport(certificates or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=look_up)
     async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(transport=transport, timeout=None) as http:
         yield http
 
@@ -483,7 +496,7 @@ async def test_a_body_of_which_the_length_is_not_known_is_not_sent() -> None:
 
 
 async def test_a_transport_that_is_closed_while_it_connects_sends_nothing() -> None:
-    server, transport = Server(), HttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    server, transport = Server(), HttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=ON_THIS_MACHINE)
     async with asyncio.timeout(WAIT_SECONDS), serving(answering(server, OK), server):
         request = asyncio.create_task(transport.handle_async_request(httpx2.Request("POST", server.url)))
         await asyncio.sleep(0)
@@ -506,14 +519,28 @@ async def until_left(server: Server) -> None:
             await server.left.wait()
 
 
-async def test_an_address_where_nobody_listens_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_where_nobody_listens_leaves_time_for_the_next() -> None:
     """As with a host whose IPv6 does not work. 127.0.0.9 is an address of this machine too, and nothing listens there."""
-    server, loop = Server(), asyncio.get_running_loop()
-    async with serving(answering(server, OK), server), client() as http:
+    server, look_up = Server(), names({"two.example": ["127.0.0.9", "127.0.0.1"]})
+    async with serving(answering(server, OK), server), client(look_up=look_up) as http:
         port = httpx2.URL(server.url).port or 0
-
-        async def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
-            return [(2, 1, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1")]
-
-        monkeypatch.setattr(loop, "getaddrinfo", resolve, raising=False)
         assert (await http.post(f"http://two.example:{port}/mcp")).text == "ok"
+
+
+async def test_the_event_loop_looks_up_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do so in a few threads that all upstreams share, and that names which hang would hold."""
+    server = Server()
+
+    def refuse(host: str, *_: object, **__: object) -> None:
+        raise AssertionError(host)
+
+    async with serving(answering(server, OK), server), client(look_up=names({"only.ours.test": ["127.0.0.1"]})) as http:
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        port = httpx2.URL(server.url).port or 0
+        assert (await http.post(f"http://only.ours.test:{port}/mcp")).text == "ok"
+
+
+async def test_a_name_without_an_address_is_a_connect_error() -> None:
+    async with client(look_up=names({})) as http:
+        with pytest.raises(httpx2.ConnectError, match="no address"):
+            await http.post("http://nowhere.test/mcp")

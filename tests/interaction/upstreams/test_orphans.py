@@ -170,3 +170,41 @@ async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
 
     (pid,) = records.pids
     await until_so(lambda: not is_there(pid))
+
+
+class _NoPermission(ChildRecords):
+    def remove(self, record: ChildRecord) -> None:
+        raise PermissionError(record.pid)
+
+
+async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: Path) -> None:
+    """Another process has left the child's session and holds its output, so the pipe does not close by itself."""
+    script = "setsid sleep 600 & echo $!; exec cat"
+    records = _NoPermission(tmp_path)
+    started = await child.start_child("sh", ("-c", script), env={}, cwd=None, errlog=sys.stderr, records=records)
+    async with asyncio.timeout(WAIT_SECONDS):
+        holder = int(await started.stdout.readline())
+    try:
+        with pytest.raises(PermissionError):
+            await started.stop()
+
+        assert not is_there(started.pid)
+        assert is_there(holder)
+        process: Any = getattr(started, "_process", None)  # nothing public tells whether its pipes are closed
+        assert process._transport.is_closing()
+    finally:
+        os.kill(holder, signal.SIGKILL)
+
+
+def test_a_record_that_cannot_be_removed_is_logged_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = ChildRecords(tmp_path)
+    record = records.add(os.getpid(), "mark")
+    (file,) = records_in(tmp_path)
+    file.unlink()
+    file.mkdir()  # nobody, not even root, can unlink a directory
+
+    records.remove(record)
+
+    assert [logged.getMessage() for logged in caplog.records] == ["upstream.child_record_not_removed"]

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import ssl
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -54,9 +54,10 @@ def healthy(_request: httpx.Request) -> httpx.Response:
     return ready()
 
 
-def ready(*, seconds_off: float = 0) -> httpx.Response:
+def ready(*, seconds_off: float = 0, degraded: Sequence[str] = ()) -> httpx.Response:
     now = datetime.now(UTC) + timedelta(seconds=seconds_off)  # noqa: TID251 - the doctor compares with the machine's clock
-    return httpx.Response(200, json={"status": "ready"}, headers={"date": format_datetime(now, usegmt=True)})
+    body = {"status": "ready", "degraded": list(degraded)}
+    return httpx.Response(200, json=body, headers={"date": format_datetime(now, usegmt=True)})
 
 
 def findings(ran: Result) -> Found:
@@ -186,6 +187,12 @@ def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRout
 
     assert "the runner failed" in found["service"][1]
     assert "no time" in found["clock"][1]
+
+
+def test_failed_mcp_endpoints_of_a_ready_service_are_named(run: Run, service: respx.MockRouter) -> None:
+    service.get("/readyz").mock(side_effect=[ready(degraded=["/mcp/paint"])])
+
+    assert "/mcp/paint" in wrong(examined(run))["service"][1]
 
 
 def test_something_else_at_the_url_is_told(run: Run, service: respx.MockRouter) -> None:

@@ -1,6 +1,7 @@
 """What `ringback serve` would run, up to the moment where it runs."""
 
 import json
+import socket
 from collections.abc import Callable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
@@ -10,8 +11,10 @@ from typer.testing import Result
 
 from ringback import server
 from ringback.bootstrap import ReadConfigs
+from ringback.domain.errors import StoreUnavailable
 from ringback.runner.config import UpstreamConfig
-from ringback.settings import Settings
+from ringback.server import AddressTaken
+from ringback.settings import Settings, SettingsError
 
 Run = Callable[..., Result]
 
@@ -100,3 +103,31 @@ def test_a_mistake_is_told_before_anything_runs(
     assert refused.exit_code == 2
     assert words in refused.stderr
     assert served.upstreams == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreUnavailable("The last 7 commits are missing.", needs_operator=True), 2),
+        (SettingsError("RINGBACK_PORT: must be a number."), 2),
+        (StoreUnavailable("Another service serves this database."), 75),
+        (AddressTaken("Cannot listen on 127.0.0.1:8090."), 75),
+    ],
+)
+def test_the_exit_code_of_a_refused_start_says_whether_starting_it_again_can_help(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(server, "serve", refuse)
+    refused = run("serve")
+
+    assert (refused.exit_code, refused.stderr) == (code, f"Error: {error}\n")
+
+
+def test_an_address_that_is_taken_may_be_free_a_moment_later(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(AddressTaken):
+        server.serve(
+            Settings(port=taken.getsockname()[1], database_url=f"sqlite:///{tmp_path / 'ringback.db'}", auth="off"), []
+        )

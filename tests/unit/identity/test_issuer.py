@@ -1,6 +1,8 @@
 """The issuer's keys: when they are fetched, how often, how long they last, and what is never taken for one."""
 
 import asyncio
+import socket
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -10,11 +12,15 @@ from joserfc.jwk import OctKey
 
 from ringback.domain.errors import IssuerUnavailable, Unauthenticated
 from ringback.identity.access_tokens import AccessTokens
-from ringback.identity.documents import DOCUMENT_BYTES_MAX, client, fetch, is_trustworthy
+from ringback.identity.documents import DOCUMENT_BYTES_MAX, NoDocument, client, fetch, is_trustworthy
 from ringback.identity.issuer import FRESH_SECONDS, REFETCH_SECONDS, STALE_SECONDS_MAX, Issuer
+from ringback.identity.resolving_transport import ResolvingTransport
+from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from tests.support.clock import FakeClock
 from tests.support.issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeIssuer
+from tests.support.receivers import NO_CONTENT, Certificates, answering, serve
 from tests.support.service import PUBLIC_URL
+from tests.support.targets import FakeResolver
 
 DISCOVERY = "/.well-known/openid-configuration"
 
@@ -228,9 +234,52 @@ def test_only_https_and_this_machine_are_trusted(url: str, *, good: bool) -> Non
 
 async def test_nothing_is_fetched_through_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    async with client() as http:
+    async with client(names({})) as http:
         assert http.trust_env is False
         assert http.follow_redirects is False
+
+
+def names(known: Mapping[str, Sequence[str]]) -> LookUp:
+    return ConfiguredHosts(FakeResolver(known)).look_up_for("issuer")
+
+
+async def answer_with_an_object(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{"is": "it"}')
+    await writer.drain()
+    writer.close()
+
+
+async def test_the_host_of_the_issuer_is_looked_up_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(host: str, *_: object, **__: object) -> None:
+        raise AssertionError(host)
+
+    server = await asyncio.start_server(answer_with_an_object, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    async with server, client(names({"localhost": ["127.0.0.9", "127.0.0.1"]})) as http:
+        assert await fetch(http, f"http://localhost:{port}/keys") == {"is": "it"}
+
+
+async def test_an_issuer_whose_name_has_no_address_has_no_document() -> None:
+    async with client(names({})) as http:
+        with pytest.raises(NoDocument, match="ConnectError"):
+            await fetch(http, "https://issuer.example/keys")
+
+
+async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its_address() -> None:
+    certificates, look_up = Certificates(), names({"issuer.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
+    connections = httpx.AsyncHTTPTransport(
+        verify=certificates.client(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+    )
+    async with (
+        serve(answering(NO_CONTENT), tls=certificates.server("issuer.example")) as receiver,
+        httpx.AsyncClient(transport=ResolvingTransport(connections, look_up=look_up)) as http,
+    ):
+        answer = await http.get(receiver.url(host="issuer.example"))
+        assert (answer.status_code, answer.request.url.host) == (204, "issuer.example")
+        with pytest.raises(httpx.ConnectError, match=r"other\.example"):
+            await http.get(receiver.url(host="other.example"))
 
 
 async def test_a_document_that_is_not_there_is_none(issuer: FakeIssuer) -> None:

@@ -6,12 +6,14 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ringback.domain.call import Call
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.store import SqliteStore
@@ -164,14 +166,26 @@ async def damaged(path: Path, clock: FakeClock) -> SqliteStore:
     return after
 
 
+def reads(store: SqliteStore) -> Awaitable[Call | None]:
+    return store.read(lambda tx: tx.calls.get(a_call().id))
+
+
+def scans(store: SqliteStore) -> Awaitable[Call | None]:
+    return store.scan(ALICE, lambda tx: tx.calls.get(a_call().id))
+
+
+@pytest.mark.parametrize("look", [reads, scans])
 async def test_a_read_that_meets_a_damaged_page_stops_all_work_and_says_so_once(
-    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    path: Path,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+    look: Callable[[SqliteStore], Awaitable[Call | None]],
 ) -> None:
     store = await damaged(path, clock)
 
     for _ in range(3):
-        with pytest.raises(StoreUnavailable, match=r"ma(lformed|lf)|damaged"):
-            await store.read(lambda tx: tx.calls.get(a_call().id))
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            await look(store)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="is damaged"):
             await store.write(reserve)
@@ -195,6 +209,29 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
     assert len(untrusted(caplog)) == 1
     assert all(record.exc_info is None for record in caplog.records)
     await store.close()
+
+
+async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path, clock: FakeClock) -> None:
+    store = await open_again(path, clock)
+    opened: Any = getattr(store, "_opened", None)  # what it opened shows nowhere else
+    assert opened is not None
+    connections = [opened.reader, opened.writer._connection, *(each._connection for each in opened.pool._free)]
+
+    waits = [connection.execute("PRAGMA busy_timeout").fetchone()[0] for connection in connections]
+
+    assert waits == [0] * len(connections)
+    await store.close()
+
+
+async def test_a_database_that_is_damaged_at_the_start_says_so(path: Path, clock: FakeClock) -> None:
+    await (await open_again(path, clock)).close()
+    with path.open("r+b") as file:
+        file.write(b"\xff" * 4096)
+
+    with pytest.raises(StoreUnavailable, match="is damaged") as refused:
+        await open_again(path, clock)
+
+    assert refused.value.needs_operator
 
 
 # -- commits that are missing -----------------------------------------------------------------------------------------------
@@ -229,8 +266,9 @@ async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Pa
     remove(part(path, "-wal"))
 
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore"):
+        with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore") as refused:
             await open_again(path, clock)
+        assert refused.value.needs_operator
 
 
 async def test_a_crash_alone_loses_no_commit_and_alarms_nobody(path: Path, clock: FakeClock) -> None:

@@ -444,3 +444,45 @@ async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_w
 
     before_the_second_group = ended[: ended.index("admission", UNITS_IN_GROUP_MAX)]
     assert before_the_second_group.count("background") == 80 // SHARE_BESIDE_ADMISSIONS
+
+
+async def test_a_unit_without_neighbours_is_written_without_a_savepoint_and_undone_as_a_whole(
+    writer: GroupCommit, connection: sqlite3.Connection
+) -> None:
+    """Under a savepoint each statement with a trigger takes longer, the more pages the unit has changed."""
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+
+    async def reserve_and_fail(tx: Transaction) -> None:
+        await reserve(tx)
+        raise ZeroDivisionError
+
+    assert await writer.write(reserve) == 1
+    with pytest.raises(ZeroDivisionError):
+        await writer.write(reserve_and_fail)
+    assert await writer.write(reserve) == 2
+
+    assert [statement for statement in said if statement.startswith("SAVEPOINT")] == []
+
+
+async def test_the_event_loop_has_a_turn_at_each_pause_and_no_other_unit_comes_between(writer: GroupCommit) -> None:
+    order: list[str] = []
+
+    async def in_steps(tx: Transaction) -> None:
+        for step in range(3):
+            order.append(f"step {step}")
+            await tx.pause()
+
+    async def other(_: Transaction) -> None:
+        order.append("other")
+
+    async def turn() -> None:
+        while len(order) < 4:
+            order.append("turn")
+            await asyncio.sleep(0)
+
+    writing = asyncio.gather(writer.write(in_steps), writer.write(other))
+    await asyncio.gather(writing, turn())
+
+    assert [each for each in order if each != "turn"] == ["step 0", "step 1", "step 2", "other"]
+    assert "turn" in order[order.index("step 0") : order.index("step 1")]

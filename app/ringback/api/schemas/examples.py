@@ -330,7 +330,7 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "VerificationEnvelope": [{"type": "verification", "challenge": CHALLENGE}],
     "VerificationAnswer": [{"challenge": CHALLENGE}],
     "HealthView": [{"status": "ok"}],
-    "ReadinessView": [{"status": "ready"}],
+    "ReadinessView": [{"status": "ready", "degraded": []}],
     "ProblemTypeView": [{"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422}],
     "FinishedCallback": [FINISHED_CALLBACK],
     "InputRequiredCallback": [INPUT_REQUIRED_CALLBACK],

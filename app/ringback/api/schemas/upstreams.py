@@ -86,6 +86,9 @@ class HealthView(View):
 
 class ReadinessView(View):
     status: Literal["ready"] = "ready"
+    degraded: list[str] = Field(
+        description="MCP endpoints that failed and are being restarted, by path. All others, and REST, are served."
+    )
 
 
 class ProblemTypeView(View):

@@ -65,6 +65,7 @@ def require_all_commits(connection: sqlite3.Connection, lock: FileLock, *, accep
         raise StoreUnavailable(
             f"The last {made - held} commits of this database are missing: it holds {held}, and its service had made {made} "
             f"(so says '{lock.path}'). Either its -wal file was removed after a crash, or an older backup was restored. Put "
-            "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, then start."
+            "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, then start.",
+            needs_operator=True,
         )
     lock.write_commit_count(held)

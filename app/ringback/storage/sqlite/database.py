@@ -37,7 +37,9 @@ _BY_THE_MACHINE: Final = frozenset(
 def make_file(path: Path) -> None:
     """Create the database readable for its owner alone; SQLite gives its -wal and -shm the same mode."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
-        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed. Use a newer Python.")
+        raise StoreUnavailable(
+            f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed. Use a newer Python.", needs_operator=True
+        )
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -75,7 +77,9 @@ def use_wal(connection: sqlite3.Connection) -> None:
     """Let readers and the writer pass each other; a property of the file, kept from then on."""
     (mode,) = connection.execute(SESSION["use_wal"]).fetchone()
     if mode != "wal":
-        raise StoreUnavailable("This file system cannot hold a database that is shared. Use a local disk.")
+        raise StoreUnavailable(
+            "This file system cannot hold a database that is shared. Use a local disk.", needs_operator=True
+        )
 
 
 def result_code(error: sqlite3.Error) -> int:

@@ -58,11 +58,13 @@ def _applied(table: Statements, migrations: Sequence[Migration]) -> set[int]:
     for number, sha256 in applied.items():
         if number not in known:
             raise StoreUnavailable(
-                f"The database was changed by a newer version (migration {number}). Run that version, or a later one."
+                f"The database was changed by a newer version (migration {number}). Run that version, or a later one.",
+                needs_operator=True,
             )
         if known[number].sha256 != sha256:
             raise StoreUnavailable(
-                f"Migration {number} is not the one that made this database. Run the version that made it, unchanged."
+                f"Migration {number} is not the one that made this database. Run the version that made it, unchanged.",
+                needs_operator=True,
             )
     return set(applied)
 

@@ -77,12 +77,14 @@ class SqliteStore:
                 if lock is not None:
                     require_all_commits(reader, lock, accept_missing=accept_missing_commits)
                 reader.execute(database.SESSION["forbid_writing"])
+                reader.execute(database.SESSION["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READERS)]
                 commits = Commits(writer, trust=self._trust, lock=lock)
                 self._trust.remember_files()
             except sqlite3.Error as error:
-                raise database.unavailable(error) from error
+                self._trust.note(error)
+                raise (self._trust.problem or database.unavailable(error)) from error
             group_commit = GroupCommit(
                 writer,
                 clock=self._clock,
@@ -124,8 +126,7 @@ class SqliteStore:
             transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
             return drive(work(transaction))
         except sqlite3.Error as error:
-            self._trust.note(error)
-            raise database.caller_sees(error) from error
+            raise self._explain(error) from error
         finally:
             reader.rollback()
 
@@ -137,11 +138,16 @@ class SqliteStore:
         except Exception as error:
             cause = error if isinstance(error, sqlite3.Error) else error.__cause__
             if isinstance(cause, sqlite3.Error):
-                self._trust.note(cause)
+                raise self._explain(cause) from cause
             raise
 
+    def _explain(self, error: sqlite3.Error) -> Exception:
+        """The error that the caller gets. After damage it says so at once, because trying again cannot help."""
+        self._trust.note(error)
+        return self._trust.problem or database.caller_sees(error)
+
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS)
+        connection = database.connect(self._path, lock_wait_seconds=0)
         connection.execute(database.SESSION["cache_little"])
         connection.execute(database.SESSION["forbid_writing"])
         return connection

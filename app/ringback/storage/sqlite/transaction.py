@@ -1,9 +1,10 @@
 """What a unit of work sees of the store, and how it is driven."""
 
+import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.call_deliveries import SqliteCallDeliveries
@@ -20,6 +21,7 @@ from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.joined_names import SqliteJoinedNames
 from ringback.storage.sqlite.keys import SqliteKeys
 from ringback.storage.sqlite.origins import SqliteOrigins
+from ringback.storage.sqlite.pauses import PAUSED, Pause
 from ringback.storage.sqlite.scheduling_time import SqliteSchedulingTime
 from ringback.storage.sqlite.sealed import SqliteSealed
 from ringback.storage.sqlite.sealing_keys import SqliteSealingKeys
@@ -141,6 +143,9 @@ class SqliteTransaction:
     def now(self) -> datetime:
         return self._now
 
+    async def pause(self) -> None:
+        await Pause()
+
     def ring(self, *topics: str) -> None:
         self.rung.extend(topics)
 
@@ -149,13 +154,35 @@ class SqliteTransaction:
 
 
 def drive(awaitable: Awaitable[T]) -> T:
-    """Run to the end without an event loop; RuntimeError for whoever waits on the way."""
+    """Run to the end without an event loop, and without its pauses; RuntimeError for whoever waits on the way."""
     steps = awaitable.__await__()
-    try:
-        next(steps)
-    except StopIteration as end:
-        return end.value
-    steps.close()
-    raise RuntimeError(
-        "A unit of work waited for something that is not its transaction. Do that before or after, never inside."
-    )
+    while True:
+        try:
+            reached = next(steps)
+        except StopIteration as end:
+            return end.value
+        _require_pause(reached, steps)
+
+
+async def drive_in_turns(awaitable: Awaitable[T]) -> T:
+    """As `drive`, but each pause is a turn of the event loop."""
+    steps = awaitable.__await__()
+    while True:
+        try:
+            reached = next(steps)
+        except StopIteration as end:
+            return end.value
+        _require_pause(reached, steps)
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            steps.close()
+            raise
+
+
+def _require_pause(reached: object, steps: Generator[Any, Any, Any]) -> None:
+    if reached is not PAUSED:
+        steps.close()
+        raise RuntimeError(
+            "A unit of work waited for something that is not its transaction. Do that before or after, never inside."
+        )

@@ -62,7 +62,7 @@ class Trust:
     @property
     def problem(self) -> StoreUnavailable | None:
         """Why the database is not believed any more; None while it is."""
-        return None if self._reason is None else StoreUnavailable(self._reason)
+        return None if self._reason is None else StoreUnavailable(self._reason, needs_operator=True)
 
     def require(self) -> None:
         """Raise `StoreUnavailable` with the reason once the database is not believed any more."""

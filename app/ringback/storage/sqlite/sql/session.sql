@@ -25,6 +25,11 @@ PRAGMA temp_store = MEMORY;
 -- name: check_references
 PRAGMA foreign_keys = ON;
 
+-- Readers need no lock that a writer holds (WAL). What else holds one, another process that repairs the log's index after a
+-- crash, say, is answered at once with "try again": the event loop, or one of the few threads for reading, must not stand still.
+-- name: never_wait
+PRAGMA busy_timeout = 0;
+
 -- name: forbid_writing
 PRAGMA query_only = ON;
 

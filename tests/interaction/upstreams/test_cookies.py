@@ -1,0 +1,112 @@
+"""Cookies of upstreams: sent back, as load balancers want it, and never more of them than a few small ones."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, Final
+
+import httpx2
+import pytest
+
+from ringback.domain import jsontext
+from ringback.domain.clock import SystemClock
+from ringback.runner.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
+from ringback.runner.faults import Faults
+from ringback.runner.large_results import LargeResults
+from ringback.runner.transport import guarded, http_client
+from tests.interaction.upstreams.test_http_transport import ON_THIS_MACHINE, Server, Talk, read_request, serving
+from tests.support.upstreams import http_config
+
+WAIT_SECONDS: Final = 60
+CALL: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+ANSWER: Final = jsontext.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": []}})
+EVENT: Final = b"event: message\ndata: " + ANSWER + b"\n\n"
+
+
+def setting(server: Server, cookies: Iterator[list[str]], *, stream: bool = False) -> Talk:
+    """Answers every request, and sets the next of these cookies with it."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader, server)
+            kind, body = (b"text/event-stream", EVENT) if stream else (b"application/json", ANSWER)
+            lines = [b"HTTP/1.1 200 OK", b"content-type: " + kind, b"content-length: %d" % len(body)]
+            lines += [f"set-cookie: {cookie}".encode() for cookie in next(cookies)]
+            writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+
+    return talk
+
+
+@asynccontextmanager
+async def client(server: Server, **headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    config = http_config(server.url)
+    transport = guarded(
+        config, None, look_up=ON_THIS_MACHINE, faults=Faults("a", clock=SystemClock()), large=LargeResults()
+    )
+    async with asyncio.timeout(WAIT_SECONDS), http_client(config, transport, headers) as http:
+        yield http
+
+
+def cookies_of(request: bytes) -> list[bytes]:
+    return [line for line in request.split(b"\r\n") if line.lower().startswith(b"cookie:")]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "event stream"])
+async def test_the_cookie_of_a_load_balancer_is_sent_back_and_kept_from_the_sdk(*, stream: bool) -> None:
+    server, cookies = Server(), iter([["lb=one; Path=/; HttpOnly"], [], ["lb=two; Path=/"], []])
+    async with serving(setting(server, cookies, stream=stream), server), client(server) as http:
+        for _ in range(4):
+            answer = await http.post(server.url, json=CALL)
+            assert ANSWER in answer.content
+            assert "set-cookie" not in answer.headers
+        assert len(http.cookies.jar) == 0
+
+    assert [cookies_of(request) for request in server.requests] == [
+        [],
+        [b"Cookie: lb=one"],
+        [b"Cookie: lb=one"],
+        [b"Cookie: lb=two"],
+    ]
+
+
+async def test_an_upstream_that_sets_a_new_cookie_with_every_answer_fills_nothing() -> None:
+    server, numbers = Server(), count()
+    cookies = ([f"a{next(numbers)}={'x' * 10}" for _ in range(40)] for _ in count())
+    async with serving(setting(server, cookies), server), client(server) as http:
+        for _ in range(20):
+            await http.post(server.url, json=CALL)
+
+    (line,) = cookies_of(server.requests[-1])
+    assert line.count(b"=") == COOKIES_MAX
+
+
+async def test_a_full_jar_still_takes_the_new_value_of_a_cookie_that_it_holds() -> None:
+    server = Server()
+    cookies = iter([[f"a{number}=old" for number in range(COOKIES_MAX)], ["b=other", "a7=new"], []])
+    async with serving(setting(server, cookies), server), client(server) as http:
+        for _ in range(3):
+            await http.post(server.url, json=CALL)
+
+    (line,) = cookies_of(server.requests[-1])
+    assert b"a7=new" in line
+    assert b"b=other" not in line
+
+
+async def test_a_cookie_that_is_too_large_or_of_another_host_is_not_kept() -> None:
+    server = Server()
+    cookies = iter([["large=" + "x" * COOKIE_BYTES_MAX, "foreign=1; Domain=example.com", "small=1"], []])
+    async with serving(setting(server, cookies), server), client(server) as http:
+        for _ in range(2):
+            await http.post(server.url, json=CALL)
+
+    assert cookies_of(server.requests[-1]) == [b"Cookie: small=1"]
+
+
+async def test_a_configured_cookie_is_sent_as_it_is() -> None:
+    server, cookies = Server(), iter([["lb=one"], []])
+    async with serving(setting(server, cookies), server), client(server, cookie="ours=1") as http:
+        for _ in range(2):
+            await http.post(server.url, json=CALL)
+
+    assert [cookies_of(request) for request in server.requests] == [[b"cookie: ours=1"]] * 2

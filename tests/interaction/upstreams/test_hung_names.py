@@ -1,0 +1,44 @@
+"""Upstreams whose names hang, beside one whose name is answered."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+
+from ringback.domain.call import Outcome
+from ringback.notifier import look_ups
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.resolver import Resolution
+from tests.support.targets import resolved
+from tests.support.upstreams import Stage, drive, http_config, opened, serving, until_so
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The event loop of the service: its own look-ups would have four threads."""
+    return "asyncio", {"use_uvloop": True}
+
+
+class PartlyHanging:
+    def __init__(self) -> None:
+        self.hanging: set[str] = set()
+
+    async def __call__(self, host: str, /) -> Resolution:
+        if host.startswith("hung"):
+            self.hanging.add(host)
+            await asyncio.Event().wait()
+        return resolved("127.0.0.1")
+
+    async def aclose(self) -> None: ...
+
+
+async def test_an_upstream_is_connected_to_beside_many_whose_names_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 60.0)  # so that they hang as long as the test lasts
+    resolver = PartlyHanging()
+    hung = [http_config(f"http://hung-{number}.test/mcp", name=f"hung-{number}") for number in range(20)]
+    async with serving(Stage().app()) as server, opened(*hung, hosts=ConfiguredHosts(resolver)) as upstreams:
+        await until_so(lambda: len(resolver.hanging) == len(hung))
+        port = urlsplit(server.url).port
+        upstreams.reconfigure([*hung, http_config(f"http://localhost:{port}/mcp")])
+
+        assert (await drive(upstreams, "echo", {"text": "hello"})).outcome is Outcome.RESULT

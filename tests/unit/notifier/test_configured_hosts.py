@@ -1,0 +1,73 @@
+"""Look-ups of configured hosts: no upstream's hung names are in another one's way, and names are found as people write them."""
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+
+from ringback.notifier.configured_hosts import LOOK_UPS_PER_OWNER_MAX, ConfiguredHosts, is_multicast_name
+from ringback.notifier.resolver import AresResolver, LookUpFailed, Resolution
+from tests.support.name_servers import Behaviour, Records, name_server
+from tests.support.targets import resolved
+
+WAIT_SECONDS = 60
+
+
+class PartlyHanging:
+    """Names that begin with `hung` are never answered."""
+
+    def __init__(self) -> None:
+        self.hanging: list[str] = []
+
+    async def __call__(self, host: str, /) -> Resolution:
+        if host.startswith("hung"):
+            self.hanging.append(host)
+            await asyncio.Event().wait()
+        return resolved("192.0.2.1")
+
+    async def aclose(self) -> None: ...
+
+
+async def test_the_hung_names_of_one_upstream_leave_the_others_free() -> None:
+    resolver = PartlyHanging()
+    hosts = ConfiguredHosts(resolver)
+    waiting = [
+        asyncio.ensure_future(hosts.look_up_for("a")(f"hung-{number}.test"))
+        for number in range(10 * LOOK_UPS_PER_OWNER_MAX)
+    ]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert await hosts.look_up_for("b")("healthy.test") == (ip_address("192.0.2.1"),)
+    assert len(resolver.hanging) == LOOK_UPS_PER_OWNER_MAX
+
+    await hosts.aclose()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(each) for each in ended} == {LookUpFailed}
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
+async def test_an_address_is_looked_up_nowhere(host: str) -> None:
+    assert await ConfiguredHosts(PartlyHanging()).look_up_for("a")(host) == (ip_address(host),)
+
+
+async def test_the_name_of_an_upstream_is_searched_for_and_that_of_a_callback_is_not() -> None:
+    known = {"tools.apps.test": Records("127.0.0.1")}
+    async with name_server(known, others=Behaviour.NO_SUCH_NAME) as server:
+        for searches, addresses in ((True, (ip_address("127.0.0.1"),)), (False, ())):
+            resolver = AresResolver([server.address], searches=searches, search_domains=["apps.test"])
+            assert (await resolver("tools")).addresses == addresses
+            await resolver.aclose()
+
+
+@pytest.mark.parametrize(
+    ("host", "multicast"),
+    [
+        ("printer.local", True),
+        ("Printer.LOCAL.", True),
+        ("tools.apps.svc.cluster.local", False),
+        ("local", False),
+        ("local.example", False),
+    ],
+)
+def test_names_of_multicast_dns_are_told_from_those_of_a_cluster(host: str, *, multicast: bool) -> None:
+    assert is_multicast_name(host) is multicast
