@@ -74,17 +74,15 @@ def test_the_committed_document_is_what_the_code_says() -> None:
 
 
 def test_every_process_writes_the_same_bytes() -> None:
-    written = {
-        subprocess.run(
-            [sys.executable, "-m", "ringback.api.openapi_document"],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert written == {document().encode()}
+    other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    written = subprocess.run(
+        [sys.executable, "-m", "ringback.api.openapi_document"],
+        env=os.environ | {"PYTHONHASHSEED": other_seed},
+        capture_output=True,
+        timeout=WAIT_SECONDS,
+        check=True,
+    ).stdout
+    assert written == document().encode()
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:
