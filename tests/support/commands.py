@@ -3,9 +3,8 @@
     async with forked_command("serve", "--dev", folder=tmp_path) as process:
         async for line in process.stderr: ...
 
-The process is forked from the server of `tests.support.processes`. It has its own memory, sockets, signals, standard streams and
-exit code, and can be used like `asyncio.subprocess.Process`. That `python -m ringback` starts one is shown by the tests that do
-without this module: test_mcp, test_readme, scripts/demo.
+The process is forked from the server of `tests.support.processes`. It has its own memory, sockets, signals, standard streams
+and exit code, and is used like `asyncio.subprocess.Process`. That `python -m ringback` starts the command is shown by test_mcp.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What is the same in hundreds of tests, made once in this process: the tables of an empty database, and the routes of the API.
 
-Measured for a test that asks the API once: 66 ms of CPU without this module, of which a third were migrations and a half routes.
+Measured for a test that asks the API once: 66 ms of CPU without this module, a third of it for migrations, half for routes.
 Migrations themselves are tested in test_migrate; services in processes of their own make everything by themselves.
 """
 

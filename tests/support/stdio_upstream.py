@@ -1,7 +1,7 @@
 """An MCP server over stdio that tests start as a child: it says who it is, waits, makes a noise, or dies, as it is asked.
 
-It stands on no SDK, whose import takes two seconds of CPU in each of the many children. Servers that are made with SDKs are
-children elsewhere: the demo, those from PyPI and npm (test_servers, test_everything), and scripts/examples (test_measure_files).
+It uses no SDK, whose import takes two seconds of CPU in each of the many children. Servers that are made with SDKs are
+children in other tests: test_servers (from PyPI), test_everything (from npm), test_measure_files, test_processes (the demo).
 """
 
 import json
@@ -24,7 +24,11 @@ def answer_request(request: dict[str, Any]) -> None:
     match request["method"]:
         case "initialize":
             info = {"name": "child", "version": "1"}
-            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": info,
+            }
             send(id=request["id"], result=result)
         case "tools/list":
             tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
