@@ -11,7 +11,10 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ringback.api import app as ringback_api
+from ringback.storage.sqlite import store as sqlite_store
 from tests.support.limits import WAIT_SECONDS
+from tests.support.made_once import describe_by_sharing, migrate_by_copying
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -45,6 +48,15 @@ def patient() -> Generator[None]:
         for module, names in PATIENCE.items():
             for name in names:
                 patch.setattr(importlib.import_module(module), name, WAIT_SECONDS)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Stores copy their empty tables, and applications share their routes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ringback_api, "describe_app", describe_by_sharing(ringback_api.describe_app))
+        patch.setattr(sqlite_store, "migrate", migrate_by_copying(tmp_path_factory.mktemp("made-once")))
         yield
 
 

@@ -34,7 +34,9 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT: dict[str, Any] = json.loads(document())
+COMMITTED = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
+DOCUMENT: dict[str, Any] = json.loads(COMMITTED)
+"""What is committed. That the code says the same is one test of its own; saying it takes a second, in each worker."""
 
 Operation = tuple[str, str, dict[str, Any]]
 
@@ -69,22 +71,19 @@ def complaints(schema: str, value: Any) -> list[str]:
 
 
 def test_the_committed_document_is_what_the_code_says() -> None:
-    committed = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
-    assert committed == document(), "Run scripts/openapi and commit the change."
+    assert document() == COMMITTED, "Run scripts/openapi and commit the change."
 
 
 def test_every_process_writes_the_same_bytes() -> None:
-    written = {
-        subprocess.run(
-            [sys.executable, "-m", "ringback.api.openapi_document"],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert written == {document().encode()}
+    other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    written = subprocess.run(
+        [sys.executable, "-m", "ringback.api.openapi_document"],
+        env=os.environ | {"PYTHONHASHSEED": other_seed},
+        capture_output=True,
+        timeout=WAIT_SECONDS,
+        check=True,
+    ).stdout
+    assert written == document().encode()
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:

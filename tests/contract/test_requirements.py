@@ -5,6 +5,7 @@ Marks are read from the sources and not from what was collected, so the answer i
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.requirements import REQUIREMENTS, Deferred
@@ -32,6 +33,7 @@ def test_no_test_names_a_row_that_does_not_exist() -> None:
     assert {row: places for row, places in _shown().items() if row not in known} == {}
 
 
+@cache
 def _shown() -> dict[str, list[str]]:
     """Every row that a mark names, with the places of its marks."""
     shown: dict[str, list[str]] = {}

@@ -23,8 +23,13 @@ import httpx
 from tests.support.limits import WAIT_SECONDS
 
 _LISTENING: Final = re.compile(rb"service\.listening .*url=(\S+)")
-_CRADLE: Final = multiprocessing.get_context("forkserver")
-_CRADLE.set_forkserver_preload(["tests.crash.service", "tests.crash.callback_server"])
+FORK_SERVER: Final = multiprocessing.get_context("forkserver")
+FORK_SERVER.set_forkserver_preload(
+    [
+        *("tests.crash.service", "tests.crash.callback_server", "tests.support.commands"),
+        *("ringback.cli.serve", "ringback.cli.listen", "ringback.cli.call", "ringback.cli.keys"),
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -52,11 +57,11 @@ class ServiceProcess:
 async def service(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
     """`module.main(spec)` as a process, listening; killed at the end unless it has died by then."""
     reader, writer = multiprocessing.Pipe(duplex=False)
-    process = _CRADLE.Process(target=_live, args=(module, spec, writer))
+    process = FORK_SERVER.Process(target=_live, args=(module, spec, writer))
     await asyncio.to_thread(process.start)
     writer.close()
     with reader:
-        said = await _open(reader)
+        said = await stream_of(reader)
         reading = None
         try:
             output: list[str] = []
@@ -76,7 +81,8 @@ def _live(module: str, spec: dict[str, Any], writer: Connection) -> None:
     importlib.import_module(module).main(spec)
 
 
-async def _open(reader: Connection) -> asyncio.StreamReader:
+async def stream_of(reader: Connection) -> asyncio.StreamReader:
+    """What is written into the other end of the pipe."""
     said = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(said)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(reader.fileno()), "rb"))

@@ -1,31 +1,53 @@
-"""An MCP server over stdio that tests start as a child: it says who it is, waits, makes a noise, or dies, as it is asked."""
+"""An MCP server over stdio that tests start as a child: it says who it is, waits, makes a noise, or dies, as it is asked.
+
+It uses no SDK, whose import takes two seconds of CPU in each of the many children. Servers that are made with SDKs are
+children in other tests: test_servers (from PyPI), test_everything (from npm), test_measure_files, test_processes (the demo).
+"""
 
 import json
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, Final
 
-import anyio
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
+TOOLS: Final = ("whoami", "hold", "die", "noise")
 
 
-async def list_tools(context: ServerRequestContext[Any, Any], params: Any) -> types.ListToolsResult:
-    return types.ListToolsResult(
-        tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in ("whoami", "hold", "die", "noise")]
-    )
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            answer_request(message)
 
 
-async def call_tool(
-    context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
-) -> types.CallToolResult:
-    match params.name:
+def answer_request(request: dict[str, Any]) -> None:
+    match request["method"]:
+        case "initialize":
+            info = {"name": "child", "version": "1"}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": info,
+            }
+            send(id=request["id"], result=result)
+        case "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+            send(id=request["id"], result={"tools": tools})
+        case "tools/call":
+            call_tool(request)
+        case "ping":
+            send(id=request["id"], result={})
+        case _:
+            send(id=request["id"], error={"code": -32601, "message": "Method not found"})
+
+
+def call_tool(request: dict[str, Any]) -> None:
+    match request["params"]["name"]:
         case "hold":
-            await context.session.report_progress(1, 2, "inside")
-            await anyio.sleep_forever()
+            token = request["params"]["_meta"]["progressToken"]
+            progress = {"progressToken": token, "progress": 1, "total": 2, "message": "inside"}
+            send(method="notifications/progress", params=progress)
+            return
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "noise":
@@ -34,14 +56,13 @@ async def call_tool(
         case _:
             pass
     told = json.dumps({"pid": os.getpid(), "environment": dict(os.environ)})
-    return types.CallToolResult(content=[types.TextContent(type="text", text=told)])
+    send(id=request["id"], result={"content": [{"type": "text", "text": told}], "isError": False})
 
 
-async def main() -> None:
-    server = Server("child", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+def send(**message: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    main()

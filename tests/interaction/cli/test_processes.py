@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 from asyncio import StreamReader
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from ringback.client import RingbackClient
 from ringback.signing.standard_webhooks import signed_headers
+from tests.support.commands import ForkedCommand, forked_command
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import STDIO_SERVER
 
@@ -26,9 +26,7 @@ SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 class Terminal:
     """One command that runs: what it says, line by line, and its end."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    def __init__(self, process: ForkedCommand) -> None:
         self._process = process
         self.out = process.stdout
         self.err = process.stderr
@@ -61,19 +59,8 @@ class Terminal:
 async def ringback(*arguments: str, folder: Path, **environment: str) -> AsyncGenerator[Terminal]:
     """`ringback …` in this folder, killed at the end unless it has ended by then."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RINGBACK_")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", *arguments),
-        cwd=folder,
-        env={**inherited, **environment},
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    try:
+    async with forked_command(*arguments, folder=folder, environment=inherited | environment) as process:
         yield Terminal(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 @pytest.fixture(scope="module")

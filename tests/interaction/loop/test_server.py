@@ -5,9 +5,8 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient
+from tests.support.commands import ForkedCommand, forked_command
 from tests.support.engine import until
 from tests.support.upstreams import WAIT_SECONDS, Stage, serving
 
@@ -25,12 +25,11 @@ START_SECONDS = 3 * WAIT_SECONDS
 
 @dataclass(slots=True)
 class Process:
-    process: asyncio.subprocess.Process
+    process: ForkedCommand
     url: str = ""
 
     async def logged(self, event: str) -> dict[str, Any]:
         """The next line of the log that tells of this event."""
-        assert self.process.stderr is not None
         async with asyncio.timeout(START_SECONDS):
             async for line in self.process.stderr:
                 told = json.loads(line)
@@ -54,28 +53,23 @@ class Process:
         return self.process.returncode
 
 
-async def spawn(folder: Path, *options: str, **environment: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ringback", "serve", "--dev", "--port", "0", "--log-format", "json"),
+def spawned(folder: Path, *options: str, **environment: str) -> AbstractAsyncContextManager[ForkedCommand]:
+    return forked_command(
+        *("serve", "--dev", "--port", "0", "--log-format", "json"),
         *("--database", f"sqlite:///{folder / 'ringback.db'}", *options),
-        cwd=folder,
-        env=os.environ | environment,
-        stderr=asyncio.subprocess.PIPE,
+        folder=folder,
+        environment=os.environ | environment,
     )
 
 
 @asynccontextmanager
 async def ringback(folder: Path, upstream: str, *, drain_seconds: float) -> AsyncGenerator[Process]:
     """The command, listening; killed at the end if it has not gone by itself."""
-    process = await spawn(folder, "--upstream", f"stage={upstream}", RINGBACK_DRAIN_SECONDS=str(drain_seconds))
-    try:
+    options = ("--upstream", f"stage={upstream}")
+    async with spawned(folder, *options, RINGBACK_DRAIN_SECONDS=str(drain_seconds)) as process:
         running = Process(process)
         running.url = (await running.logged("service.listening"))["url"]
         yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 @asynccontextmanager
@@ -150,8 +144,8 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 @pytest.mark.requirement("R34")
 async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_path: Path) -> None:
     async with serving(Stage().app()) as server, ringback(tmp_path, server.url, drain_seconds=0) as running:
-        second = await spawn(tmp_path, "--upstream", f"stage={server.url}")
-        _, told = await asyncio.wait_for(second.communicate(), START_SECONDS)
+        async with spawned(tmp_path, "--upstream", f"stage={server.url}") as second:
+            _, told = await asyncio.wait_for(second.communicate(), START_SECONDS)
 
         assert second.returncode == 75
         (line,) = told.decode().splitlines()

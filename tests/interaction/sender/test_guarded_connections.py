@@ -18,6 +18,7 @@ from ringback.notifier.look_ups import NO_PRINCIPAL
 from ringback.notifier.resolver import Resolution, Resolver
 from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Connection, answering, answering_once_each, never_answers, serve
 from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
 from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target, resolved
@@ -182,7 +183,9 @@ async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_o
 
 async def test_a_fresh_connection_that_is_closed_is_not_tried_again(http1_sender: Http1Sender) -> None:
     async with serve(never_answers) as receiver:
-        task = asyncio.create_task(http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=5))
+        task = asyncio.create_task(
+            http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
+        )
         await receiver.received(1)
     answer = await task
 

@@ -9,6 +9,7 @@ from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Certificates,
@@ -85,7 +86,7 @@ async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender
 async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender: Sender) -> None:
     async with serve(hangs_up_at_once) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
-        answer = await sender.post(loopback_target(url), {}, b"{}", deadline_seconds=2)
+        answer = await sender.post(loopback_target(url), {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
     assert answer.category in {Category.CONNECTION_REFUSED, Category.TLS_ERROR}
 

@@ -1,0 +1,92 @@
+"""The command `ringback` as a process of its own, without the four seconds of CPU that Python takes to import the service.
+
+    async with forked_command("serve", "--dev", folder=tmp_path) as process:
+        async for line in process.stderr: ...
+
+The process is forked from the server of `tests.support.processes`. It has its own memory, sockets, signals, standard streams
+and exit code, and is used like `asyncio.subprocess.Process`. That `python -m ringback` starts the command is shown by test_mcp.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sys
+from asyncio import StreamReader
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from ringback.main import main
+from tests.support.limits import WAIT_SECONDS
+from tests.support.processes import FORK_SERVER, stream_of
+
+
+@dataclass(slots=True)
+class ForkedCommand:
+    process: ForkServerProcess
+    stdout: StreamReader
+    stderr: StreamReader
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    async def wait(self) -> int:
+        """The exit code, once the process has ended. Callers bound how long they wait."""
+        while self.process.exitcode is None:
+            await asyncio.to_thread(self.process.join, WAIT_SECONDS)
+        return self.process.exitcode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """What is left of standard output and of standard error, once the process has ended."""
+        out, err, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
+        return out, err
+
+
+@asynccontextmanager
+async def forked_command(
+    *arguments: str, folder: Path, environment: Mapping[str, str]
+) -> AsyncGenerator[ForkedCommand]:
+    """`ringback …` in this folder with exactly this environment; killed at the end unless it has ended by then."""
+    async with AsyncExitStack() as stack:
+        readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
+        process = FORK_SERVER.Process(target=_run, args=(arguments, str(folder), dict(environment), *writers))
+        await asyncio.to_thread(process.start)
+        for writer in writers:
+            writer.close()
+        for reader in readers:
+            stack.enter_context(reader)
+        command = ForkedCommand(process, *[await stream_of(reader) for reader in readers])
+        try:
+            yield command
+        finally:
+            process.kill()
+            await command.communicate()
+
+
+def _run(
+    arguments: tuple[str, ...], folder: str, environment: dict[str, str], stdout: Connection, stderr: Connection
+) -> None:
+    for writer, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
+        os.dup2(writer.fileno(), stream.fileno())
+        writer.close()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["ringback", *arguments]
+    main()
