@@ -114,7 +114,7 @@ class GroupCommit:
         self._sealer = sealer
         self._reader = reader
         self._ring = ring
-        self._commit = commits.commit
+        self._commits = commits
         self._trust = trust
         self._failing: str | None = None
         """Why the last group that had something to write was undone, once that is in the log."""
@@ -124,7 +124,7 @@ class GroupCommit:
         self._writing: asyncio.Task[None] | None = None
         self._suspect_until: dict[str, float] = {}
         """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
-        self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         unit = _Unit(work, asyncio.get_running_loop().create_future())
@@ -140,7 +140,7 @@ class GroupCommit:
         """Finish what was handed in."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        self._commits.shutdown()
+        self._thread.shutdown()
 
     async def _write_all(self) -> None:
         begin_background()  # it writes for everybody, and what begins at the end of a unit is begun in its context
@@ -148,12 +148,37 @@ class GroupCommit:
             group = self._next_group()
             try:
                 await self._perform_all(group)
-                wrote = await asyncio.get_running_loop().run_in_executor(self._commits, self._commit)
+                wrote = await self._commit()
             except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
                 self._undo(group, error)
             else:
                 self._note_success(wrote=wrote)
                 self._settle(group)
+
+    async def _commit(self) -> bool:
+        """Whether anything was written. What was not written is not waited for."""
+        if wrote := self._commits.prepare():
+            await self._commit_in_thread()
+        else:
+            self._commits.commit(wrote=False)
+        self._commits.conclude(wrote=wrote)
+        return wrote
+
+    async def _commit_in_thread(self) -> None:
+        """As `run_in_executor`, which takes one more turn of the event loop to tell: in it, everything else goes first."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def commit() -> None:
+            error: Exception | None = None
+            try:
+                self._commits.commit(wrote=True)
+            except Exception as raised:  # noqa: BLE001 - it is raised where the commit is waited for
+                error = raised
+            loop.call_soon_threadsafe(_tell, done, error)
+
+        self._thread.submit(commit)
+        await done
 
     def _next_group(self) -> list[_Unit]:
         group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
@@ -259,6 +284,15 @@ class GroupCommit:
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION[name])
+
+
+def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
 
 
 def _is_of_the_file(error: Exception) -> bool:
