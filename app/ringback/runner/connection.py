@@ -105,7 +105,9 @@ class Connection:
         """Of the calls that run over the shared link, by `clock.monotonic()`."""
         self.superseded = anyio.Event()
         """Set when it takes no further calls: another has its place, or nothing has."""
-        self._listing = anyio.Lock()
+        self._listing = anyio.Lock(fast_acquire=True)
+        """A lock that takes a turn of the event loop to be had is held for that turn: every start of a call passes here, and
+        64 at once stood in line for 64 turns (nine tenths of what their 202 took, measured)."""
         self._tokens = None if config.oauth is None else Tokens(config.oauth, clock=clock)
         self._principals = PrincipalLinks(
             self, clock=clock, patience_seconds=patience_seconds, links_max=min(config.max_concurrent, LINKS_MAX)
