@@ -17,7 +17,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -79,15 +79,18 @@ class _Unit:
         self._end(committed=False)
         self.rung, self.endings, self.error = [], [], None
 
-    def settle(self) -> None:
-        """Do what was left for the end, and tell the caller unless it has gone."""
-        self._end(committed=self.error is None)
+    def tell(self) -> None:
+        """Let the caller go on in the next turn of the event loop, unless it has gone."""
         if self.done.done():
             return
         if self.error is None:
             self.done.set_result(self.value)
         else:
             self.done.set_exception(caller_sees(self.error))
+
+    def end(self) -> None:
+        """Do what was left for the end."""
+        self._end(committed=self.error is None)
 
     def _end(self, *, committed: bool) -> None:
         for ending in self.endings:
@@ -256,8 +259,7 @@ class GroupCommit:
         unit.value = drive(unit.work(transaction))
 
     def _settle(self, group: list[_Unit]) -> None:
-        for unit in group:
-            unit.settle()
+        _end_all(group)
         self._ring(topic for unit in group if unit.error is None for topic in unit.rung)
 
     def _undo(self, group: list[_Unit], error: Exception) -> None:
@@ -267,7 +269,7 @@ class GroupCommit:
             self._connection.rollback()
         for unit in group:
             unit.error = self._trust.problem or unavailable(error)
-            unit.settle()
+        _end_all(group)
 
     def _log_undone(self, group: list[_Unit], error: Exception) -> None:
         """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
@@ -284,6 +286,14 @@ class GroupCommit:
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION[name])
+
+
+def _end_all(group: Sequence[_Unit]) -> None:
+    """Callers first: they go on before what begins at the ends of units, and an admission's caller writes the 202."""
+    for unit in group:
+        unit.tell()
+    for unit in group:
+        unit.end()
 
 
 def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
