@@ -104,7 +104,7 @@ async def test_a_new_tool_is_known_once_the_upstream_has_told_of_it(era: str) ->
         assert "learned" not in await names(upstreams.catalog)
         await drive(upstreams, "learn")
         async with asyncio.timeout(WAIT_SECONDS):
-            while "learned" not in await names(upstreams.catalog):
+            while "learned" not in await names(upstreams.catalog):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
 
 
