@@ -65,6 +65,23 @@ async def test_what_is_not_queued_here_is_not_leased(store: Store, unfit: dict[s
     assert await lease(store) == []
 
 
+async def test_a_turn_is_taken_past_the_queue_only_while_the_queue_of_the_upstream_is_empty(store: Store) -> None:
+    async def take_turn(upstream: str) -> bool:
+        return await store.write(lambda tx: tx.call_queue.take_turn(upstream, ALICE))
+
+    await insert(store, a_call(), a_call(upstream="time", **LEASED))
+
+    assert (await take_turn("git"), await take_turn("time")) == (False, True)
+
+
+async def test_who_was_served_past_the_queue_is_the_next_to_wait(store: Store) -> None:
+    await store.write(lambda tx: tx.call_queue.take_turn("git", BOB))
+    await store.write(lambda tx: tx.call_queue.take_turn("git", ALICE))
+    await insert(store, a_call(principal=ALICE), a_call(principal=BOB))
+
+    assert [call.principal for call in await lease(store)] == [BOB, ALICE]
+
+
 async def test_a_call_that_goes_on_from_its_handle_is_leased_as_it_is(store: Store) -> None:
     """Also to be cancelled, and while it still waits for answers."""
     call = a_call(dispatched_at=START, handle=TASK, cancel_requested=True, status=Status.INPUT_REQUIRED, runs=1)

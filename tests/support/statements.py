@@ -109,6 +109,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
+        "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
         "by_ids": [{"ids": NO_CALLS}],
         "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lapsed": [{}],

@@ -95,6 +95,10 @@ class CallQueue(Protocol):
         """
         ...
 
+    async def take_turn(self, upstream: str, principal: Principal) -> bool:
+        """Note that a call of this principal is served now, if none is queued for the upstream; whether that is so."""
+        ...
+
     async def extend(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
         """Prolong this owner's leases of these calls; the ids of those that it still holds."""
         ...

@@ -1,17 +1,18 @@
 """Webhooks as the store keeps them, and the breakers of the origins that they are at."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from operator import attrgetter
+from typing import Final, Protocol
 
-from ringback.domain.breaker import CLOSED, Breaker
+from ringback.domain.breaker import Breaker
 from ringback.domain.event import Event
 from ringback.domain.ids import WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook import Webhook
 
 
 class WebhookPart(StrEnum):
@@ -27,6 +28,12 @@ class WebhookPart(StrEnum):
     """From where on the receiver has missed something."""
 
 
+_DECIDED_ELSEWHERE: Final = frozenset(
+    {"secrets", "state", "last_delivery_at", "last_error", "failing_since", "breaker", "missed_from"}
+)
+_SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
+
+
 def changed_parts(before: Webhook, after: Webhook) -> Sequence[WebhookPart]:
     """The parts in which the two differ: those that a transition from one to the other has decided."""
     return [part for part in WebhookPart if _part(before, part) != _part(after, part)]
@@ -35,16 +42,7 @@ def changed_parts(before: Webhook, after: Webhook) -> Sequence[WebhookPart]:
 def _part(webhook: Webhook, part: WebhookPart) -> object:
     match part:
         case WebhookPart.SETTINGS:
-            return replace(
-                webhook,
-                secrets=(),
-                state=WebhookState.ACTIVE,
-                last_delivery_at=None,
-                last_error=None,
-                failing_since=None,
-                breaker=CLOSED,
-                missed_from=None,
-            )
+            return _SETTINGS(webhook)
         case WebhookPart.SECRETS:
             return webhook.secrets
         case WebhookPart.STATE:

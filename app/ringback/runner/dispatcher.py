@@ -14,13 +14,15 @@ import anyio
 import anyio.abc
 from mcp.shared import subscriptions
 from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, ErrorData, RequestId
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION
 from ringback.domain.meta import without_reserved_meta
+from ringback.runner.direct_posts import DirectPosts, message_of
 from ringback.runner.drivers.base import OnQuestion
 from ringback.runner.large_results import LargeResults
 
@@ -32,6 +34,10 @@ OnMessage = Callable[[Mapping[str, Any]], None]
 _ON_MESSAGE: Final[ContextVar[OnMessage | None]] = ContextVar("ringback_on_message", default=None)
 """Who hears the log messages of the request that is made in this context; over HTTP they arrive in it, too."""
 _MESSAGE: Final = "notifications/message"
+_CALL: Final = "tools/call"
+_DIRECT_OPTIONS: Final = frozenset({"headers", "on_progress"})
+CANCEL_SECONDS: Final = 5.0
+"""For telling of a cancellation, as in the SDK."""
 _GREETINGS: Final = frozenset({"initialize", "server/discover"})
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS: Final = "notifications/tasks/status"
@@ -40,9 +46,11 @@ _TASK_STATUS: Final = "notifications/tasks/status"
 class LinkDispatcher(JSONRPCDispatcher):
     """Also tells when the stream from the upstream has ended: nothing else notices the death of a child process."""
 
-    def __init__(self, *streams: Any, large: LargeResults | None = None) -> None:
+    def __init__(self, *streams: Any, large: LargeResults | None = None, direct: DirectPosts | None = None) -> None:
+        """`direct` is for HTTP only."""
         super().__init__(*streams)
         self._large = large or LargeResults()
+        self._direct = direct
         self.ended = anyio.Event()
         self.streams: dict[str, ToldStream] = {}
         """By the id of the request that asked for it; by its task's, before 2026-07-28."""
@@ -95,6 +103,8 @@ class LinkDispatcher(JSONRPCDispatcher):
         _related_request_id: RequestId | None = None,
     ) -> dict[str, Any]:
         options = opts or CallOptions()
+        if params is not None and self._direct is not None and self._may_go_directly(self._direct, method, options):
+            return await self._send_directly(self._direct, method, params, options)
         request_id = options.get("request_id") or self._allocate_id()
         options: CallOptions = {**options, "request_id": request_id}
         with self._large.expecting(request_id):
@@ -102,6 +112,32 @@ class LinkDispatcher(JSONRPCDispatcher):
         if method in _GREETINGS:
             self.greeting = result
         return result
+
+    def _may_go_directly(self, direct: DirectPosts, method: str, options: CallOptions) -> bool:
+        """Only calls of tools: whatever else is asked is rare, or has to keep its place among notifications."""
+        return method == _CALL and direct.serves and _DIRECT_OPTIONS.issuperset(options) and not self.ended.is_set()
+
+    async def _send_directly(
+        self, direct: DirectPosts, method: str, params: Mapping[str, Any], options: CallOptions
+    ) -> dict[str, Any]:
+        request_id = self._allocate_id()
+        if "on_progress" in options:  # as the SDK does, which takes it for the id of the request
+            params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": request_id}}
+        try:
+            response = await direct.post(request_id, method, params, options.get("headers") or {})
+        except asyncio.CancelledError:
+            await self._tell_cancelled(request_id)
+            raise
+        if (message := message_of(response)) is not None:
+            return _result_of(message)
+        async with direct.holding(request_id, response):
+            with self._large.expecting(request_id):
+                return await super().send_raw_request(method, params, {**options, "request_id": request_id})
+
+    async def _tell_cancelled(self, request_id: RequestId) -> None:
+        """Before 2026-07-28 the upstream is told in words; after it, that the connection was closed tells it."""
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": "caller cancelled"})
 
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
         large = self._large.take(request_id)
@@ -223,3 +259,9 @@ class ToldStream:
     def _acknowledge(self, honoured: Any) -> None:
         if not self._acknowledged.done():
             self._acknowledged.set_result(cast("dict[str, Any]", honoured) if isinstance(honoured, dict) else None)
+
+
+def _result_of(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:
+    if isinstance(message, JSONRPCError):
+        raise MCPError(code=message.error.code, message=message.error.message, data=message.error.data)
+    return message.result

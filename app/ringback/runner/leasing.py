@@ -10,9 +10,10 @@ where somebody may be waiting: a call that ends on an idle upstream costs no loo
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, Phase
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.ids import Ids
 from ringback.domain.ports import Transaction
@@ -57,7 +58,7 @@ class Leasing:
 
     def prepare(self) -> LeaseQueued:
         """For one unit of work that begins after this: the store counts from its beginning, the holder from now."""
-        return partial(self._lease, trusted_until=self._clock.monotonic() + self._trust_seconds)
+        return _Leases(self, self._clock.monotonic() + self._trust_seconds)
 
     def leave(self, upstream: str) -> None:
         """A call that was begun runs no more."""
@@ -65,7 +66,7 @@ class Leasing:
         if upstream in self._short:
             self.room.set()
 
-    async def _lease(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
+    async def lease(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
         if (free := self._free(upstream)) <= 0:
             self._short.add(upstream)
             return []
@@ -84,6 +85,23 @@ class Leasing:
             self._short.add(upstream)
         return leased
 
+    async def lease_new(self, tx: Transaction, call: Call, *, trusted_until: float) -> Call | None:
+        """As `LeaseQueued.at_birth`: in place of inserting the call, looking for it, changing it and reading it again."""
+        upstream = call.upstream
+        if self._free(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
+            return None
+        leased = replace(
+            call,
+            phase=Phase.RUNNING,
+            lease_owner=self._owner,
+            lease_token=self._ids.lease(),
+            lease_until=tx.now() + seconds(self._lease_seconds),
+        )
+        self._taken[upstream] += 1
+        self._short.discard(upstream)
+        tx.at_end(partial(self._ended, upstream, [leased], trusted_until))
+        return leased
+
     def _ended(self, upstream: str, leased: Sequence[Call], trusted_until: float, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
         if not committed:
             self._taken[upstream] -= len(leased)
@@ -94,3 +112,17 @@ class Leasing:
 
     def _free(self, upstream: str) -> int:
         return self._capacity().get(upstream, 0) - self._taken[upstream]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leases:
+    """Implements `services.births.LeaseQueued`."""
+
+    leasing: Leasing
+    trusted_until: float
+
+    async def __call__(self, tx: Transaction, upstream: str, /) -> Sequence[Call]:
+        return await self.leasing.lease(tx, upstream, trusted_until=self.trusted_until)
+
+    async def at_birth(self, tx: Transaction, call: Call, /) -> Call | None:
+        return await self.leasing.lease_new(tx, call, trusted_until=self.trusted_until)

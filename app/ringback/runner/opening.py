@@ -18,6 +18,7 @@ from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.child import Child
 from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import Transport, UpstreamConfig
+from ringback.runner.direct_posts import DirectPosts
 from ringback.runner.dispatcher import LinkDispatcher
 from ringback.runner.drivers.base import SessionName
 from ringback.runner.failures import NotSent
@@ -68,8 +69,8 @@ async def open_link(
 
     async with AsyncExitStack() as stack:
         large = LargeResults()
-        streams, transport, child = await _enter_transport(stack, config, opening, large)
-        dispatcher = LinkDispatcher(*streams, large=large)
+        streams, transport, child, direct = await _enter_transport(stack, config, opening, large)
+        dispatcher = LinkDispatcher(*streams, large=large, direct=direct)
         session = ClientSession(
             dispatcher=dispatcher,
             message_handler=hand_on,
@@ -101,19 +102,21 @@ async def open_link(
 
 async def _enter_transport(
     stack: AsyncExitStack, config: UpstreamConfig, opening: Opening, large: LargeResults
-) -> tuple[tuple[Any, Any], SessionTransport | None, Child | None]:
+) -> tuple[tuple[Any, Any], SessionTransport | None, Child | None, DirectPosts | None]:
     if config.transport is Transport.STDIO:
         streams, child = await stack.enter_async_context(
             stdio_pipe(config, faults=opening.faults, records=opening.records)
         )
-        return streams, None, child
+        return streams, None, child, None
     session_id = None if opening.rejoin is None else opening.rejoin.session_id
     inner = guarded(config, opening.tokens, look_up=opening.look_up, faults=opening.faults, large=large)
     transport = SessionTransport(inner, rejoined=session_id)
-    client = http_client(config, transport, {} if session_id is None else {SESSION_HEADER: session_id})
+    direct = DirectPosts(transport, config.url)
+    client = http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
     await stack.enter_async_context(client)
+    direct.use(client)
     opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
-    return await stack.enter_async_context(opened), transport, None
+    return await stack.enter_async_context(opened), transport, None, direct
 
 
 async def _ask_nobody(

@@ -31,6 +31,8 @@ class SessionTransport(httpx2.AsyncBaseTransport):
         self._inner = inner
         self._rejoined = rejoined is not None
         self.session_id = rejoined
+        self.in_session = rejoined is not None
+        """Whether the upstream has ever named a session, also one whose id is too long to be kept."""
         self.names = 0
         """How many calls are to be found again in this session."""
 
@@ -44,6 +46,7 @@ class SessionTransport(httpx2.AsyncBaseTransport):
             return await self._reattach(request)
         response = await self._inner.handle_async_request(request)
         told = response.headers.get(SESSION_HEADER, "")
+        self.in_session = self.in_session or bool(told)
         if self.session_id is None and 0 < len(told) <= SESSION_ID_LENGTH_MAX:
             self.session_id = told
         return response

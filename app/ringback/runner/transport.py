@@ -60,6 +60,8 @@ a silent upstream would otherwise stop every later call."""
 
 MARK: Final = "ringback/transport"
 """`data` of the errors made here."""
+MESSAGE: Final = "ringback/message"
+"""The extension of a response that holds the JSON-RPC message of its body, already read."""
 _NEVER_CONNECTED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 SESSION_HEADER: Final = "mcp-session-id"
 _AUTHORIZATION: Final = "authorization"
@@ -221,7 +223,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 if refused and error.code == _TRANSPORT_REFUSAL:
                     return _forgotten()
                 # Whatever its status was: the SDK gives an error the id of its request only when the status is one of an error.
-                return httpx2.Response(HTTPStatus.BAD_REQUEST, headers=_kept(response), content=_text(read, body))
+                return httpx2.Response(
+                    HTTPStatus.BAD_REQUEST,
+                    headers=_kept(response),
+                    content=_text(read, body),
+                    extensions={MESSAGE: read.message},
+                )
             case JSONRPCResponse() as message if response.is_success:
                 return self._answer(response, message, request_id, _text(read, body))
             case _:
@@ -236,7 +243,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return _no_answer(response)
         if len(body) > LARGE_BYTES and self._large.put(message):
             body = self._large.placeholder(message)
-        return httpx2.Response(HTTPStatus.OK, headers=_kept(response), content=body)
+        return httpx2.Response(HTTPStatus.OK, headers=_kept(response), content=body, extensions={MESSAGE: message})
 
 
 def _hurried(request: httpx2.Request) -> httpx2.Request:
@@ -314,7 +321,9 @@ def _refused_unread(request: httpx2.Request, response: httpx2.Response, *, in_se
 
 
 def _trouble(trouble: Trouble, message: str) -> httpx2.Response:
-    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=_error(trouble, message))
+    error = _error(trouble, message)
+    extensions = {MESSAGE: JSONRPCError.model_validate(error)}
+    return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=error, extensions=extensions)
 
 
 def _error(trouble: Trouble, message: str) -> dict[str, Any]:

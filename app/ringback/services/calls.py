@@ -262,8 +262,9 @@ class Calls:
         await self._quotas.require_room_for_call(tx, principal)
         call = self._new_call(principal, request, now=tx.now())
         await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
-        await tx.calls.insert(call)
-        if call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
+        leased = await lease.at_birth(tx, call)
+        await tx.calls.insert(leased or call)
+        if leased is None and call.id not in [each.id for each in await lease(tx, call.upstream)]:
             tx.ring(QUEUED)
         return await started(tx, self._tokens, call, created=True, secret=secret)
 

@@ -3,12 +3,15 @@
 A file is a list of blocks, each opened by a line `-- name: lease` and reaching to the next. Other comments stay where they are.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
 _NAME: Final = "-- name: "
+
+_PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
 def load(package: str, file: str) -> Mapping[str, str]:
@@ -26,3 +29,8 @@ def parse(text: str) -> dict[str, str]:
             raise ValueError(f"Two statements are named '{name}'.")
         statements[name] = statement.strip()
     return statements
+
+
+def parameters(statement: str) -> frozenset[str]:
+    """The names of what a statement asks for as `:name`."""
+    return frozenset(_PARAMETER.findall(statement))

@@ -24,8 +24,9 @@ async def start(engine: Engine, *calls: Call, fails: bool = False, lease: LeaseQ
 
     async def insert(tx: Transaction) -> None:
         for call in calls:
-            await tx.calls.insert(call)
-            if call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
+            leased = await lease.at_birth(tx, call)
+            await tx.calls.insert(leased or call)
+            if leased is None and call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
                 tx.ring(QUEUED)
         if fails:
             raise ZeroDivisionError

@@ -380,6 +380,23 @@ async def test_a_unit_whose_caller_has_gone_before_its_turn_is_not_run(writer: G
     assert await head(writer) == 1
 
 
+async def test_callers_go_on_before_what_begins_at_the_ends_of_units(writer: GroupCommit) -> None:
+    loop, order = asyncio.get_running_loop(), list[str]()
+
+    async def reserve_and_begin(tx: Transaction) -> int:
+        tx.at_end(lambda _: loop.call_soon(order.append, "begun") and None)
+        return await reserve(tx)
+
+    async def call() -> None:
+        await writer.write(reserve_and_begin)
+        order.append("told")
+
+    await asyncio.gather(call(), call())
+    await asyncio.sleep(0)
+
+    assert order == ["told", "told", "begun", "begun"]
+
+
 async def test_an_ending_that_raises_is_no_harm_to_those_who_share_its_commit(
     writer: GroupCommit, rung: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,6 +91,8 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("webhooks", "of_calls", "webhooks_of_call"),
         ("calls", "page_of_status", "calls_of_status"),
         ("call_queue", "take_turns", "turns_last"),
+        ("call_queue", "take_turn", "turns_last"),
+        ("call_queue", "take_turn", "calls_queued"),
         ("webhooks", "expired", "webhooks_expiring"),
         ("watches", "all", "webhooks_watching"),
         ("deliveries", "watermarks", "deliveries_open"),

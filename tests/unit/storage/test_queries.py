@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.storage.queries import load, parse
+from ringback.storage.queries import load, parameters, parse
 
 TEXT = """\
 -- About the file.
@@ -37,3 +37,8 @@ def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None
     assert set(statements) == {"insert", "by_hash", "all", "revoke"}
     with pytest.raises(TypeError):
         statements["all"] = "DROP TABLE api_keys"  # pyright: ignore[reportIndexIssue] - that is what is tested
+
+
+def test_the_parameters_of_a_statement_are_found_by_their_names() -> None:
+    assert parameters(parse(TEXT)["two"]) == {"more"}
+    assert parameters("UPDATE a SET b = :b2, c=:c WHERE d = :b2 AND e = 'x'") == {"b2", "c"}

@@ -32,6 +32,9 @@ class SqliteCallQueue:
         self._sql.change("take_turns", upstream=upstream, principals=from_json(served))
         return [to_call(row) for row in self._sql.all("by_ids", ids=ids)]
 
+    async def take_turn(self, upstream: str, principal: Principal) -> bool:
+        return self._sql.change("take_turn", upstream=upstream, principal=principal) == 1
+
     async def extend(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
         ids = from_json(list(call_ids))
         return [row["id"] for row in self._sql.all("extend", owner=owner, ids=ids, until=from_instant(until))]

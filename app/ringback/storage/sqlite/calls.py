@@ -1,8 +1,9 @@
 """Calls, as rows."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from ringback.domain import jsontext
@@ -13,7 +14,7 @@ from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
-from ringback.storage.queries import load
+from ringback.storage.queries import load, parameters
 from ringback.storage.sqlite.columns import from_instant, from_json, from_optional_json, to_instant, to_optional_json
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.scans import page_of
@@ -56,7 +57,8 @@ class SqliteCalls:
         )
 
     async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:
-        return self._sql.change(f"update_{change}", expected=expected, held_token=lease_token, **_to_row(call)) == 1
+        row = _to_row(call, _DECIDED[change])
+        return self._sql.change(f"update_{change}", expected=expected, held_token=lease_token, **row) == 1
 
     async def revoke_tokens(self, call_id: CallId, *, now: datetime) -> int | None:
         row = self._sql.one("revoke_tokens", id=call_id, now=from_instant(now))
@@ -114,45 +116,50 @@ def to_call(row: sqlite3.Row) -> Call:
     )
 
 
-def _to_row(call: Call) -> dict[str, Any]:
-    """Everything but the input, which never changes and stands in a table of its own."""
-    return {
-        "id": call.id,
-        "principal": call.principal,
-        "upstream": call.upstream,
-        "tool": call.tool,
-        "client_session_id": call.client_session_id,
-        "correlation_id": call.correlation_id,
-        "idempotency_key": call.idempotency_key,
-        "request_hash": call.request_hash,
-        "status": call.status,
-        "phase": call.phase,
-        "outcome": call.outcome,
-        "progress": None if call.progress is None else from_json(progress_data(call.progress)),
-        "error": from_optional_json(call.error),
-        "result_bytes": call.result_bytes,
-        "result_sha256": call.result_sha256,
-        "handle": None if call.handle is None else from_json([call.handle.driver, call.handle.data]),
-        "input_requests": _from_input_requests(call.input_requests),
-        "input_responses": from_json(call.input_responses) if call.input_responses else None,
-        "input_round": call.input_round,
-        "accepts_input": call.accepts_input,
-        "rerun_policy": call.rerun_policy,
-        "rerun_allowed": call.rerun_allowed,
-        "cancel_requested": call.cancel_requested,
-        "lease_owner": call.lease_owner,
-        "lease_token": call.lease_token,
-        "lease_until": from_instant(call.lease_until),
-        "dispatched_at": from_instant(call.dispatched_at),
-        "runs": call.runs,
-        "attended_until": from_instant(call.attended_until),
-        "token_version": call.token_version,
-        "created_at": from_instant(call.created_at),
-        "updated_at": from_instant(call.updated_at),
-        "finished_at": from_instant(call.finished_at),
-        "deadline_at": from_instant(call.deadline_at),
-        "expires_at": from_instant(call.expires_at),
-    }
+_COLUMNS: Final[Mapping[str, Callable[[Call], Any]]] = {
+    "id": attrgetter("id"),
+    "principal": attrgetter("principal"),
+    "upstream": attrgetter("upstream"),
+    "tool": attrgetter("tool"),
+    "client_session_id": attrgetter("client_session_id"),
+    "correlation_id": attrgetter("correlation_id"),
+    "idempotency_key": attrgetter("idempotency_key"),
+    "request_hash": attrgetter("request_hash"),
+    "status": attrgetter("status"),
+    "phase": attrgetter("phase"),
+    "outcome": attrgetter("outcome"),
+    "progress": lambda call: None if call.progress is None else from_json(progress_data(call.progress)),
+    "error": lambda call: from_optional_json(call.error),
+    "result_bytes": attrgetter("result_bytes"),
+    "result_sha256": attrgetter("result_sha256"),
+    "handle": lambda call: None if call.handle is None else from_json([call.handle.driver, call.handle.data]),
+    "input_requests": lambda call: _from_input_requests(call.input_requests),
+    "input_responses": lambda call: from_json(call.input_responses) if call.input_responses else None,
+    "input_round": attrgetter("input_round"),
+    "accepts_input": attrgetter("accepts_input"),
+    "rerun_policy": attrgetter("rerun_policy"),
+    "rerun_allowed": attrgetter("rerun_allowed"),
+    "cancel_requested": attrgetter("cancel_requested"),
+    "lease_owner": attrgetter("lease_owner"),
+    "lease_token": attrgetter("lease_token"),
+    "lease_until": lambda call: from_instant(call.lease_until),
+    "dispatched_at": lambda call: from_instant(call.dispatched_at),
+    "runs": attrgetter("runs"),
+    "attended_until": lambda call: from_instant(call.attended_until),
+    "token_version": attrgetter("token_version"),
+    "created_at": lambda call: from_instant(call.created_at),
+    "updated_at": lambda call: from_instant(call.updated_at),
+    "finished_at": lambda call: from_instant(call.finished_at),
+    "deadline_at": lambda call: from_instant(call.deadline_at),
+    "expires_at": lambda call: from_instant(call.expires_at),
+}
+"""Everything but the input, which never changes and stands in a table of its own."""
+_DECIDED: Final = {change: parameters(_SQL[f"update_{change}"]) & _COLUMNS.keys() for change in Change}
+"""The columns that each statement needs: no other is made ready for it."""
+
+
+def _to_row(call: Call, columns: Iterable[str] = _COLUMNS) -> dict[str, Any]:
+    return {column: _COLUMNS[column](call) for column in columns}
 
 
 def _to_handle(text: str | None) -> Handle | None:

@@ -30,21 +30,32 @@ class Commits:
         self._number = 0 if lock is None else count_in_database(connection)
         self._changes = connection.total_changes
 
-    def commit(self) -> bool:
-        """Make what was done durable; whether anything was. Raises `StoreUnavailable` when it must not be acknowledged.
+    def prepare(self) -> bool:
+        """Count what was done; whether anything was. A transaction that changed nothing costs no page and no fsync.
 
-        A transaction that changed nothing is not counted: it costs no page and no fsync.
+        Raises `StoreUnavailable` when it must not be acknowledged.
         """
         self._trust.require()
         wrote = self._connection.total_changes != self._changes
         if wrote and self._lock is not None:
             self._sql.change("set", number=self._number + 1)
+        return wrote
+
+    def commit(self, *, wrote: bool) -> None:
+        """Make it durable: all that may wait for the disk, for a thread of its own.
+
+        And no more than that: each statement and each look at a file gives up Python's lock, which a thread gets back from a
+        busy event loop only after `sys.getswitchinterval`.
+        """
         self._connection.execute(SESSION["commit"])
         if wrote:
             self._publish()
+
+    def conclude(self, *, wrote: bool) -> None:
+        """After it is durable. Raises `StoreUnavailable` when it must not be acknowledged all the same."""
+        if wrote:
             self._trust.require_files()
         self._changes = self._connection.total_changes
-        return wrote
 
     def _publish(self) -> None:
         if self._lock is not None:

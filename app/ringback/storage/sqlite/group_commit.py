@@ -18,7 +18,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,15 +80,18 @@ class _Unit:
         self._end(committed=False)
         self.rung, self.endings, self.error = [], [], None
 
-    def settle(self) -> None:
-        """Do what was left for the end, and tell the caller unless it has gone."""
-        self._end(committed=self.error is None)
+    def tell(self) -> None:
+        """Let the caller go on in the next turn of the event loop, unless it has gone."""
         if self.done.done():
             return
         if self.error is None:
             self.done.set_result(self.value)
         else:
             self.done.set_exception(caller_sees(self.error))
+
+    def end(self) -> None:
+        """Do what was left for the end."""
+        self._end(committed=self.error is None)
 
     def _end(self, *, committed: bool) -> None:
         for ending in self.endings:
@@ -115,7 +118,7 @@ class GroupCommit:
         self._sealer = sealer
         self._reader = reader
         self._ring = ring
-        self._commit = commits.commit
+        self._commits = commits
         self._trust = trust
         self._failing: str | None = None
         """Why the last group that had something to write was undone, once that is in the log."""
@@ -125,7 +128,7 @@ class GroupCommit:
         self._writing: asyncio.Task[None] | None = None
         self._suspect_until: dict[str, float] = {}
         """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
-        self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         unit = _Unit(work, asyncio.get_running_loop().create_future())
@@ -141,7 +144,7 @@ class GroupCommit:
         """Finish what was handed in."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        self._commits.shutdown()
+        self._thread.shutdown()
 
     async def _write_all(self) -> None:
         begin_background()  # it writes for everybody, and what begins at the end of a unit is begun in its context
@@ -149,12 +152,37 @@ class GroupCommit:
             group = self._next_group()
             try:
                 await self._perform_all(group)
-                wrote = await asyncio.get_running_loop().run_in_executor(self._commits, self._commit)
+                wrote = await self._commit()
             except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
                 self._undo(group, error)
             else:
                 self._note_success(wrote=wrote)
                 self._settle(group)
+
+    async def _commit(self) -> bool:
+        """Whether anything was written. What was not written is not waited for."""
+        if wrote := self._commits.prepare():
+            await self._commit_in_thread()
+        else:
+            self._commits.commit(wrote=False)
+        self._commits.conclude(wrote=wrote)
+        return wrote
+
+    async def _commit_in_thread(self) -> None:
+        """As `run_in_executor`, which takes one more turn of the event loop to tell: in it, everything else goes first."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def commit() -> None:
+            error: Exception | None = None
+            try:
+                self._commits.commit(wrote=True)
+            except Exception as raised:  # noqa: BLE001 - it is raised where the commit is waited for
+                error = raised
+            loop.call_soon_threadsafe(_tell, done, error)
+
+        self._thread.submit(commit)
+        await done
 
     def _next_group(self) -> list[_Unit]:
         group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
@@ -249,8 +277,7 @@ class GroupCommit:
         unit.value = await drive_in_turns(unit.work(transaction))
 
     def _settle(self, group: list[_Unit]) -> None:
-        for unit in group:
-            unit.settle()
+        _end_all(group)
         self._ring(topic for unit in group if unit.error is None for topic in unit.rung)
 
     def _undo(self, group: list[_Unit], error: Exception) -> None:
@@ -260,7 +287,7 @@ class GroupCommit:
             self._connection.rollback()
         for unit in group:
             unit.error = self._trust.problem or unavailable(error)
-            unit.settle()
+        _end_all(group)
 
     def _log_undone(self, group: list[_Unit], error: Exception) -> None:
         """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
@@ -277,6 +304,23 @@ class GroupCommit:
 
     def _execute(self, name: str) -> None:
         self._connection.execute(SESSION[name])
+
+
+def _end_all(group: Sequence[_Unit]) -> None:
+    """Callers first: they go on before what begins at the ends of units, and an admission's caller writes the 202."""
+    for unit in group:
+        unit.tell()
+    for unit in group:
+        unit.end()
+
+
+def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
 
 
 def _is_of_the_file(error: Exception) -> bool:

@@ -47,7 +47,7 @@ class SqliteWebhooks:
         self._now = now
 
     async def insert(self, webhook: Webhook) -> None:
-        self._sql.change("insert", **self._to_row(webhook))
+        self._sql.change("insert", **_to_row(webhook), secrets=self._sealed(webhook))
 
     async def get(self, webhook_id: WebhookId) -> Webhook | None:
         row = self._sql.one("get", id=webhook_id)
@@ -108,8 +108,8 @@ class SqliteWebhooks:
         return found
 
     async def update(self, webhook: Webhook, part: WebhookPart, *more: WebhookPart) -> bool:
-        row = self._to_row(webhook)
-        return sum(self._sql.change(f"update_{each}", **row) for each in (part, *more)) == 1 + len(more)
+        parts = (part, *more)
+        return sum(self._sql.change(f"update_{each}", **self._decided(webhook, each)) for each in parts) == len(parts)
 
     async def delete(self, webhook_id: WebhookId) -> bool:
         self._sql.change("cancel_open_deliveries", id=webhook_id, now=from_instant(self._now))
@@ -127,37 +127,19 @@ class SqliteWebhooks:
         last = visited[-1] if len(visited) == limit else None
         return Page(gone, next_place=None if last is None else (last["expires_at"], last["id"]))
 
-    def _to_row(self, webhook: Webhook) -> dict[str, Any]:
-        return {
-            "id": webhook.id,
-            "principal": webhook.principal,
-            "url": webhook.url,
-            "events": from_json(sorted(webhook.events)),
-            "upstream": webhook.upstream,
-            "resource_uri": webhook.resource_uri,
-            "tool": webhook.tool,
-            "call_id": webhook.call_id,
-            "client_session_id": webhook.client_session_id,
-            "correlation_id": webhook.correlation_id,
-            "match_correlation": webhook.match_correlation,
-            "secrets": self._sealed(webhook),
-            "retries": webhook.retries,
-            "include_result": webhook.include_result,
-            "when": webhook.when,
-            "ordered": webhook.ordered,
-            "rate_per_second": webhook.rate_per_second,
-            "description": webhook.description,
-            "state": webhook.state,
-            "origin": webhook.origin,
-            "created_at": from_instant(webhook.created_at),
-            "updated_at": from_instant(webhook.updated_at),
-            "expires_at": from_instant(webhook.expires_at),
-            "last_delivery_at": from_instant(webhook.last_delivery_at),
-            "last_error": webhook.last_error,
-            "failing_since": from_instant(webhook.failing_since),
-            **from_breaker(webhook.breaker),
-            "missed_from": webhook.missed_from,
-        }
+    def _decided(self, webhook: Webhook, part: WebhookPart) -> dict[str, Any]:
+        """What the statement of this part needs. The health changes with every delivery, so nothing is sealed for it."""
+        match part:
+            case WebhookPart.HEALTH:
+                return {"id": webhook.id, **_health(webhook)}
+            case WebhookPart.SECRETS:
+                return {
+                    "id": webhook.id,
+                    "secrets": self._sealed(webhook),
+                    "updated_at": from_instant(webhook.updated_at),
+                }
+            case _:
+                return _to_row(webhook)
 
     def _sealed(self, webhook: Webhook) -> bytes | None:
         """None for secrets that could not be read: what is there stays, in case that its key is put back."""
@@ -229,6 +211,45 @@ class WebhookReader:
             breaker=to_breaker(row),
             missed_from=row["missed_from"],
         )
+
+
+def _to_row(webhook: Webhook) -> dict[str, Any]:
+    """Everything but the secrets."""
+    return {
+        "id": webhook.id,
+        "principal": webhook.principal,
+        "url": webhook.url,
+        "events": from_json(sorted(webhook.events)),
+        "upstream": webhook.upstream,
+        "resource_uri": webhook.resource_uri,
+        "tool": webhook.tool,
+        "call_id": webhook.call_id,
+        "client_session_id": webhook.client_session_id,
+        "correlation_id": webhook.correlation_id,
+        "match_correlation": webhook.match_correlation,
+        "retries": webhook.retries,
+        "include_result": webhook.include_result,
+        "when": webhook.when,
+        "ordered": webhook.ordered,
+        "rate_per_second": webhook.rate_per_second,
+        "description": webhook.description,
+        "state": webhook.state,
+        "origin": webhook.origin,
+        "created_at": from_instant(webhook.created_at),
+        "updated_at": from_instant(webhook.updated_at),
+        "expires_at": from_instant(webhook.expires_at),
+        **_health(webhook),
+        "missed_from": webhook.missed_from,
+    }
+
+
+def _health(webhook: Webhook) -> dict[str, Any]:
+    return {
+        "last_delivery_at": from_instant(webhook.last_delivery_at),
+        "last_error": webhook.last_error,
+        "failing_since": from_instant(webhook.failing_since),
+        **from_breaker(webhook.breaker),
+    }
 
 
 def _secrets_text(webhook: Webhook) -> bytes:

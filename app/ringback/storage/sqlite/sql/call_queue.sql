@@ -30,6 +30,12 @@ SELECT :upstream, value, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE u
 FROM json_each(:principals) WHERE true
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
+-- name: take_turn
+INSERT INTO turns (upstream, principal, ticket)
+SELECT :upstream, :principal, (SELECT coalesce(max(ticket), 0) + 1 FROM turns WHERE upstream = :upstream)
+WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :upstream)
+ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
+
 -- name: by_ids
 SELECT whole_calls.*
 FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value
