@@ -43,7 +43,7 @@ up nobody's restart."""
 
 SWITCH_SECONDS: Final = 0.0005
 """How long a busy event loop keeps Python's lock from a thread that waits for it. With the usual 5 ms every commit, which gets
-it back several times, took 27 ms beside a loop that was never idle; with this, 14 (medians, measured on two slow cores)."""
+it back several times, waits as often for so long beside a loop that is never idle."""
 EXIT_SECONDS: Final = 30.0
 """After the drain time the process ends, whatever does not stop. Longer than what bounds itself takes in all: a challenge
 (10 s), then an attempt (10 s), the last answers (5 s), and an upstream's child that is asked to go (4 s)."""

@@ -109,8 +109,8 @@ class Connection:
         self.superseded = anyio.Event()
         """Set when it takes no further calls: another has its place, or nothing has."""
         self._listing = anyio.Lock(fast_acquire=True)
-        """Every start of a call passes here. A lock that gives the event loop a turn before it returns is held for that turn, and
-        64 starts stand in line for 64 turns (measured: most of what their 202 took)."""
+        """Every start of a call passes here. A lock that gives the event loop a turn before it returns is held for that turn,
+        and 64 starts stand in line for 64 turns (measured: most of what their 202 took)."""
         self._tokens = None if config.oauth is None else Tokens(config.oauth, clock=clock, look_up=self._look_up)
         self._principals = PrincipalLinks(
             self, clock=clock, patience_seconds=patience_seconds, links_max=min(config.max_concurrent, LINKS_MAX)

@@ -3,8 +3,8 @@
     POST ──▶ one JSON-RPC message ──▶ the result, as `GuardedTransport` has read it
       └────▶ an event stream, a redirect, … ──▶ the SDK makes the same request and is given this response: it is sent once
 
-The SDK passes a request through two memory streams and four tasks and reads its answer a second time: a quarter of the CPU time
-of a call (measured). It does so for every request whose answer may come, or be asked about, anywhere else than in the response:
+The SDK passes a request through two memory streams and four tasks and reads its answer a second time: a fifth of the CPU time
+of the event loop (measured). It does so for every request whose answer may come, or be asked about, anywhere else than in the response:
 in a session of before 2026-07-28 there is a second stream, so a session's requests never go this way.
 """
 
