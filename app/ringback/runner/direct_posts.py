@@ -4,8 +4,8 @@
       └────▶ an event stream, a redirect, … ──▶ the SDK makes the same request and is given this response: it is sent once
 
 The SDK passes a request through two memory streams and four tasks and reads its answer a second time: a fifth of the CPU time
-of the event loop (measured). It does so for every request whose answer may come, or be asked about, anywhere else than in the response:
-in a session of before 2026-07-28 there is a second stream, so a session's requests never go this way.
+of the event loop (measured). Requests of a legacy session never go this way: a legacy session has a second stream, on which an
+answer may come, or be asked about.
 """
 
 from collections.abc import AsyncGenerator, Mapping
