@@ -55,7 +55,7 @@ def patient() -> Generator[None]:
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Stores copy their empty tables, and applications share their routes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ringback_api, "describe_app", describe_by_sharing(ringback_api.describe_app))
+        patch.setattr(ringback_api, "describe_app", describe_by_sharing(ringback_api.create_documented_app))
         patch.setattr(sqlite_store, "migrate", migrate_by_copying(tmp_path_factory.mktemp("made-once")))
         yield
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 log = logging.getLogger(__name__)
 
-LOG_SECONDS: Final = 1.0
+LAST_LOG_SECONDS: Final = 1.0
 """For the one last line: whatever holds the process may hold its log, too."""
 EXIT_CODE: Final = 1
 
@@ -26,7 +26,7 @@ class ExitDeadline:
     def __init__(self, *, seconds: float, exit_process: Callable[[int], object] = os._exit) -> None:
         self._exit_process = exit_process
         self._seconds = seconds
-        self._running: Callable[[], Collection[str]] = frozenset[str]
+        self._running_workers: Callable[[], Collection[str]] = frozenset[str]
         self._timer = threading.Timer(seconds, self._expire)
         self._timer.daemon = True
 
@@ -38,17 +38,17 @@ class ExitDeadline:
     ) -> None:
         self._timer.cancel()
 
-    def start(self, running: Callable[[], Collection[str]]) -> None:
+    def start(self, running_workers: Callable[[], Collection[str]]) -> None:
         """`running` names what has not stopped yet; it is called from another thread."""
-        self._running = running
+        self._running_workers = running_workers
         self._timer.start()
 
     def _expire(self) -> None:
-        telling = threading.Thread(target=self._tell, daemon=True)
-        telling.start()
-        telling.join(LOG_SECONDS)
+        log_thread = threading.Thread(target=self._log_running_workers, daemon=True)
+        log_thread.start()
+        log_thread.join(LAST_LOG_SECONDS)
         self._exit_process(EXIT_CODE)
 
-    def _tell(self) -> None:
-        running = ",".join(sorted(self._running())) or "none"
+    def _log_running_workers(self) -> None:
+        running = ",".join(sorted(self._running_workers())) or "none"
         log.error("service.not_stopped", extra={"workers": running, "after_seconds": self._seconds})

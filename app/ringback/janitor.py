@@ -14,40 +14,40 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.call import Call, Ending, Phase, left_nothing, overdue
-from ringback.domain.call_rows import Change, Tombstone
+from ringback.domain.call import Call, CallCompletion, CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call_rows import CallChange, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.health import RELEASE_STEP
+from ringback.domain.health import RELEASE_BATCH_SIZE
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.recovery import recover
-from ringback.domain.reported import VANISHED, is_reported
-from ringback.domain.retry import LADDERS
-from ringback.domain.signals import DUE, QUEUED, changed
+from ringback.domain.recovery import recover_call
+from ringback.domain.reported import UNREPORTED_COMPLETION, is_reported
+from ringback.domain.retry import RETRY_SCHEDULES
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, CALL_QUEUED_TOPIC, call_changed_topic
 from ringback.domain.suspension import SuspensionWatch
-from ringback.domain.verification import PROOF_SECONDS, RATE_SECONDS
-from ringback.domain.webhook_rows import ExpiredPlace
+from ringback.domain.verification import PROOF_VALID_SECONDS, CHALLENGE_WINDOW_SECONDS
+from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.notifier.record import Recorder
-from ringback.notifier.settlement import write_off
-from ringback.waits import first_of
+from ringback.notifier.settlement import record_losses
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-Chore = Callable[[Transaction], Awaitable[bool]]
+MaintenanceTask = Callable[[Transaction], Awaitable[bool]]
 """One bounded batch of some work; whether there may be more of it."""
 
-PAUSE_SECONDS: Final = 0.02
+ROUND_PAUSE_SECONDS: Final = 0.02
 """Between two rounds while there is more to do, so that the chores of a neglected store leave most of the writer to others."""
-ENDED_AT_ONCE: Final = 50
+FINISH_BATCH_SIZE: Final = 50
 """Calls that one unit of work may end: each also writes its event and the deliveries of that."""
-KEEP_TIME_SECONDS: Final = 60.0
+SCHEDULING_TIME_SAVE_SECONDS: Final = 60.0
 """How much of scheduling time the next process may have to go through again, if the clock was set back before it starts."""
-WEBHOOKS_AT_ONCE: Final = 4
+RELEASE_WEBHOOKS_MAX: Final = 4
 """Times `RELEASE_STEP`: with a full step of each, a chore still takes some tens of milliseconds."""
-GIVE_UP_SECONDS: Final = max(ladder.give_up_seconds for ladder in LADDERS.values())
+GIVE_UP_SECONDS_MAX: Final = max(ladder.give_up_seconds for ladder in RETRY_SCHEDULES.values())
 OVERDUE_GRACE_SECONDS: Final = 60.0
 """How long a runner has for telling the upstream of a queued call that its time is up. Without one it ends all the same."""
-LAPSE_GRACE_SECONDS: Final = 15.0
+LEASE_GRACE_SECONDS: Final = 15.0
 """How long a lease may have run out before its holder counts as dead: it may only have been kept from prolonging it."""
 RESUME_GRACE_SECONDS: Final = 30.0
 """How long after the machine was suspended no lease is taken for lapsed: as long as a lease is, of which its holder prolongs
@@ -66,9 +66,9 @@ class Retention:
     tombstone_seconds: float = 30 * 24 * 3600.0
 
     def __post_init__(self) -> None:
-        if not GIVE_UP_SECONDS < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
+        if not GIVE_UP_SECONDS_MAX < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
             raise ValueError(
-                f"Retention must be in order: results longer than deliveries are tried ({GIVE_UP_SECONDS:.0f} s), "
+                f"Retention must be in order: results longer than deliveries are tried ({GIVE_UP_SECONDS_MAX:.0f} s), "
                 "and at most as long as events; events at most as long as tombstones."
             )
 
@@ -76,10 +76,10 @@ class Retention:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JanitorConfig:
     retention: Retention = field(default_factory=Retention)
-    every_seconds: float = 5.0
-    batch: int = 200
+    interval_seconds: float = 5.0
+    batch_size: int = 200
     """Rows that one unit of work removes or releases: some ten milliseconds of the one writer's time."""
-    only_owner: str | None = None
+    exclusive_owner: str | None = None
     """The owner of every living lease, if no other process serves the store. None: only leases that ran out are void."""
 
 
@@ -92,30 +92,30 @@ class Janitor:
         self._clock = clock
         self._config = config
         self._suspensions = SuspensionWatch(clock)
-        self._turn = 0
-        self._release_after = ""
-        self._probe_after = ""
-        self._expired_after: ExpiredPlace | None = None
-        self._kept_scheduling_time: datetime | None = None
-        self._no_abandoned_calls = False
-        self._no_abandoned_deliveries = False
-        self._chores: Sequence[Chore] = (
-            self._recover_lapsed,
-            self._recover_abandoned,
-            self._release_abandoned,
-            self._end_overdue,
-            self._release_lapsed,
-            self._give_up_held,
-            self._release_held,
-            self._probe_suspended,
-            self._bury_expired_calls,
+        self._next_task = 0
+        self._release_cursor = ""
+        self._probe_cursor = ""
+        self._expiry_cursor: ExpiryPosition | None = None
+        self._saved_scheduling_time: datetime | None = None
+        self._recovered_foreign_calls = False
+        self._released_foreign_deliveries = False
+        self._tasks: Sequence[MaintenanceTask] = (
+            self._recover_calls_with_expired_lease,
+            self._recover_calls_of_others,
+            self._release_deliveries_of_others,
+            self._finish_overdue_calls,
+            self._release_expired_leases,
+            self._give_up_held_deliveries,
+            self._release_held_deliveries,
+            self._probe_suspended_webhooks,
+            self._archive_expired_calls,
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
             self._remove_expired_webhooks,
             self._remove_tombstones,
             self._remove_proofs,
-            self._keep_scheduling_time,
+            self._save_scheduling_time,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -125,139 +125,139 @@ class Janitor:
             except StoreUnavailable:
                 log.warning("janitor.store_unavailable")
                 more = False
-            await first_of(stop.wait(), self._clock.sleep(PAUSE_SECONDS if more else self._config.every_seconds))
+            await wait_first(stop.wait(), self._clock.sleep(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds))
 
     async def run_once(self) -> bool:
         """One batch of every chore; whether any of them has more to do.
 
         A round that a failure has cut short goes on, the next time, with the chore after the one that failed.
         """
-        more = False
-        for _ in self._chores:
-            chore = self._chores[self._turn % len(self._chores)]
-            self._turn += 1
-            more |= await self._store.write(chore)
-        return more
+        has_more = False
+        for _ in self._tasks:
+            task = self._tasks[self._next_task % len(self._tasks)]
+            self._next_task += 1
+            has_more |= await self._store.write(task)
+        return has_more
 
     # -- chores: each returns whether there may be more of it --
 
-    async def _recover_abandoned(self, tx: Transaction) -> bool:
+    async def _recover_calls_of_others(self, tx: Transaction) -> bool:
         """Calls that a process of before has left running. No such call can come up later, so this is over one day."""
-        owner, limit = self._config.only_owner, min(ENDED_AT_ONCE, self._config.batch)
-        if owner is None or self._no_abandoned_calls:
+        owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
+        if owner is None or self._recovered_foreign_calls:
             return False
-        abandoned = await tx.call_queue.abandoned(owner=owner, limit=limit)
-        await self._recover(tx, abandoned)
-        self._no_abandoned_calls = not abandoned
+        abandoned = await tx.call_queue.find_leased_by_others(owner=owner, limit=limit)
+        await self._recover_calls(tx, abandoned)
+        self._recovered_foreign_calls = not abandoned
         return len(abandoned) == limit
 
-    async def _release_abandoned(self, tx: Transaction) -> bool:
+    async def _release_deliveries_of_others(self, tx: Transaction) -> bool:
         """Deliveries that a process of before has left leased: they go again, under the same webhook-id."""
-        owner, limit = self._config.only_owner, self._config.batch
-        if owner is None or self._no_abandoned_deliveries:
+        owner, limit = self._config.exclusive_owner, self._config.batch_size
+        if owner is None or self._released_foreign_deliveries:
             return False
-        released = await tx.delivery_upkeep.release_abandoned(owner=owner, limit=limit)
+        released = await tx.delivery_maintenance.release_leases_of_others(owner=owner, limit=limit)
         if released:
-            tx.ring(DUE)
-        self._no_abandoned_deliveries = not released
+            tx.notify(DELIVERY_DUE_TOPIC)
+        self._released_foreign_deliveries = not released
         return released == limit
 
-    async def _recover_lapsed(self, tx: Transaction) -> bool:
+    async def _recover_calls_with_expired_lease(self, tx: Transaction) -> bool:
         """Calls whose runner has died: queued again if they can be, else the truth, which is that nobody knows."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        limit = min(ENDED_AT_ONCE, self._config.batch)
-        lapsed = await tx.call_queue.lapsed(now=tx.now() - seconds(LAPSE_GRACE_SECONDS), limit=limit)
-        await self._recover(tx, lapsed)
-        return len(lapsed) == limit
+        limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
+        expired = await tx.call_queue.find_lease_expired(now=tx.now() - seconds(LEASE_GRACE_SECONDS), limit=limit)
+        await self._recover_calls(tx, expired)
+        return len(expired) == limit
 
-    async def _recover(self, tx: Transaction, lost: Sequence[Call]) -> None:
+    async def _recover_calls(self, tx: Transaction, lost: Sequence[Call]) -> None:
         for call in lost:
-            recovered = recover(call, now=tx.now())
-            if isinstance(recovered, Ending):
-                await self._finish(tx, call, recovered)
+            recovered = recover_call(call, now=tx.now())
+            if isinstance(recovered, CallCompletion):
+                await self._finish_call(tx, call, recovered)
             else:
-                await tx.calls.update(recovered, Change.QUEUED, expected=call.status, lease_token=None)
-                tx.ring(QUEUED, changed(call.id))
+                await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
+                tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
 
-    async def _end_overdue(self, tx: Transaction) -> bool:
+    async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Calls that waited for a runner, for answers, or for a report, until their deadline had passed."""
-        late, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(ENDED_AT_ONCE, self._config.batch)
+        late, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
         ended = 0
-        for call in await tx.call_queue.overdue(now=tx.now(), limit=limit):
-            if call.phase is Phase.PARKED or left_nothing(call) or call.deadline_at <= late:
-                await self._finish(tx, call, VANISHED if is_reported(call) else overdue(call))
+        for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= late:
+                await self._finish_call(tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call))
                 ended += 1
         return ended == limit
 
-    async def _finish(self, tx: Transaction, call: Call, ending: Ending) -> None:
-        if await self._recorder.finish(tx, call, ending, lease_token=None):
-            log.info("call.finished", extra={"call_id": call.id, "outcome": str(ending.outcome)})
+    async def _finish_call(self, tx: Transaction, call: Call, completion: CallCompletion) -> None:
+        if await self._recorder.finish_call(tx, call, completion, lease_token=None):
+            log.info("call.finished", extra={"call_id": call.id, "outcome": str(completion.outcome)})
 
-    async def _release_lapsed(self, tx: Transaction) -> bool:
+    async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Deliveries whose dispatcher has died: they go again, under the same webhook-id."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        released = await tx.delivery_upkeep.release_lapsed(now=tx.now(), limit=self._config.batch)
+        released = await tx.delivery_maintenance.release_expired_leases(now=tx.now(), limit=self._config.batch_size)
         if released:
-            tx.ring(DUE)
-        return released == self._config.batch
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return released == self._config.batch_size
 
-    async def _give_up_held(self, tx: Transaction) -> bool:
+    async def _give_up_held_deliveries(self, tx: Transaction) -> bool:
         """Deliveries whose receiver did not come back in time; it will be told from where to poll.
 
         What is pending is the dispatcher's to give up, after a last attempt.
         """
-        given_up = await tx.delivery_upkeep.give_up_held(now=tx.now(), limit=self._config.batch)
-        await write_off(tx, given_up)
-        return len(given_up) == self._config.batch
+        given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
+        await record_losses(tx, given_up)
+        return len(given_up) == self._config.batch_size
 
-    async def _release_held(self, tx: Transaction) -> bool:
+    async def _release_held_deliveries(self, tx: Transaction) -> bool:
         """What is still held of webhooks that are active again, a step of each."""
-        active = await tx.delivery_upkeep.to_release(limit=WEBHOOKS_AT_ONCE, after=self._release_after)
-        released = [await tx.delivery_lanes.release(each, now=tx.now(), limit=RELEASE_STEP) for each in active]
+        active = await tx.delivery_maintenance.list_webhooks_to_release(limit=RELEASE_WEBHOOKS_MAX, after=self._release_cursor)
+        released = [await tx.webhook_deliveries.release_held(each, now=tx.now(), limit=RELEASE_BATCH_SIZE) for each in active]
         if any(released):
-            tx.ring(DUE)
-        full = RELEASE_STEP in released
-        place = self._release_after if full else active.next_place
+            tx.notify(DELIVERY_DUE_TOPIC)
+        is_full = RELEASE_BATCH_SIZE in released
+        position = self._release_cursor if is_full else active.next_position
 
-        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
             if committed:
-                self._release_after = place or ""
+                self._release_cursor = position or ""
 
-        tx.at_end(go_on)
-        return full or active.next_place is not None
+        tx.on_end(advance_cursor)
+        return is_full or active.next_position is not None
 
-    async def _probe_suspended(self, tx: Transaction) -> bool:
+    async def _probe_suspended_webhooks(self, tx: Transaction) -> bool:
         """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
-        silent = await tx.delivery_upkeep.to_probe(now=tx.now(), limit=self._config.batch, after=self._probe_after)
+        silent = await tx.delivery_maintenance.list_webhooks_to_probe(now=tx.now(), limit=self._config.batch_size, after=self._probe_cursor)
         for webhook_id in silent:
-            await tx.delivery_lanes.release(webhook_id, now=tx.now(), limit=1)
+            await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=1)
         if silent:
-            tx.ring(DUE)
+            tx.notify(DELIVERY_DUE_TOPIC)
 
-        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
             if committed:
-                self._probe_after = silent.next_place or ""
+                self._probe_cursor = silent.next_position or ""
 
-        tx.at_end(go_on)
-        return silent.next_place is not None
+        tx.on_end(advance_cursor)
+        return silent.next_position is not None
 
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
         """Webhooks past their day; those of which something is still open are looked at again in the next round."""
-        removed = await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch, after=self._expired_after)
+        removed = await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor)
 
-        def go_on(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
             if committed:
-                self._expired_after = removed.next_place
+                self._expiry_cursor = removed.next_position
 
-        tx.at_end(go_on)
-        return removed.next_place is not None
+        tx.on_end(advance_cursor)
+        return removed.next_position is not None
 
-    async def _bury_expired_calls(self, tx: Transaction) -> bool:
-        expired = await tx.call_queue.expired(now=tx.now(), limit=self._config.batch)
+    async def _archive_expired_calls(self, tx: Transaction) -> bool:
+        expired = await tx.call_queue.find_expired(now=tx.now(), limit=self._config.batch_size)
         for call in expired:
-            await tx.tombstones.bury(
+            await tx.tombstones.archive(
                 Tombstone(
                     call_id=call.id,
                     principal=call.principal,
@@ -266,41 +266,41 @@ class Janitor:
                     expired_at=tx.now(),
                 )
             )
-        return len(expired) == self._config.batch
+        return len(expired) == self._config.batch_size
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
-        return self._full(await tx.deliveries.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+        return self._is_full_batch(await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
 
     async def _remove_events(self, tx: Transaction) -> bool:
-        return self._full(await tx.events.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+        return self._is_full_batch(await tx.events.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
 
     async def _remove_origins(self, tx: Transaction) -> bool:
-        return self._full(await tx.origins.remove(older_than=self._end_of_events(tx), limit=self._config.batch))
+        return self._is_full_batch(await tx.origin_breakers.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
 
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
-        return self._full(await tx.tombstones.remove(older_than=old, limit=self._config.batch))
+        return self._is_full_batch(await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
-        proofs = await tx.proofs.remove(older_than=tx.now() - seconds(PROOF_SECONDS), limit=self._config.batch)
-        sent = await tx.challenges.forget(older_than=tx.now() - seconds(RATE_SECONDS), limit=self._config.batch)
-        return self._full(max(proofs, sent))
+        proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)
+        sent = await tx.challenges.remove_sent(cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size)
+        return self._is_full_batch(max(proofs, sent))
 
-    async def _keep_scheduling_time(self, tx: Transaction) -> bool:
+    async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Once a minute, because it is the one thing that an idle service writes."""
-        last, now = self._kept_scheduling_time, tx.now()
-        if last is None or now - last >= seconds(KEEP_TIME_SECONDS):
-            await tx.scheduling_time.keep(now)
+        last, now = self._saved_scheduling_time, tx.now()
+        if last is None or now - last >= seconds(SCHEDULING_TIME_SAVE_SECONDS):
+            await tx.scheduling_time.save(now)
 
             def note(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
                 if committed:
-                    self._kept_scheduling_time = now
+                    self._saved_scheduling_time = now
 
-            tx.at_end(note)
+            tx.on_end(note)
         return False
 
-    def _end_of_events(self, tx: Transaction) -> datetime:
+    def _event_cutoff(self, tx: Transaction) -> datetime:
         return tx.now() - seconds(self._config.retention.event_seconds)
 
-    def _full(self, rows: int) -> bool:
-        return rows >= self._config.batch
+    def _is_full_batch(self, rows: int) -> bool:
+        return rows >= self._config.batch_size

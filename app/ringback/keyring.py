@@ -29,26 +29,26 @@ _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
 def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> KeyRing:
     """The ring that this service seals and signs with; raises `SettingsError` for one that is no ring."""
     if settings.secret_keys is not None:
-        return _parse(settings.secret_keys.get_secret_value(), source="RINGBACK_SECRET_KEYS")
-    key_file = _key_file(settings)
-    return _parse(_read_or_make(key_file, random_bytes), source=str(key_file))
+        return _parse_key_ring(settings.secret_keys.get_secret_value(), source="RINGBACK_SECRET_KEYS")
+    key_file = _key_file_path(settings)
+    return _parse_key_ring(_read_or_create_key_file(key_file, random_bytes), source=str(key_file))
 
 
 def missing_key_file(settings: Settings) -> Path | None:
     """The key file when it is needed and is not there, so that `load_key_ring` would make one."""
-    if settings.secret_keys is not None or (file := _key_file(settings)).exists():
+    if settings.secret_keys is not None or (file := _key_file_path(settings)).exists():
         return None
     return file
 
 
-def source_of_keys(settings: Settings) -> str:
+def key_ring_source(settings: Settings) -> str:
     """Where the ring comes from, for messages."""
-    return "RINGBACK_SECRET_KEYS" if settings.secret_keys is not None else str(_key_file(settings))
+    return "RINGBACK_SECRET_KEYS" if settings.secret_keys is not None else str(_key_file_path(settings))
 
 
-def token_keys(ring: KeyRing) -> list[bytes]:
+def derive_token_keys(ring: KeyRing) -> list[bytes]:
     """The keys that sign resume tokens, oldest first; as many as the ring has, in the opposite order."""
-    return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.newest_first)]
+    return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.key_ids_newest_first)]
 
 
 def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:
@@ -61,13 +61,13 @@ def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes])
             "RINGBACK_SECRET_KEYS: the keys are not in a file. Make a key with `ringback keys ring`, put it in front of the "
             "others, a comma between them, and restart."
         )
-    path = _key_file(settings)
-    with _alone_in(path.parent):
-        ring = _parse(_read_or_make(path, random_bytes), source=str(path))
-        entry = sealing.new_key(random_bytes(sealing.KEY_BYTES))
-        draft = _write_draft(path, f"{entry},{sealing.unparse_key_ring(ring)}", random_bytes)
+    path = _key_file_path(settings)
+    with _exclusive_folder_lock(path.parent):
+        ring = _parse_key_ring(_read_or_create_key_file(path, random_bytes), source=str(path))
+        entry = sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES))
+        draft = _write_draft(path, f"{entry},{sealing.format_key_ring(ring)}", random_bytes)
         draft.replace(path)
-        _sync(path.parent)
+        _sync_folder(path.parent)
     return entry.partition(":")[0]
 
 
@@ -84,20 +84,20 @@ def load_signing_keys(settings: Settings) -> tuple[SigningKey, ...]:
         raise SettingsError(f"RINGBACK_SIGNING_KEYS: {problem}") from None
 
 
-def _parse(text: str, *, source: str) -> KeyRing:
+def _parse_key_ring(text: str, *, source: str) -> KeyRing:
     try:
         return sealing.parse_key_ring(text.strip())
     except InvalidKeyRing as problem:
         raise SettingsError(f"{source}: {problem}") from None
 
 
-def _read_or_make(path: Path, random_bytes: Callable[[int], bytes]) -> str:
+def _read_or_create_key_file(path: Path, random_bytes: Callable[[int], bytes]) -> str:
     """The key file's text. It is linked into place whole, so that two processes that make it agree on one."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = _write_draft(path, sealing.new_key(random_bytes(sealing.KEY_BYTES)), random_bytes)
+        draft = _write_draft(path, sealing.generate_key_ring_entry(random_bytes(sealing.KEY_BYTES)), random_bytes)
         try:
-            _link_unless_there(draft, path)
+            _link_if_absent(draft, path)
         finally:
             draft.unlink()
     return path.read_text(encoding="ascii", errors="replace")
@@ -114,20 +114,20 @@ def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) ->
     return draft
 
 
-def _link_unless_there(draft: Path, path: Path) -> None:
+def _link_if_absent(draft: Path, path: Path) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
         return  # another process was first; its key is the one
 
 
-def _key_file(settings: Settings) -> Path:
+def _key_file_path(settings: Settings) -> Path:
     path = sqlite_path(settings.database_url)
     return path.with_name(path.name + KEY_FILE_SUFFIX)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Generator[None]:
+def _exclusive_folder_lock(folder: Path) -> Generator[None]:
     """A lock that ends with its process, however that ends; a lock file would outlive it."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -138,7 +138,7 @@ def _alone_in(folder: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """A name is safe on the disk when its folder is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -14,18 +14,18 @@ from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.sealed import Counted, Renewed, Sealed
-from ringback.waits import first_of
+from ringback.domain.sealed import SealedCountStep, ResealStep, SealedColumn
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-STEP: Final = 200
+RESEAL_BATCH_SIZE: Final = 200
 """Rows in one unit of work: some five milliseconds of the one writer's time."""
-COUNTED_STEP: Final = 1_000
+COUNT_BATCH_SIZE: Final = 1_000
 """Rows that are counted at once: some four milliseconds of a reader's time."""
-PAUSE_SECONDS: Final = 0.05
+STEP_PAUSE_SECONDS: Final = 0.05
 """Between two steps, so that they take a tenth of it."""
-AGAIN_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 5.0
 """After one that the store could not take: it may be full for hours, and each attempt is a line in the log."""
 
 
@@ -37,43 +37,43 @@ class Resealer:
         self._sleep = sleep
 
     async def run(self, stop: asyncio.Event) -> None:
-        for what in Sealed:
-            await self._renew(what, stop)
+        for what in SealedColumn:
+            await self._reseal_column(what, stop)
         await stop.wait()
 
-    async def _renew(self, what: Sealed, stop: asyncio.Event) -> None:
+    async def _reseal_column(self, column: SealedColumn, stop: asyncio.Event) -> None:
         renewed = unreadable = 0
         after: str | None = ""
         while after is not None:
             if stop.is_set():
                 return
-            step = await self._step(what, after)
+            step = await self._run_step(column, after)
             if step is not None:
-                renewed, unreadable, after = renewed + step.renewed, unreadable + step.unreadable, step.last
-            await first_of(stop.wait(), self._sleep(AGAIN_SECONDS if step is None else PAUSE_SECONDS))
+                renewed, unreadable, after = renewed + step.resealed, unreadable + step.unreadable, step.last_id
+            await wait_first(stop.wait(), self._sleep(RETRY_SECONDS if step is None else STEP_PAUSE_SECONDS))
         level = logging.WARNING if unreadable else logging.INFO
-        log.log(level, "sealed.renewed", extra={"what": str(what), "renewed": renewed, "unreadable": unreadable})
+        log.log(level, "sealed.renewed", extra={"what": str(column), "renewed": renewed, "unreadable": unreadable})
 
-    async def _step(self, what: Sealed, after: str) -> Renewed | None:
+    async def _run_step(self, column: SealedColumn, after: str) -> ResealStep | None:
         """None when the store could not be written just now."""
         try:
-            return await self._store.write(lambda tx: tx.sealed.renew(what, after=after, limit=STEP))
+            return await self._store.write(lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE))
         except StoreUnavailable:
             log.warning("sealed.store_unavailable")
             return None
 
 
-async def count_sealed(store: Store) -> Mapping[str, int]:
+async def count_sealed_by_key(store: Store) -> Mapping[str, int]:
     """How many values each key sealed, by the key's id: counted in steps, so that nobody waits for the whole."""
     counts = Counter[str]()
-    for what in Sealed:
+    for what in SealedColumn:
         after: str | None = ""
         while after is not None:
-            step = await store.scan(None, partial(_count, what=what, after=after))
-            counts.update(step.by_key)
-            after = step.last
+            step = await store.scan(None, partial(_count_step, column=what, after=after))
+            counts.update(step.counts_by_key)
+            after = step.last_id
     return counts
 
 
-async def _count(tx: Transaction, *, what: Sealed, after: str) -> Counted:
-    return await tx.sealed.count(what, after=after, limit=COUNTED_STEP)
+async def _count_step(tx: Transaction, *, column: SealedColumn, after: str) -> SealedCountStep:
+    return await tx.sealed_values.count_by_key(column, after=after, limit=COUNT_BATCH_SIZE)

@@ -24,10 +24,10 @@ import uvloop
 from fastapi import FastAPI
 
 from ringback import __version__
-from ringback.bootstrap import Application, ReadConfigs, World, application
+from ringback.bootstrap import Application, ReadConfigs, Environment, open_application
 from ringback.domain.errors import RingbackError
 from ringback.exit_deadline import ExitDeadline
-from ringback.http_server import BoundedHttpProtocol, Connections, HttpLimits, connections_max
+from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 BACKLOG: Final = 2048
 OPEN_FILES_UNLIMITED: Final = 1_048_576
 """What counts where the system sets no limit: the most that Linux gives a process by default (fs.nr_open)."""
-LAST_ANSWERS_SECONDS: Final = 5
+LAST_RESPONSES_SECONDS: Final = 5
 """After everything was drained: what is being answered then may go on for so long, and a reader that has stopped reading holds
 up nobody's restart."""
 
@@ -53,7 +53,7 @@ class AddressTaken(SettingsError):
     """Somebody else listens there, perhaps the process that this one replaces."""
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn without its own signal handlers: the order in which things stop is the caller's."""
 
     @contextmanager
@@ -65,8 +65,8 @@ def serve(
     settings: Settings,
     upstreams: Sequence[UpstreamConfig],
     *,
-    reread: ReadConfigs | None = None,
-    world: World | None = None,
+    read_configs: ReadConfigs | None = None,
+    environment: Environment | None = None,
     exit_seconds: float = EXIT_SECONDS,
 ) -> None:
     """Serve until a signal says stop. Blocks; ends the process when it does not stop `exit_seconds` after its drain time.
@@ -74,31 +74,31 @@ def serve(
     `reread` tells the upstreams anew, on SIGHUP and when an operator asks.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    configure_logging(level=settings.log_level, style=settings.log_format)
-    limits = http_limits(settings, open_files_max=_allow_many_sockets())
+    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    limits = build_http_limits(settings, open_files_max=_raise_open_files_limit())
     with (
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(settings, upstreams, reread, world, limits, deadline))
+        runner.run(_serve(settings, upstreams, read_configs, environment, limits, deadline))
 
 
 async def _serve(
     settings: Settings,
     upstreams: Sequence[UpstreamConfig],
-    reread: ReadConfigs | None,
-    world: World | None,
+    read_configs: ReadConfigs | None,
+    environment: Environment | None,
     limits: HttpLimits,
     deadline: ExitDeadline,
 ) -> None:
-    with _listen(settings) as listener:
+    with _bind_listener(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-        async with application(settings, upstreams, reread=reread, world=world) as app:
-            await _run(app, settings, listener, upstreams, limits, deadline)
+        async with open_application(settings, upstreams, reread=read_configs, world=environment) as app:
+            await _run_application(app, settings, listener, upstreams, limits, deadline)
 
 
-async def _run(
+async def _run_application(
     app: Application,
     settings: Settings,
     listener: socket.socket,
@@ -106,13 +106,13 @@ async def _run(
     limits: HttpLimits,
     deadline: ExitDeadline,
 ) -> None:
-    server = http_server(app.api, limits=limits)
+    server = build_http_server(app.api, limits=limits)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop_or_die, stop, partial(deadline.start, app.supervisor.running))
-    hung_up = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+        loop.add_signal_handler(number, _handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers))
+    reload_requested = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, reload_requested.set)
     log.info(
         "service.listening",
         extra={
@@ -124,7 +124,7 @@ async def _run(
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
-        reloading = group.create_task(_reload_whenever(hung_up, app))
+        reloading = group.create_task(_reload_on_signal(reload_requested, app))
         await app.run(stop)
         reloading.cancel()
         server.should_exit = True
@@ -132,28 +132,28 @@ async def _run(
     log.info("service.stopped")
 
 
-async def _reload_whenever(hung_up: asyncio.Event, app: Application) -> None:
+async def _reload_on_signal(reload_requested: asyncio.Event, app: Application) -> None:
     while True:
-        await hung_up.wait()
-        hung_up.clear()
+        await reload_requested.wait()
+        reload_requested.clear()
         with suppress(RingbackError):  # whoever refused has logged why
-            await app.services.upkeep.reload_upstreams()
+            await app.services.administration.reload_upstreams()
 
 
-def http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
+def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
     return HttpLimits(
-        connections_max=settings.connections_max or connections_max(open_files_max),
+        connections_max=settings.connections_max or compute_connections_max(open_files_max),
         peer_connections_max=settings.peer_connections_max,
         trusted_proxies=settings.trusted_proxies,
     )
 
 
-def http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: Connections | None = None) -> Server:
+def build_http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: ConnectionLimiter | None = None) -> UvicornServer:
     """`connections` for who watches them; else they have these limits, or the default ones."""
     if connections is None:
-        connections = Connections(limits or HttpLimits())
+        connections = ConnectionLimiter(limits or HttpLimits())
     protocol = partial(BoundedHttpProtocol, connections=connections)
-    return Server(
+    return UvicornServer(
         uvicorn.Config(
             api,
             http=cast("Any", protocol),  # uvicorn calls what it is given; it is a class only in its annotation
@@ -162,12 +162,12 @@ def http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: 
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=LAST_ANSWERS_SECONDS,
+            timeout_graceful_shutdown=LAST_RESPONSES_SECONDS,
         )
     )
 
 
-def _allow_many_sockets() -> int:
+def _raise_open_files_limit() -> int:
     """How many files may be open from now on. Attempts in flight, clients and upstreams take a socket each.
 
     The usual soft limit of 1,024 files protects programs that call select(), which this one does not. A socket that cannot be
@@ -178,14 +178,14 @@ def _allow_many_sockets() -> int:
     return hard if hard != resource.RLIM_INFINITY else OPEN_FILES_UNLIMITED
 
 
-def _stop_or_die(stop: asyncio.Event, start_deadline: Callable[[], None]) -> None:
+def _handle_stop_signal(stop: asyncio.Event, start_deadline: Callable[[], None]) -> None:
     if stop.is_set():
         os._exit(1)
     stop.set()
     start_deadline()
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _bind_listener(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)

@@ -194,12 +194,12 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
-        return _parts(value) if isinstance(value, str) else value
+        return _split_list(value) if isinstance(value, str) else value
 
     @field_validator("callback_private_cidrs", "trusted_proxies", mode="before")
     @classmethod
     def _parse_networks(cls, value: Any) -> Any:
-        return [ipaddress.ip_network(part) for part in _parts(value)] if isinstance(value, str) else value
+        return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
 
     @field_validator(
         "public_url", "oidc_issuer", "secret_keys", "signing_keys", "config", "connections_max", mode="before"
@@ -210,27 +210,27 @@ class Settings(BaseSettings):
 
     @field_validator("public_url")
     @classmethod
-    def _is_a_base(cls, value: str | None) -> str | None:
+    def _check_public_url(cls, value: str | None) -> str | None:
         """Clients get it with a path appended, so it is a scheme, a host, and perhaps a port and a path; nothing after that."""
-        parts = urlsplit(value or "https://unset")
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        url = urlsplit(value or "https://unset")
+        if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
             raise ValueError("write it as https://HOST, with a port and a path if there are any.")
         return value
 
     @field_validator("oidc_issuer")
     @classmethod
-    def _is_an_issuer(cls, value: str | None) -> str | None:
+    def _check_oidc_issuer(cls, value: str | None) -> str | None:
         """OpenID Connect Discovery 1.0 §2: https, and neither a query nor a fragment; plain http only on this machine."""
-        parts = urlsplit(value or "https://unset")
-        trusted = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-        if not trusted or not parts.hostname or parts.query or parts.fragment:
+        url = urlsplit(value or "https://unset")
+        trusted = url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))
+        if not trusted or not url.hostname or url.query or url.fragment:
             raise ValueError(
                 "write it as https://HOST, with a port and a path if there are any, as its tokens' iss has it."
             )
         return value
 
     @model_validator(mode="after")
-    def _auth_is_on_unless_local(self) -> Self:
+    def _check_auth(self) -> Self:
         if self.auth == "off" and not is_loopback(self.host):
             raise ValueError(
                 f"auth is off, and the service would listen on {self.host}. Without keys everybody who reaches it owns "
@@ -239,8 +239,8 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _is_reachable_by_a_name(self) -> Self:
-        if self.public_url is None and is_wildcard(self.host):
+    def _check_public_url_given(self) -> Self:
+        if self.public_url is None and is_wildcard_address(self.host):
             raise ValueError(
                 f"RINGBACK_PUBLIC_URL is needed while listening on {self.host}: it goes into callbacks, and requests for any "
                 "other host are refused. Say how clients reach this service, for example https://ringback.example.com"
@@ -258,20 +258,20 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as problem:
-        raise SettingsError("\n".join(_explain(error["loc"], error["msg"]) for error in problem.errors())) from None
+        raise SettingsError("\n".join(_format_error(error["loc"], error["msg"]) for error in problem.errors())) from None
 
 
-def _parts(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def is_wildcard(host: str) -> bool:
+def is_wildcard_address(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
 
 
-def _explain(location: tuple[int | str, ...], message: str) -> str:
+def _format_error(location: tuple[int | str, ...], message: str) -> str:
     reason = message.removeprefix("Value error, ")
     return f"RINGBACK_{str(location[0]).upper()}: {reason}" if location else reason

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ringback.domain.clock import Clock
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-PAUSE_SECONDS_MIN: Final = 1.0
-PAUSE_SECONDS_MAX: Final = 60.0
+RESTART_DELAY_SECONDS_MIN: Final = 1.0
+RESTART_DELAY_SECONDS_MAX: Final = 60.0
 
 
 class Worker(Protocol):
@@ -33,56 +33,56 @@ class Supervisor:
     def __init__(self, workers: Sequence[Worker], *, clock: Clock) -> None:
         self._workers = workers
         self._clock = clock
-        self._failing: set[str] = set()
-        self._running: set[str] = set()
+        self._failing_workers: set[str] = set()
+        self._running_workers: set[str] = set()
 
-    def failing(self) -> frozenset[str]:
+    def failing_workers(self) -> frozenset[str]:
         """The names of the workers that are down or have just come back."""
-        return frozenset(self._failing)
+        return frozenset(self._failing_workers)
 
-    def running(self) -> frozenset[str]:
+    def running_workers(self) -> frozenset[str]:
         """The names of the workers that have not stopped."""
-        return frozenset(self._running)
+        return frozenset(self._running_workers)
 
     async def run(self, stop: asyncio.Event) -> None:
         stops = {worker.name: asyncio.Event() for worker in self._workers}
         async with asyncio.TaskGroup() as group:
-            tasks = {worker.name: group.create_task(self._keep(worker, stops[worker.name])) for worker in self._workers}
+            tasks = {worker.name: group.create_task(self._supervise_worker(worker, stops[worker.name])) for worker in self._workers}
             await stop.wait()
             for worker in self._workers:
                 stops[worker.name].set()
                 await tasks[worker.name]
 
-    async def _keep(self, worker: Worker, stop: asyncio.Event) -> None:
-        self._running.add(worker.name)
+    async def _supervise_worker(self, worker: Worker, stop: asyncio.Event) -> None:
+        self._running_workers.add(worker.name)
         try:
-            await self._run_again_and_again(worker, stop)
+            await self._run_with_restarts(worker, stop)
         finally:
-            self._running.discard(worker.name)
+            self._running_workers.discard(worker.name)
 
-    async def _run_again_and_again(self, worker: Worker, stop: asyncio.Event) -> None:
-        pause = 0.0
+    async def _run_with_restarts(self, worker: Worker, stop: asyncio.Event) -> None:
+        delay = 0.0
         while not stop.is_set():
             began = self._clock.monotonic()
             try:
-                await self._watch(worker, stop, healthy_after=pause)
+                await self._run_until_end(worker, stop, healthy_after=delay)
             except Exception:  # the boundary between a worker's bug and the service
                 log.exception("worker.failed", extra={"worker": worker.name})
-                self._failing.add(worker.name)
+                self._failing_workers.add(worker.name)
                 lasted = self._clock.monotonic() - began
-                longer = min(2 * pause, PAUSE_SECONDS_MAX) if lasted <= PAUSE_SECONDS_MAX else 0.0
-                pause = max(longer, PAUSE_SECONDS_MIN)
-                await first_of(stop.wait(), self._clock.sleep(pause))
+                longer = min(2 * delay, RESTART_DELAY_SECONDS_MAX) if lasted <= RESTART_DELAY_SECONDS_MAX else 0.0
+                delay = max(longer, RESTART_DELAY_SECONDS_MIN)
+                await wait_first(stop.wait(), self._clock.sleep(delay))
 
-    async def _watch(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
+    async def _run_until_end(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
         """Run the worker; once it has lasted, it counts as healthy again."""
         async with asyncio.TaskGroup() as group:
-            recovery = group.create_task(self._recover(worker.name, healthy_after))
+            recovery = group.create_task(self._mark_healthy_after(worker.name, healthy_after))
             try:
                 await worker.run(stop)
             finally:
                 recovery.cancel()
 
-    async def _recover(self, name: str, seconds: float) -> None:
+    async def _mark_healthy_after(self, name: str, seconds: float) -> None:
         await self._clock.sleep(seconds)
-        self._failing.discard(name)
+        self._failing_workers.discard(name)

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 import orjson
 
-_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_STANDARD_ATTRIBUTES: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
-_TALKATIVE: Final = ("mcp", "client")
+_NOISY_LOGGERS: Final = ("mcp", "client")
 """The SDK logs excerpts of what upstreams send, at ERROR. What matters of it is in the outcome of the call."""
 
 LogFormat = Literal["text", "json"]
@@ -23,7 +23,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         instant = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        facts = "".join(f" {name}={_shown(value)}" for name, value in _facts(record).items() if value is not None)
+        facts = "".join(f" {name}={_format_value(value)}" for name, value in _extra_fields(record).items() if value is not None)
         line = f"{instant} {record.levelname:<7} {record.getMessage()}{facts}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
@@ -37,30 +37,30 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **_facts(record),
+            **_extra_fields(record),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str).decode()
 
 
-def configure_logging(*, level: str, style: LogFormat) -> None:
+def configure_logging(*, level: str, log_format: LogFormat) -> None:
     """Our own loggers at `level`; libraries only from warning up, because they may log what they send."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    for name in _TALKATIVE:
+    for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("ringback").setLevel(level.upper())
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """The value within its line: names that clients and upstreams chose could hold anything."""
     text = str(value)
     return text if text.isprintable() else repr(text)
 
 
-def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD_ATTRIBUTES}

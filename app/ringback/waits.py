@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Flag:
+class ObservableFlag:
     """A fact, and whom to tell once it is set: for thousands to whom it matters, none of whom waits for it alone."""
 
     __slots__ = ("_is_set", "_watchers")
 
     def __init__(self, *, is_set: bool = False) -> None:
         self._is_set = is_set
-        self._watchers: set[Callable[[], None]] = set()
+        self._callbacks: set[Callable[[], None]] = set()
 
     def is_set(self) -> bool:
         return self._is_set
@@ -22,35 +22,35 @@ class Flag:
     def set(self) -> None:
         if not self._is_set:
             self._is_set = True
-            for tell in tuple(self._watchers):
-                tell()
+            for callback in tuple(self._callbacks):
+                callback()
 
     def clear(self) -> None:
         self._is_set = False
 
-    def watch(self, tell: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], None]) -> None:
         """Call `tell` whenever this is set from now on; it must not raise."""
-        self._watchers.add(tell)
+        self._callbacks.add(callback)
 
-    def unwatch(self, tell: Callable[[], None]) -> None:
-        self._watchers.discard(tell)
+    def remove_callback(self, callback: Callable[[], None]) -> None:
+        self._callbacks.discard(callback)
 
 
-async def first_of(*awaitables: Awaitable[Any], timeout_seconds: float | None = None) -> None:
+async def wait_first(*awaitables: Awaitable[Any], timeout_seconds: float | None = None) -> None:
     """Return when one of them is done or the time is over; the others are cancelled and have ended by then.
 
     A task among them that must live on is passed inside `asyncio.shield`. What they return or raise is not looked at.
     """
-    waits = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
-        await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
+        for wait in tasks:
             wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def beside(work: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]) -> T:
+async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, Any, None]) -> T:
     """What `work` returns, while `helper` runs beside it; when the helper fails, that is raised and the work is cancelled."""
     tasks = asyncio.create_task(work), asyncio.create_task(helper)
     try:

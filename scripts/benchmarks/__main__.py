@@ -54,7 +54,7 @@ def _logging_as_in_production() -> Generator[None]:
     """Every line is made and written, so that it is paid for; nobody reads it."""
     with Path(os.devnull).open("w", encoding="utf-8") as nobody:
         with redirect_stderr(nobody):
-            configure_logging(level="info", style="text")
+            configure_logging(level="info", log_format="text")
         yield
 
 

@@ -8,19 +8,19 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from ringback.domain.call import Call, answered
-from ringback.domain.call import finish as finished
+from ringback.domain.call import Call, completion_from_result
+from ringback.domain.call import apply_completion as finished
 from ringback.domain.clock import Clock, SystemClock
-from ringback.domain.cursor import Place
-from ringback.domain.event import EventName, event_of
-from ringback.domain.ids import Ids
+from ringback.domain.cursor import LogPosition
+from ringback.domain.event import EventName, build_call_event
+from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookSecret
-from ringback.notifier.body import Bodies
-from ringback.notifier.headers import callback_headers
-from ringback.notifier.resume_tokens import CallTokens
+from ringback.notifier.body import PayloadBuilder
+from ringback.notifier.headers import build_callback_headers
+from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.sender import ADDED_HEADERS
-from ringback.signing.resume_token import ResumeTokens
+from ringback.signing.resume_token import ResumeTokenCodec
 from scripts.benchmarks.measure import Measured, measuring
 
 PRINCIPAL: Final = Principal("benchmark")
@@ -31,16 +31,16 @@ RETENTION_SECONDS: Final = 7 * 86400.0
 IN_FLIGHT: Final = 64
 
 
-def bodies() -> Bodies:
-    tokens = CallTokens(ResumeTokens([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
-    return Bodies(tokens=tokens, public_url="https://ringback.example")
+def bodies() -> PayloadBuilder:
+    tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
+    return PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
 
 
-def running_call(ids: Ids, clock: Clock, *, session: str, principal: Principal = PRINCIPAL) -> Call:
+def running_call(ids: IdGenerator, clock: Clock, *, session: str, principal: Principal = PRINCIPAL) -> Call:
     """A call that was dispatched and is about to end."""
     now = clock.now()
     return Call(
-        id=ids.call(),
+        id=ids.new_call_id(),
         principal=principal,
         upstream="benchmark",
         tool="measure_something",
@@ -59,7 +59,7 @@ def running_call(ids: Ids, clock: Clock, *, session: str, principal: Principal =
 
 
 def new_webhook(
-    ids: Ids,
+    ids: IdGenerator,
     clock: Clock,
     *,
     url: str,
@@ -69,7 +69,7 @@ def new_webhook(
 ) -> Webhook:
     now = clock.now()
     return Webhook(
-        id=ids.webhook(),
+        id=ids.new_webhook_id(),
         principal=principal,
         url=url,
         client_session_id=session,
@@ -83,19 +83,19 @@ def new_webhook(
 def sample_body() -> bytes:
     """As the engine makes it, about half a kilobyte."""
     clock = SystemClock()
-    ids = Ids(clock)
+    ids = IdGenerator(clock)
     running = running_call(ids, clock, session="session-7")
     ended = finished(
-        running, answered(RESULT, is_error=False), now=clock.now(), result_retention_seconds=RETENTION_SECONDS
+        running, completion_from_result(RESULT, is_error=False), now=clock.now(), result_retention_seconds=RETENTION_SECONDS
     )
-    event = event_of(EventName.CALL_FINISHED, ended, event_id=ids.event(), seq=1, now=clock.now())
+    event = build_call_event(EventName.CALL_FINISHED, ended, event_id=ids.new_event_id(), seq=1, now=clock.now())
     webhook = new_webhook(ids, clock, url="https://receiver.example/", session="session-7")
-    return bodies().make(event, webhook, call=ended, safe=Place(0))
+    return bodies().build_event_body(event, webhook, call=ended, watermark=LogPosition(0))
 
 
 async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:
     """One signed callback, by nothing but aiohttp; raises for any answer but 2xx."""
-    headers = callback_headers(
+    headers = build_callback_headers(
         webhook_id="wh_benchmark", message_id=message_id, body=body, secrets=[SECRET], now=clock.now()
     )
     async with session.post(URL(url, encoded=True), headers=headers | ADDED_HEADERS, data=body) as response:
@@ -112,12 +112,12 @@ def bare_session() -> aiohttp.ClientSession:
 async def bare_loop(urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
     """Sign and POST, `IN_FLIGHT` at a time: the limit that aiohttp sets, and the measure of everything above it."""
     clock = SystemClock()
-    ids = Ids(clock)
+    ids = IdGenerator(clock)
     left = iter(range(deliveries))
 
     async def send() -> None:
         for number in left:
-            await post_signed(session, clock, urls[number % len(urls)], ids.event(), body)
+            await post_signed(session, clock, urls[number % len(urls)], ids.new_event_id(), body)
 
     async with bare_session() as session, asyncio.TaskGroup() as senders:
         with measuring(deliveries) as measured:

@@ -15,8 +15,8 @@ import httpx2
 from yarl import URL
 
 from ringback.domain.clock import SystemClock
-from ringback.domain.ids import Ids
-from ringback.notifier.headers import callback_headers
+from ringback.domain.ids import IdGenerator
+from ringback.notifier.headers import build_callback_headers
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import ADDED_HEADERS
 from ringback.notifier.target_guard import TargetGuard, parse_target
@@ -107,8 +107,8 @@ async def _loop(
     client: Callable[[], AbstractAsyncContextManager[Post]], urls: Sequence[str], body: bytes, posts: int
 ) -> Measured:
     clock = SystemClock()
-    message_id = Ids(clock).event()
-    headers = ADDED_HEADERS | callback_headers(
+    message_id = IdGenerator(clock).new_event_id()
+    headers = ADDED_HEADERS | build_callback_headers(
         webhook_id="wh_benchmark", message_id=message_id, body=body, secrets=[SECRET], now=clock.now()
     )
     left = iter(range(posts))

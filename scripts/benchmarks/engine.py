@@ -10,18 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ringback.domain.call import Call, answered
+from ringback.domain.call import Call, completion_from_result
 from ringback.domain.clock import SystemClock
-from ringback.domain.delivery import Answer
-from ringback.domain.ids import Ids
+from ringback.domain.delivery import AttemptResult
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.notifier.batcher import AT_ONCE
+from ringback.notifier.batcher import BATCH_SIZE_MAX
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
-from ringback.notifier.ends import Ends
+from ringback.notifier.ends import CompletionBatcher
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.look_ups import NO_PRINCIPAL
-from ringback.notifier.record import End, Recorder
+from ringback.notifier.record import CompletionRequest, Recorder
 from ringback.notifier.resolver import Resolver
 from ringback.notifier.sender import ATTEMPT_SECONDS
 from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy
@@ -38,11 +38,11 @@ from scripts.benchmarks.callback import (
 )
 from scripts.benchmarks.measure import Measured, measuring
 
-LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), http_allowed_for_private=True)
+LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), allows_private_http=True)
 OPEN_MAX: Final = 256
 """Calls that have ended and whose callbacks are still out, in the sustained run: what it takes to keep 64 in flight busy
 while others are recorded or settled. A run that let them pile up would measure a drain."""
-ENDING_AT_ONCE: Final = AT_ONCE
+ENDING_AT_ONCE: Final = BATCH_SIZE_MAX
 """Who ends one call after the other: as many as are recorded together, so that the next are there when a commit is over."""
 INSERTED_AT_ONCE: Final = 500
 
@@ -67,7 +67,7 @@ class CountingSender:
         *,
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float = ATTEMPT_SECONDS,
-    ) -> Answer:
+    ) -> AttemptResult:
         if target.origin in self._names:
             target = replace(target, host=self._names[target.origin])
         answer = await self._sender.post(target, headers, body, principal=principal, deadline_seconds=deadline_seconds)
@@ -81,9 +81,9 @@ class CountingSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     store: Store
-    ids: Ids
+    ids: IdGenerator
     clock: SystemClock
-    ends: Ends
+    ends: CompletionBatcher
     dispatcher: Dispatcher
     sender: CountingSender
 
@@ -109,12 +109,12 @@ class Engine:
 
     async def end(self, call: Call) -> None:
         """What the runner does when a tool has answered: the call, its result, event and deliveries are written together."""
-        end = End(call=call, ending=answered(RESULT, is_error=False), lease_token=LEASE)
+        end = CompletionRequest(call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=LEASE)
 
-        async def as_it_is(_tx: Transaction) -> End:
+        async def as_it_is(_tx: Transaction) -> CompletionRequest:
             return end
 
-        await self.ends.finish(as_it_is)
+        await self.ends.finish_call(as_it_is)
 
     async def end_all(self, calls: Sequence[Call]) -> None:
         """A backlog: as many at a time as one commit takes."""
@@ -147,19 +147,19 @@ async def engine(
 ) -> AsyncGenerator[Engine]:
     """An engine over an empty store in a folder of its own, with a webhook for each URL."""
     clock = SystemClock()
-    ids = Ids(clock)
+    ids = IdGenerator(clock)
     guard = TargetGuard(LOOPBACK, resolver=resolver)
     sender = CountingSender(Http1Sender(guard, clock=clock), names or {})
-    sealer = AesGcmSealer({"benchmark": ids.random(KEY_BYTES)}, current="benchmark", random=ids.random)
+    sealer = AesGcmSealer({"benchmark": ids.random_bytes(KEY_BYTES)}, current="benchmark", random_bytes=ids.random_bytes)
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"
         async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
-            recorder = Recorder(ids=ids, bodies=bodies(), result_retention_seconds=RETENTION_SECONDS)
+            recorder = Recorder(ids=ids, payloads=bodies(), result_retention_seconds=RETENTION_SECONDS)
             made = Engine(
                 store=store,
                 ids=ids,
                 clock=clock,
-                ends=Ends(store=store, recorder=recorder),
+                ends=CompletionBatcher(store=store, recorder=recorder),
                 dispatcher=Dispatcher(
                     store=store,
                     clock=clock,
@@ -167,8 +167,8 @@ async def engine(
                     sender=sender,
                     recorder=recorder,
                     policy=LOOPBACK,
-                    chance=random.SystemRandom().random,
-                    config=DispatcherConfig(owner=ids.lease()),
+                    random_fraction=random.SystemRandom().random,
+                    config=DispatcherConfig(owner=ids.new_lease_token()),
                 ),
                 sender=sender,
             )

@@ -20,12 +20,12 @@ from typing import Final, Literal, TypeVar
 import mcp_types as types
 from mcp import Client
 
-from ringback.bootstrap import World, application
+from ringback.bootstrap import Environment, open_application
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
-from ringback.runner.config import Transport, UpstreamConfig
-from ringback.server import http_server
+from ringback.runner.config import UpstreamTransport, UpstreamConfig
+from ringback.server import build_http_server
 from ringback.settings import Settings
 from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms, machine_facts, percentile, say, summary
 
@@ -52,7 +52,7 @@ class WatchedStore:
 
     @property
     def exclusive(self) -> bool:
-        return self._store.exclusive
+        return self._store.is_exclusive
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         began = time.monotonic()
@@ -235,13 +235,13 @@ async def _listening(port: int) -> None:
 @asynccontextmanager
 async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]) -> AsyncGenerator[str]:
     """The whole service on a real socket, as the command runs it; the URL of its endpoint for the upstream."""
-    config = UpstreamConfig(name=UPSTREAM, transport=Transport.HTTP, url=upstream, max_concurrent=16)
+    config = UpstreamConfig(name=UPSTREAM, transport=UpstreamTransport.HTTP, url=upstream, max_concurrent=16)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     settings = Settings(database_url=f"sqlite:///{folder / 'ringback.db'}", auth="off", port=port, drain_seconds=0.0)
     stop = asyncio.Event()
-    async with application(settings, [config], world=World(store=watch)) as app, asyncio.TaskGroup() as group:
-        server = http_server(app.api)
+    async with open_application(settings, [config], world=Environment(wrap_store=watch)) as app, asyncio.TaskGroup() as group:
+        server = build_http_server(app.api)
         group.create_task(app.run(stop))
         group.create_task(server.serve(sockets=[listener]))
         try:

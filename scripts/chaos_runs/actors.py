@@ -19,7 +19,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
-from ringback.waits import first_of
+from ringback.waits import wait_first
 from scripts.chaos_runs.plan import Life
 
 START_SECONDS: Final = 60.0
@@ -108,7 +108,7 @@ class Actor:
             return
         ends_at = asyncio.get_running_loop().time() + life.lasts_seconds
         while not gone.is_set() and (left := ends_at - asyncio.get_running_loop().time()) > 0:
-            await first_of(gone.wait(), timeout_seconds=min(left, STOPPED_SECONDS))
+            await wait_first(gone.wait(), timeout_seconds=min(left, STOPPED_SECONDS))
             if life.step is not None and life.step.stops:
                 self.send(signal.SIGCONT)
 

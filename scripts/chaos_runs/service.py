@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -37,7 +37,7 @@ class SteppingStore:
 
     @property
     def exclusive(self) -> bool:
-        return self._store.exclusive
+        return self._store.is_exclusive
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.read(work)
@@ -73,5 +73,5 @@ def main(*, folder: Path, port: int, upstreams: dict[str, str], step: Step | Non
         drain_seconds=1.0,
     )
     configs = [parse_upstream_option(f"{name}={value}") for name, value in upstreams.items()]
-    world = None if step is None else World(store=lambda store: SteppingStore(store, step))
-    serve(settings, configs, world=world)
+    world = None if step is None else Environment(wrap_store=lambda store: SteppingStore(store, step))
+    serve(settings, configs, environment=world)

@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, RequestParams
 from pydantic import Field
 
-from ringback.domain.clock import Clock, iso
+from ringback.domain.clock import Clock, format_iso
 from scripts.conformance_runs.fixture_tools import (
     NAME,
     Context,
@@ -183,8 +183,8 @@ class Tasks:
     def _told(self, task: Task) -> Json:
         return {
             "taskId": task.id,
-            "createdAt": iso(task.created_at),
-            "lastUpdatedAt": iso(self._clock.now()),
+            "createdAt": format_iso(task.created_at),
+            "lastUpdatedAt": format_iso(self._clock.now()),
             "ttlMs": None,
             "pollIntervalMs": POLL_MILLISECONDS,
             **task.state,

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ringback.bootstrap import World, open_beside
-from ringback.domain.call import Call, answered
-from ringback.domain.call import finish as finished
+from ringback.bootstrap import Environment, open_shared_store
+from ringback.domain.call import Call, completion_from_result
+from ringback.domain.call import apply_completion as finished
 from ringback.domain.clock import SystemClock
-from ringback.domain.delivery import Delivery, DeliveryState, Kind
-from ringback.domain.event import Event, EventName, event_of
-from ringback.domain.ids import EventId, Ids
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
+from ringback.domain.event import Event, EventName, build_call_event
+from ringback.domain.ids import EventId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookSecret, WebhookState
@@ -35,22 +35,22 @@ class Size:
 async def prepare(settings: Settings, size: Size) -> None:
     """Store all of it; the service must not run yet."""
     clock = SystemClock()
-    ids = Ids(clock, random_bytes=World().random_bytes)
-    async with open_beside(settings) as store:
+    ids = IdGenerator(clock, random_bytes=Environment().random_bytes)
+    async with open_shared_store(settings) as store:
         await _archive(store, ids, clock, size.archived_calls)
         await _hold(store, ids, clock, size.held)
 
 
-async def _archive(store: Store, ids: Ids, clock: SystemClock, count: int) -> None:
+async def _archive(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
     for start in range(0, count, AT_ONCE):
         calls = [_ended_call(ids, clock, ARCHIVE) for _ in range(min(AT_ONCE, count - start))]
         await store.write(lambda tx, calls=calls: _insert_ended(tx, ids, calls))
 
 
-async def _insert_ended(tx: Transaction, ids: Ids, calls: Sequence[Call]) -> list[Event]:
-    first = await tx.events.reserve(calls[0].principal, len(calls))
+async def _insert_ended(tx: Transaction, ids: IdGenerator, calls: Sequence[Call]) -> list[Event]:
+    first = await tx.events.reserve_seqs(calls[0].principal, len(calls))
     events = [
-        event_of(EventName.CALL_FINISHED, call, event_id=ids.event(), seq=seq, now=tx.now())
+        build_call_event(EventName.CALL_FINISHED, call, event_id=ids.new_event_id(), seq=seq, now=tx.now())
         for seq, call in enumerate(calls, first)
     ]
     for call in calls:
@@ -60,7 +60,7 @@ async def _insert_ended(tx: Transaction, ids: Ids, calls: Sequence[Call]) -> lis
     return events
 
 
-async def _hold(store: Store, ids: Ids, clock: SystemClock, count: int) -> None:
+async def _hold(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
     webhook = _suspended_webhook(ids, clock)
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     for start in range(0, count, AT_ONCE):
@@ -73,10 +73,10 @@ async def _hold(store: Store, ids: Ids, clock: SystemClock, count: int) -> None:
         await store.write(hold)
 
 
-def _ended_call(ids: Ids, clock: SystemClock, principal: Principal) -> Call:
+def _ended_call(ids: IdGenerator, clock: SystemClock, principal: Principal) -> Call:
     now = clock.now()
     call = Call(
-        id=ids.call(),
+        id=ids.new_call_id(),
         principal=principal,
         upstream="hostile",
         tool="echo",
@@ -87,17 +87,17 @@ def _ended_call(ids: Ids, clock: SystemClock, principal: Principal) -> Call:
         updated_at=now,
         deadline_at=now + DAY,
     )
-    ending = answered(RESULT, is_error=False)
+    ending = completion_from_result(RESULT, is_error=False)
     return finished(call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
 
 
-def _suspended_webhook(ids: Ids, clock: SystemClock) -> Webhook:
+def _suspended_webhook(ids: IdGenerator, clock: SystemClock) -> Webhook:
     now = clock.now()
     return Webhook(
-        id=ids.webhook(),
+        id=ids.new_webhook_id(),
         principal=SUSPENDED,
         url="http://127.0.0.1:9/nobody-listens-here",
-        secrets=(WebhookSecret(value=secrets.generate(ids.random(32))),),
+        secrets=(WebhookSecret(value=secrets.generate_secret(ids.random_bytes(32))),),
         state=WebhookState.SUSPENDED,
         failing_since=now - 5 * DAY,
         created_at=now - 6 * DAY,
@@ -105,14 +105,14 @@ def _suspended_webhook(ids: Ids, clock: SystemClock) -> Webhook:
     )
 
 
-def _held_delivery(ids: Ids, clock: SystemClock, webhook: Webhook, event: Event) -> Delivery:
+def _held_delivery(ids: IdGenerator, clock: SystemClock, webhook: Webhook, event: Event) -> Delivery:
     now = clock.now()
     return Delivery(
-        id=ids.delivery(),
+        id=ids.new_delivery_id(),
         principal=webhook.principal,
         webhook_id=webhook.id,
         event_id=EventId(event.id),
-        kind=Kind.EVENT,
+        kind=DeliveryKind.EVENT,
         call_id=event.call_id,
         seq=event.seq,
         body=b"{}",

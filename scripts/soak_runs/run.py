@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import open_keys
+from ringback.bootstrap import open_api_keys
 from ringback.domain.principal import DEFAULT_SCOPES
 from scripts.benchmarks.service import free_port
 from scripts.soak_runs import crowd, history
@@ -79,9 +79,9 @@ async def _live(plan: Plan, service: Service, spec: Spec, keys: Mapping[str, str
 
 
 async def _keys(spec: Spec) -> dict[str, str]:
-    async with open_keys(settings_of(spec)) as keys:
+    async with open_api_keys(settings_of(spec)) as keys:
         return {
-            principal: (await keys.create(principal, name="soak", scopes=DEFAULT_SCOPES, upstreams=None))[1]
+            principal: (await keys.create_key(principal, name="soak", scopes=DEFAULT_SCOPES, upstreams=None))[1]
             for principal in PRINCIPALS
         }
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.bootstrap import World
-from ringback.notifier.resolver import AresResolver
+from ringback.bootstrap import Environment
+from ringback.notifier.resolver import CAresResolver
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import Settings, load_settings
@@ -97,7 +97,7 @@ def main(text: str) -> None:
     spec = Spec(**fields)
     command = f"{sys.executable} -I -S {UPSTREAM}"
     configs = [parse_upstream_option(f"{name}={command}") for name in (CALM, HOSTILE)]
-    serve(settings_of(spec), configs, world=World(resolver=AresResolver(spec.name_servers)))
+    serve(settings_of(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Status
+from ringback.domain.call import CallStatus
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
@@ -44,9 +44,9 @@ async def all_pages(store: Store, look: Look, *, begin: Any = None) -> list[list
     while True:
         page = await store.write(lambda tx, place=place: look(tx, place))
         pages.append(list(page))
-        if page.next_place is None:
+        if page.next_position is None:
             return pages
-        place = page.next_place
+        place = page.next_position
 
 
 def found(pages: Sequence[Sequence[Any]]) -> list[Any]:
@@ -58,34 +58,34 @@ def found(pages: Sequence[Sequence[Any]]) -> list[Any]:
     [
         CallFilter(tool="rare"),
         CallFilter(upstream="rare"),
-        CallFilter(status=Status.COMPLETED, tool="rare"),
+        CallFilter(status=CallStatus.COMPLETED, tool="rare"),
         CallFilter(client_session_id="s", tool="rare"),
         CallFilter(correlation_id="c", tool="rare"),
         CallFilter(client_session_id="s", correlation_id="c", upstream="rare"),
     ],
 )
 async def test_calls_that_few_match_are_found_over_pages_that_may_be_empty(store: Store, where: CallFilter) -> None:
-    both = {"client_session_id": "s", "correlation_id": "c", "status": Status.COMPLETED}
+    both = {"client_session_id": "s", "correlation_id": "c", "status": CallStatus.COMPLETED}
     oldest = a_call(upstream="rare", tool="rare", **both)
     crowd = [a_call(**both) for _ in range(CROWD)]
     newest = a_call(upstream="rare", tool="rare", **both)
     for call in (oldest, *crowd, newest):
         await store.write(lambda tx, call=call: tx.calls.insert(call))
 
-    pages = await all_pages(store, lambda tx, before: tx.calls.page(ALICE, where, before=before, limit=2))
+    pages = await all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
     assert found(pages) == [newest, oldest]
     assert [] in pages
 
 
-@pytest.mark.parametrize("status", [Status.WORKING, Status.FAILED])
-async def test_calls_of_a_status_are_one_page_whatever_stands_between_them(store: Store, status: Status) -> None:
+@pytest.mark.parametrize("status", [CallStatus.WORKING, CallStatus.FAILED])
+async def test_calls_of_a_status_are_one_page_whatever_stands_between_them(store: Store, status: CallStatus) -> None:
     wanted = a_call(status=status)
-    for call in (wanted, *(a_call(status=Status.COMPLETED) for _ in range(CROWD))):
+    for call in (wanted, *(a_call(status=CallStatus.COMPLETED) for _ in range(CROWD))):
         await store.write(lambda tx, call=call: tx.calls.insert(call))
 
     where = CallFilter(status=status)
-    pages = await all_pages(store, lambda tx, before: tx.calls.page(ALICE, where, before=before, limit=2))
+    pages = await all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
     assert pages == [[wanted]]
 
@@ -105,7 +105,7 @@ async def test_deliveries_that_few_match_are_found_over_pages_that_may_be_empty(
     crowd = [a_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.DELIVERED) for _ in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert([held, *crowd]))
 
-    pages = await all_pages(store, lambda tx, before: tx.deliveries.page(ALICE, where, before=before, limit=2))
+    pages = await all_pages(store, lambda tx, before: tx.deliveries.list_page(ALICE, where, position=before, limit=2))
 
     assert found(pages) == [held]
     assert pages.count([]) > CROWD // SCANNED - 2
@@ -116,9 +116,9 @@ async def test_a_look_at_anothers_deliveries_tells_nothing_of_them(store: Store,
     crowd = [a_delivery(webhook_id=HOOK, call_id=RARE) for _ in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert(crowd))
 
-    page = await store.read(lambda tx: tx.deliveries.page(BOB, where, before=None, limit=2))
+    page = await store.read(lambda tx: tx.deliveries.list_page(BOB, where, position=None, limit=2))
 
-    assert (list(page), page.next_place) == ([], None)
+    assert (list(page), page.next_position) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(stor
 
     events = [event(seq, EventName.CALL_PROGRESS, "crowd") for seq in range(1, CROWD + 1)]
     last = event(CROWD + 1, EventName.CALL_FINISHED, "rare")
-    await store.write(lambda tx: tx.events.reserve(ALICE, CROWD + 1))
+    await store.write(lambda tx: tx.events.reserve_seqs(ALICE, CROWD + 1))
     await store.write(lambda tx: tx.events.insert([*events, last]))
 
-    pages = await all_pages(store, lambda tx, seq: tx.events.page(ALICE, seq, where, limit=2), begin=0)
+    pages = await all_pages(store, lambda tx, seq: tx.events.list_page(ALICE, seq, where, limit=2), begin=0)
 
     assert found(pages) == [last]
     assert pages[0] == []
@@ -148,12 +148,12 @@ async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(stor
 async def test_a_look_at_anothers_events_tells_nothing_of_them(store: Store) -> None:
     events = [an_event(seq=seq, call_id=RARE) for seq in range(1, CROWD + 1)]
     for principal in (ALICE, BOB):
-        await store.write(lambda tx, principal=principal: tx.events.reserve(principal, CROWD))
+        await store.write(lambda tx, principal=principal: tx.events.reserve_seqs(principal, CROWD))
     await store.write(lambda tx: tx.events.insert(events))
 
-    page = await store.read(lambda tx: tx.events.page(BOB, 0, EventFilter(call_id=RARE), limit=2))
+    page = await store.read(lambda tx: tx.events.list_page(BOB, 0, EventFilter(call_id=RARE), limit=2))
 
-    assert (list(page), page.next_place) == ([], None)
+    assert (list(page), page.next_position) == ([], None)
 
 
 async def test_the_dead_are_found_behind_many_that_were_sent_again(store: Store) -> None:
@@ -166,7 +166,7 @@ async def test_the_dead_are_found_behind_many_that_were_sent_again(store: Store)
     ]
     await store.write(lambda tx: tx.deliveries.insert([*dead, *again]))
 
-    pages = await all_pages(store, lambda tx, after: tx.delivery_lanes.dead(HOOK, limit=2, after=after), begin="")
+    pages = await all_pages(store, lambda tx, after: tx.webhook_deliveries.list_dead(HOOK, limit=2, after=after), begin="")
 
     assert found(pages) == dead[-1:]
     assert pages[0] == []
@@ -187,7 +187,7 @@ async def test_a_due_webhook_is_found_behind_many_that_wait_for_later(store: Sto
 
     pages = await all_pages(
         store,
-        lambda tx, after: tx.delivery_queue.lanes(now=START, without={loud}, limit=2, after=after),
+        lambda tx, after: tx.delivery_queue.list_due_webhooks(now=START, excluding={loud}, limit=2, after=after),
         begin="",
     )
 
@@ -206,7 +206,7 @@ async def test_a_due_key_is_found_behind_many_that_wait_for_later(store: Store) 
     await store.write(lambda tx: tx.deliveries.insert([*blocked, due]))
 
     async def lease(tx: Transaction, after: str) -> Page[Any, str]:
-        return await tx.delivery_queue.lease(
+        return await tx.delivery_queue.lease_due(
             HOOK, now=START, owner="dispatcher-1", token="lease_1", until=later, limit=2, ordered=True, after=after
         )
 
@@ -221,7 +221,7 @@ async def test_more_keys_than_are_leased_at_once_are_all_leased_in_the_end(store
     await store.write(lambda tx: tx.deliveries.insert(due))
 
     async def lease(tx: Transaction, after: str) -> Page[Any, str]:
-        return await tx.delivery_queue.lease(
+        return await tx.delivery_queue.lease_due(
             HOOK, now=START, owner="dispatcher-1", token="lease_1", until=START, limit=3, ordered=True, after=after
         )
 
@@ -247,8 +247,8 @@ async def test_a_webhook_to_release_or_to_probe_is_found_behind_many_that_stay_a
 
     async def look(tx: Transaction, after: str) -> Page[WebhookId, str]:
         if state is WebhookState.ACTIVE:
-            return await tx.delivery_upkeep.to_release(limit=2, after=after)
-        return await tx.delivery_upkeep.to_probe(now=START, limit=2, after=after)
+            return await tx.delivery_maintenance.list_webhooks_to_release(limit=2, after=after)
+        return await tx.delivery_maintenance.list_webhooks_to_probe(now=START, limit=2, after=after)
 
     pages = await all_pages(store, look, begin="")
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, Handle, Phase, Status, answered, enter, finish
-from ringback.domain.call_rows import Change
+from ringback.domain.call import Call, Handle, CallPhase, CallStatus, completion_from_result, enter_phase, apply_completion
+from ringback.domain.call_rows import CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -15,7 +15,7 @@ from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
 UNTIL = START + timedelta(seconds=30)
-LEASED = {"phase": Phase.RUNNING, "lease_owner": "runner-1", "lease_token": "lease_1", "lease_until": UNTIL}
+LEASED = {"phase": CallPhase.RUNNING, "lease_owner": "runner-1", "lease_token": "lease_1", "lease_until": UNTIL}
 TASK = Handle(driver="task", data={"task_id": "1"})
 
 
@@ -29,12 +29,12 @@ async def insert(store: Store, *calls: Call) -> None:
 
 async def lease(store: Store, *, limit: int = 10, upstream: str = "git") -> Sequence[Call]:
     return await store.write(
-        lambda tx: tx.call_queue.lease(upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit)
+        lambda tx: tx.call_queue.lease_queued(upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit)
     )
 
 
 async def lapsed(store: Store, *, limit: int = 10) -> list[CallId]:
-    calls = await store.read(lambda tx: tx.call_queue.lapsed(now=UNTIL, limit=limit))
+    calls = await store.read(lambda tx: tx.call_queue.find_lease_expired(now=UNTIL, limit=limit))
     return [call.id for call in calls]
 
 
@@ -52,8 +52,8 @@ async def test_a_leased_call_carries_its_lease_and_is_leased_once(store: Store) 
 @pytest.mark.parametrize(
     "unfit",
     [
-        {"phase": Phase.PARKED, "status": Status.INPUT_REQUIRED},
-        {"phase": Phase.ENDED, "status": Status.CANCELLED},
+        {"phase": CallPhase.PARKED, "status": CallStatus.INPUT_REQUIRED},
+        {"phase": CallPhase.ENDED, "status": CallStatus.CANCELLED},
         {"upstream": "time"},
         LEASED,
         LEASED | {"lease_owner": None, "lease_token": None, "lease_until": None},
@@ -84,7 +84,7 @@ async def test_who_was_served_past_the_queue_is_the_next_to_wait(store: Store) -
 
 async def test_a_call_that_goes_on_from_its_handle_is_leased_as_it_is(store: Store) -> None:
     """Also to be cancelled, and while it still waits for answers."""
-    call = a_call(dispatched_at=START, handle=TASK, cancel_requested=True, status=Status.INPUT_REQUIRED, runs=1)
+    call = a_call(dispatched_at=START, handle=TASK, cancel_requested=True, status=CallStatus.INPUT_REQUIRED, runs=1)
     await insert(store, call)
 
     assert await lease(store) == [replace(call, **LEASED)]
@@ -114,7 +114,7 @@ async def test_an_owner_prolongs_the_leases_that_it_names_and_nobody_elses(store
     await insert(store, mine, too, let_go, other)
     named, later = [mine.id, too.id, other.id], UNTIL + timedelta(seconds=30)
 
-    held = await store.write(lambda tx: tx.call_queue.extend("runner-1", named, until=later))
+    held = await store.write(lambda tx: tx.call_queue.extend_leases("runner-1", named, until=later))
 
     assert set(held) == {mine.id, too.id}
     assert await store.read(lambda tx: tx.calls.get(mine.id)) == replace(mine, lease_until=later)
@@ -125,11 +125,11 @@ async def test_an_owner_prolongs_the_leases_that_it_names_and_nobody_elses(store
 async def test_lapsed_are_the_running_calls_that_nobody_drives(store: Store) -> None:
     run_out = a_call(**LEASED)
     run_out_dispatched = a_call(**LEASED, dispatched_at=START)
-    adrift = a_call(phase=Phase.RUNNING, dispatched_at=START, status=Status.INPUT_REQUIRED)
+    adrift = a_call(phase=CallPhase.RUNNING, dispatched_at=START, status=CallStatus.INPUT_REQUIRED)
     held = a_call(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}), dispatched_at=START)
     queued = a_call(dispatched_at=START, handle=TASK)
-    parked = a_call(phase=Phase.PARKED, dispatched_at=START, handle=TASK)
-    ended = finish(a_call(dispatched_at=START), answered(b"{}", is_error=False), now=START, result_retention_seconds=60)
+    parked = a_call(phase=CallPhase.PARKED, dispatched_at=START, handle=TASK)
+    ended = apply_completion(a_call(dispatched_at=START), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=60)
     await insert(store, run_out, run_out_dispatched, adrift, held, queued, parked, ended)
 
     assert await lapsed(store) == [run_out.id, run_out_dispatched.id, adrift.id]
@@ -138,17 +138,17 @@ async def test_lapsed_are_the_running_calls_that_nobody_drives(store: Store) -> 
 
 async def test_overdue_are_the_waiting_calls_past_their_deadline(store: Store) -> None:
     queued = a_call(deadline_at=UNTIL)
-    parked = a_call(deadline_at=UNTIL, phase=Phase.PARKED, status=Status.INPUT_REQUIRED, dispatched_at=START)
+    parked = a_call(deadline_at=UNTIL, phase=CallPhase.PARKED, status=CallStatus.INPUT_REQUIRED, dispatched_at=START)
     await insert(
         store,
         queued,
         parked,
         a_call(deadline_at=UNTIL + timedelta(milliseconds=1)),
         a_call(deadline_at=UNTIL, **LEASED),
-        a_call(deadline_at=UNTIL, phase=Phase.ENDED, status=Status.FAILED),
+        a_call(deadline_at=UNTIL, phase=CallPhase.ENDED, status=CallStatus.FAILED),
     )
 
-    overdue = await store.read(lambda tx: tx.call_queue.overdue(now=UNTIL, limit=10))
+    overdue = await store.read(lambda tx: tx.call_queue.find_past_deadline(now=UNTIL, limit=10))
 
     assert sorted(call.id for call in overdue) == [queued.id, parked.id]
 
@@ -156,10 +156,10 @@ async def test_overdue_are_the_waiting_calls_past_their_deadline(store: Store) -
 async def test_what_others_have_leased_is_abandoned_and_ones_own_is_not(store: Store) -> None:
     left = [a_call(**LEASED | {"lease_owner": "another"}), a_call(**LEASED | {"lease_owner": None})]
     mine = a_call(**LEASED | {"lease_owner": "me"})
-    await insert(store, *left, mine, a_call(), a_call(phase=Phase.PARKED))
+    await insert(store, *left, mine, a_call(), a_call(phase=CallPhase.PARKED))
 
     async def abandoned(limit: int) -> set[str]:
-        calls = await store.read(lambda tx: tx.call_queue.abandoned(owner="me", limit=limit))
+        calls = await store.read(lambda tx: tx.call_queue.find_leased_by_others(owner="me", limit=limit))
         return {call.id for call in calls}
 
     assert await abandoned(10) == {call.id for call in left}
@@ -170,14 +170,14 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
     call = a_call()
     await insert(store, call)
     (leased,) = await lease(store)
-    queued = enter(leased, Phase.QUEUED, now=START)
-    await store.write(lambda tx: tx.calls.update(queued, Change.QUEUED, expected=leased.status, lease_token="lease_1"))
+    queued = enter_phase(leased, CallPhase.QUEUED, now=START)
+    await store.write(lambda tx: tx.calls.update(queued, CallChange.QUEUED, expected=leased.status, lease_token="lease_1"))
     (again,) = await store.write(
-        lambda tx: tx.call_queue.lease("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
+        lambda tx: tx.call_queue.lease_queued("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
     )
 
     stale = await store.write(
-        lambda tx: tx.calls.update(leased, Change.QUEUED, expected=Status.WORKING, lease_token=leased.lease_token)
+        lambda tx: tx.calls.update(leased, CallChange.QUEUED, expected=CallStatus.WORKING, lease_token=leased.lease_token)
     )
 
     assert not stale
@@ -185,8 +185,8 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
 
 
 async def test_expired_are_the_ended_calls_past_their_day(store: Store) -> None:
-    ended = finish(a_call(), answered(b"{}", is_error=False), now=START, result_retention_seconds=30)
-    kept = finish(a_call(), answered(b"{}", is_error=False), now=START, result_retention_seconds=31)
+    ended = apply_completion(a_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=30)
+    kept = apply_completion(a_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=31)
     await insert(store, ended, kept, a_call())
 
-    assert await store.read(lambda tx: tx.call_queue.expired(now=UNTIL, limit=10)) == [ended]
+    assert await store.read(lambda tx: tx.call_queue.find_expired(now=UNTIL, limit=10)) == [ended]

@@ -9,16 +9,16 @@ from ringback.domain.call import (
     Call,
     Handle,
     InputRequest,
-    Outcome,
-    Phase,
+    CallOutcome,
+    CallPhase,
     Progress,
     RerunPolicy,
-    Status,
-    answered,
-    failed,
-    finish,
+    CallStatus,
+    completion_from_result,
+    failed_completion,
+    apply_completion,
 )
-from ringback.domain.call_rows import CallFilter, Change
+from ringback.domain.call_rows import CallFilter, CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
@@ -49,8 +49,8 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
         idempotency_key="key-1",
         rerun_policy=RerunPolicy.IF_SAFE,
         rerun_allowed=True,
-        status=Status.INPUT_REQUIRED,
-        phase=Phase.RUNNING,
+        status=CallStatus.INPUT_REQUIRED,
+        phase=CallPhase.RUNNING,
         handle=HANDLE,
         input_requests={"r1.1": QUESTION, "r2.1": QUESTION},
         input_responses={"their key": {"action": "accept", "content": {"ü": [1.5, None]}}},
@@ -73,7 +73,7 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
 
 
 async def test_a_finished_call_is_read_back_with_its_outcome_and_error(store: Store) -> None:
-    call = finish(a_call(), failed(Outcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
+    call = apply_completion(a_call(), failed_completion(CallOutcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
 
     await insert(store, call)
 
@@ -88,8 +88,8 @@ async def test_an_idempotency_key_finds_the_call_of_its_own_principal_only(store
     call = a_call(idempotency_key="key-1")
     await insert(store, call, a_call(principal=BOB, idempotency_key="key-1"), a_call())
 
-    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-1")) == call
-    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-2")) is None
+    assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-1")) == call
+    assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-2")) is None
 
 
 async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_ones(store: Store) -> None:
@@ -99,7 +99,7 @@ async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_one
     before: str | None = None
 
     while page := await store.read(
-        lambda tx, before=before: tx.calls.page(ALICE, CallFilter(), before=before, limit=2)
+        lambda tx, before=before: tx.calls.list_page(ALICE, CallFilter(), position=before, limit=2)
     ):
         assert len(page) <= 2
         seen += [call.id for call in page]
@@ -113,25 +113,25 @@ async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_one
     [
         CallFilter(client_session_id="s"),
         CallFilter(correlation_id="c"),
-        CallFilter(status=Status.INPUT_REQUIRED),
+        CallFilter(status=CallStatus.INPUT_REQUIRED),
         CallFilter(upstream="time"),
         CallFilter(tool="now"),
         CallFilter(client_session_id="s", correlation_id="c"),
         CallFilter(
-            client_session_id="s", correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"
+            client_session_id="s", correlation_id="c", status=CallStatus.INPUT_REQUIRED, upstream="time", tool="now"
         ),
-        CallFilter(correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"),
+        CallFilter(correlation_id="c", status=CallStatus.INPUT_REQUIRED, upstream="time", tool="now"),
     ],
 )
 async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: CallFilter) -> None:
     wanted = a_call(
-        client_session_id="s", correlation_id="c", status=Status.INPUT_REQUIRED, upstream="time", tool="now"
+        client_session_id="s", correlation_id="c", status=CallStatus.INPUT_REQUIRED, upstream="time", tool="now"
     )
     await insert(
         store, wanted, a_call(client_session_id=None, correlation_id=None), replace(wanted, id="call_0", principal=BOB)
     )
 
-    page = await store.read(lambda tx: tx.calls.page(ALICE, where, before=None, limit=10))
+    page = await store.read(lambda tx: tx.calls.list_page(ALICE, where, position=None, limit=10))
 
     assert page == [wanted]
 
@@ -139,15 +139,15 @@ async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Stor
 LEASE = frozenset({"lease_owner", "lease_token", "lease_until"})
 INPUTS = frozenset({"status", "phase", "input_requests", "input_responses", "input_round", "updated_at"})
 DECIDED = {
-    Change.DISPATCHED: {"dispatched_at", "runs", "updated_at"},
-    Change.HANDLE: {"handle", "updated_at"},
-    Change.PROGRESS: {"progress", "updated_at"},
-    Change.INPUTS: INPUTS,
-    Change.PARKED: INPUTS | LEASE | {"handle", "progress"},
-    Change.QUEUED: (INPUTS - {"input_round"}) | LEASE | {"handle", "dispatched_at", "runs"},
-    Change.CANCELLING: {"cancel_requested", "updated_at"},
-    Change.UNATTENDED: {"attended_until"},
-    Change.ENDED: {
+    CallChange.DISPATCHED: {"dispatched_at", "runs", "updated_at"},
+    CallChange.HANDLE: {"handle", "updated_at"},
+    CallChange.PROGRESS: {"progress", "updated_at"},
+    CallChange.INPUTS: INPUTS,
+    CallChange.PARKED: INPUTS | LEASE | {"handle", "progress"},
+    CallChange.QUEUED: (INPUTS - {"input_round"}) | LEASE | {"handle", "dispatched_at", "runs"},
+    CallChange.CANCELLING: {"cancel_requested", "updated_at"},
+    CallChange.UNATTENDED: {"attended_until"},
+    CallChange.ENDED: {
         *(INPUTS - {"input_round"} | LEASE),
         *("outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "cancel_requested"),
         *("finished_at", "expires_at"),
@@ -156,12 +156,12 @@ DECIDED = {
 """What each kind of change writes. Nothing writes `token_version`, which only `revoke_tokens` does."""
 
 
-@pytest.mark.parametrize("change", Change)
-async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: Store, change: Change) -> None:
+@pytest.mark.parametrize("change", CallChange)
+async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: Store, change: CallChange) -> None:
     call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER, attended_until=START)
     await insert(store, call)
     other = replace(
-        finish(call, answered(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
+        apply_completion(call, completion_from_result(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
         handle=HANDLE,
         input_requests={"r1.1": QUESTION},
         input_responses={"a": {}},
@@ -176,7 +176,7 @@ async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: 
     )
 
     updated = await store.write(
-        lambda tx: tx.calls.update(other, change, expected=Status.WORKING, lease_token="lease_1")
+        lambda tx: tx.calls.update(other, change, expected=CallStatus.WORKING, lease_token="lease_1")
     )
 
     decided = {name: getattr(other, name) for name in DECIDED[change]}
@@ -188,10 +188,10 @@ async def test_a_cancellation_that_was_asked_for_stays_so_when_the_call_ends_oth
     call = a_call()
     await insert(store, call)
     asked = replace(call, cancel_requested=True)
-    await store.write(lambda tx: tx.calls.update(asked, Change.CANCELLING, expected=call.status, lease_token=None))
-    ended = finish(call, answered(b"{}", is_error=False), now=LATER, result_retention_seconds=60)
+    await store.write(lambda tx: tx.calls.update(asked, CallChange.CANCELLING, expected=call.status, lease_token=None))
+    ended = apply_completion(call, completion_from_result(b"{}", is_error=False), now=LATER, result_retention_seconds=60)
 
-    await store.write(lambda tx: tx.calls.update(ended, Change.ENDED, expected=call.status, lease_token=None))
+    await store.write(lambda tx: tx.calls.update(ended, CallChange.ENDED, expected=call.status, lease_token=None))
 
     assert await get(store, call) == replace(ended, cancel_requested=True)
 
@@ -207,15 +207,15 @@ async def test_revoking_raises_the_version_that_the_row_has_now(store: Store) ->
     assert await store.write(lambda tx: tx.calls.revoke_tokens(CallId("call_0"), now=LATER)) is None
 
 
-@pytest.mark.parametrize(("expected", "lease_token"), [(Status.INPUT_REQUIRED, None), (Status.WORKING, "lease_2")])
+@pytest.mark.parametrize(("expected", "lease_token"), [(CallStatus.INPUT_REQUIRED, None), (CallStatus.WORKING, "lease_2")])
 async def test_an_update_that_comes_too_late_writes_nothing(
-    store: Store, expected: Status, lease_token: str | None
+    store: Store, expected: CallStatus, lease_token: str | None
 ) -> None:
     call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
     await insert(store, call)
 
     updated = await store.write(
-        lambda tx: tx.calls.update(replace(call, runs=9), Change.DISPATCHED, expected=expected, lease_token=lease_token)
+        lambda tx: tx.calls.update(replace(call, runs=9), CallChange.DISPATCHED, expected=expected, lease_token=lease_token)
     )
 
     assert not updated
@@ -227,8 +227,8 @@ async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:
     result = b'{"content":[]}\n\x00\xff' * 100_000
     await insert(store, call)
 
-    before = await store.read(lambda tx: tx.calls.result(call.id))
+    before = await store.read(lambda tx: tx.calls.get_result(call.id))
     await store.write(lambda tx: tx.calls.put_results({call.id: result}))
 
     assert before is None
-    assert await store.read(lambda tx: tx.calls.result(call.id)) == result
+    assert await store.read(lambda tx: tx.calls.get_result(call.id)) == result

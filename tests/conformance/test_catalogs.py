@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ringback.domain.catalog import PROFILE, CatalogPart
+from ringback.domain.catalog import PROFILE_PART, CatalogPart
 from ringback.domain.event import EventName
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
-from ringback.domain.watches import Watch
+from ringback.domain.watches import ChangeSubscription
 from ringback.domain.webhook import Webhook, WebhookState
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB, WEBHOOK
@@ -19,15 +19,15 @@ PART = CatalogPart(upstream="git", part="tools", body=TOOLS, fetched_at=START)
 
 async def put(store: Store, *parts: CatalogPart) -> None:
     for part in parts:
-        await store.write(lambda tx, part=part: tx.catalog.put(part))
+        await store.write(lambda tx, part=part: tx.catalog.save_part(part))
 
 
 async def kept(store: Store) -> list[CatalogPart]:
-    return list(await store.read(lambda tx: tx.catalog.all()))
+    return list(await store.read(lambda tx: tx.catalog.list_all()))
 
 
 async def test_a_part_of_a_catalog_is_read_back_as_it_was_put_last(store: Store) -> None:
-    profile = replace(PART, part=PROFILE, body={"instructions": None, "capabilities": {"events": {}}})
+    profile = replace(PART, part=PROFILE_PART, body={"instructions": None, "capabilities": {"events": {}}})
     later = replace(PART, body=[{"name": "c"}], fetched_at=START + timedelta(seconds=1))
     await put(store, PART, profile, replace(PART, upstream="time"))
 
@@ -41,11 +41,11 @@ async def test_a_part_of_a_catalog_is_read_back_as_it_was_put_last(store: Store)
 
 
 async def test_what_is_kept_of_other_upstreams_is_removed(store: Store) -> None:
-    await put(store, PART, replace(PART, part=PROFILE, body={}), replace(PART, upstream="time"))
+    await put(store, PART, replace(PART, part=PROFILE_PART, body={}), replace(PART, upstream="time"))
 
-    assert await store.write(lambda tx: tx.catalog.keep_only(["time", "new"])) == 2
+    assert await store.write(lambda tx: tx.catalog.remove_other_upstreams(["time", "new"])) == 2
     assert [part.upstream for part in await kept(store)] == ["time"]
-    assert await store.write(lambda tx: tx.catalog.keep_only([])) == 1
+    assert await store.write(lambda tx: tx.catalog.remove_other_upstreams([])) == 1
     assert await kept(store) == []
 
 
@@ -60,8 +60,8 @@ async def register(store: Store, *webhooks: Webhook) -> None:
         await store.write(lambda tx, webhook=numbered: tx.webhooks.insert(webhook))
 
 
-async def watches(store: Store, clock: FakeClock) -> list[Watch]:
-    return list(await store.read(lambda tx: tx.watches.all(now=clock.now())))
+async def watches(store: Store, clock: FakeClock) -> list[ChangeSubscription]:
+    return list(await store.read(lambda tx: tx.change_subscriptions.list_all(now=clock.now())))
 
 
 async def test_each_principal_watches_each_thing_once(store: Store, clock: FakeClock) -> None:
@@ -70,9 +70,9 @@ async def test_each_principal_watches_each_thing_once(store: Store, clock: FakeC
     await register(store, WATCHING, both, book, book, replace(book, principal=BOB), WEBHOOK)
 
     assert await watches(store, clock) == [
-        Watch(principal=ALICE, upstream="git", resource_uri=None),
-        Watch(principal=ALICE, upstream="git", resource_uri="book://1"),
-        Watch(principal=BOB, upstream="git", resource_uri="book://1"),
+        ChangeSubscription(principal=ALICE, upstream="git", resource_uri=None),
+        ChangeSubscription(principal=ALICE, upstream="git", resource_uri="book://1"),
+        ChangeSubscription(principal=BOB, upstream="git", resource_uri="book://1"),
     ]
 
 

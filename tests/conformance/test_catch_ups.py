@@ -15,7 +15,7 @@ async def catching_up(store: Store, webhook: Webhook, *, seq: int = 1) -> CatchU
 
     async def insert(tx: Transaction) -> None:
         await tx.webhooks.insert(webhook)
-        await tx.catch_ups.put(catch_up)
+        await tx.catch_ups.save(catch_up)
 
     await store.write(insert)
     return catch_up
@@ -26,7 +26,7 @@ async def get(store: Store, catch_up: CatchUp) -> CatchUp | None:
 
 
 async def following(store: Store, after: str) -> CatchUp | None:
-    return await store.read(lambda tx: tx.catch_ups.next(after=after))
+    return await store.read(lambda tx: tx.catch_ups.find_next(after=after))
 
 
 async def test_a_place_is_written_moved_and_ended(store: Store) -> None:
@@ -34,9 +34,9 @@ async def test_a_place_is_written_moved_and_ended(store: Store) -> None:
     moved = replace(catch_up, seq=7, delivered=5)
 
     assert await get(store, catch_up) == catch_up
-    await store.write(lambda tx: tx.catch_ups.put(moved))
+    await store.write(lambda tx: tx.catch_ups.save(moved))
     assert await get(store, catch_up) == moved
-    await store.write(lambda tx: tx.catch_ups.end(moved.webhook_id))
+    await store.write(lambda tx: tx.catch_ups.remove(moved.webhook_id))
     assert await get(store, catch_up) is None
 
 

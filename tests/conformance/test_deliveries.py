@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.delivery import Category, Delivery, DeliveryState, Kind
+from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, DeliveryKind
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store
@@ -34,7 +34,7 @@ async def test_deliveries_are_read_back_as_they_were_written(store: Store) -> No
         attempts=3,
         lease_token="lease_1",
         lease_until=LATER,
-        last_category=Category.TIMEOUT,
+        last_category=AttemptCategory.TIMEOUT,
         finished_at=LATER,
     )
 
@@ -51,8 +51,8 @@ async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign
     await insert(store, *deliveries, a_delivery(principal=BOB))
     where = DeliveryFilter()
 
-    first = await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=2))
-    second = await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=first[-1].id, limit=2))
+    first = await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=2))
+    second = await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(deliveries))
 
@@ -72,7 +72,7 @@ async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Stor
     foreign = replace(wanted, id=a_delivery().id, event_id=a_delivery().event_id, principal=BOB)
     await insert(store, wanted, foreign, a_delivery())
 
-    assert await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=10)) == [wanted]
+    assert await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=10)) == [wanted]
 
 
 async def test_a_list_of_one_state_holds_nothing_else(store: Store) -> None:
@@ -80,7 +80,7 @@ async def test_a_list_of_one_state_holds_nothing_else(store: Store) -> None:
     await insert(store, held, a_delivery())
     where = DeliveryFilter(state=DeliveryState.HELD)
 
-    assert await store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=10)) == [held]
+    assert await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=10)) == [held]
 
 
 async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store) -> None:
@@ -92,56 +92,56 @@ async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store
         a_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
         a_delivery(seq=4),
     )
-    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
     for seq, state in [(7, DeliveryState.PENDING), (6, DeliveryState.LEASED), (5, DeliveryState.HELD)]:
         await insert(store, a_delivery(seq=seq, state=state, webhook_id=HOOK))
-        assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {HOOK: seq}
+        assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {HOOK: seq}
 
 
 async def test_attempts_are_read_back_newest_first(store: Store) -> None:
     delivery, other = a_delivery(), a_delivery()
     attempts = [
         an_attempt(delivery, number=1),
-        an_attempt(delivery, number=2, category=Category.TLS_ERROR, status_code=None, excerpt=None),
+        an_attempt(delivery, number=2, category=AttemptCategory.TLS_ERROR, status_code=None, excerpt=None),
     ]
     await insert(store, delivery, other)
 
-    await store.write(lambda tx: tx.delivery_queue.log([*attempts, an_attempt(other)]))
+    await store.write(lambda tx: tx.delivery_queue.insert_attempts([*attempts, an_attempt(other)]))
 
-    assert await store.read(lambda tx: tx.deliveries.attempts(delivery.id)) == list(reversed(attempts))
+    assert await store.read(lambda tx: tx.deliveries.list_attempts(delivery.id)) == list(reversed(attempts))
 
 
 async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: Store) -> None:
     old = [a_delivery(state=DeliveryState.DELIVERED, finished_at=START) for _ in range(3)]
     kept = [a_delivery(state=DeliveryState.DEAD, finished_at=LATER), a_delivery()]
     await insert(store, *old, *kept)
-    await store.write(lambda tx: tx.delivery_queue.log([an_attempt(old[0]), an_attempt(kept[0])]))
+    await store.write(lambda tx: tx.delivery_queue.insert_attempts([an_attempt(old[0]), an_attempt(kept[0])]))
 
-    counts = [await store.write(lambda tx: tx.deliveries.remove(older_than=LATER, limit=2)) for _ in range(3)]
+    counts = [await store.write(lambda tx: tx.deliveries.remove(cutoff=LATER, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
     for delivery in old:
         assert await get(store, delivery) is None
     for delivery in kept:
         assert await get(store, delivery) == delivery
-    assert await store.read(lambda tx: tx.deliveries.attempts(old[0].id)) == []
-    assert len(await store.read(lambda tx: tx.deliveries.attempts(kept[0].id))) == 1
+    assert await store.read(lambda tx: tx.deliveries.list_attempts(old[0].id)) == []
+    assert len(await store.read(lambda tx: tx.deliveries.list_attempts(kept[0].id))) == 1
 
 
 async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store) -> None:
     call_id = CallId("call_1")
-    progress = {"call_id": call_id, "kind": Kind.PROGRESS}
+    progress = {"call_id": call_id, "kind": DeliveryKind.PROGRESS}
     waiting = [a_delivery(state=state, **progress) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
     others = [
         a_delivery(state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER, **progress),
         a_delivery(state=DeliveryState.DELIVERED, finished_at=START, **progress),
         a_delivery(call_id=call_id),
-        a_delivery(kind=Kind.PROGRESS, call_id=CallId("call_2")),
+        a_delivery(kind=DeliveryKind.PROGRESS, call_id=CallId("call_2")),
     ]
     await insert(store, *waiting, *others)
 
-    await store.write(lambda tx: tx.call_deliveries.supersede([call_id]))
+    await store.write(lambda tx: tx.call_deliveries.cancel_superseded_progress([call_id]))
 
     for delivery in waiting:
         cancelled = replace(delivery, state=DeliveryState.CANCELLED, finished_at=START)
@@ -151,7 +151,7 @@ async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store
 
 
 async def test_an_envelope_is_of_no_event_and_of_no_call(store: Store) -> None:
-    gaps = [a_delivery(kind=Kind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
+    gaps = [a_delivery(kind=DeliveryKind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
     ordered = a_delivery(order_key="session-1")
 
     await insert(store, *gaps, ordered)

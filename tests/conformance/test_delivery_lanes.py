@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import a_delivery
@@ -41,10 +41,10 @@ async def test_the_latest_generation_of_each_event_is_found_in_the_order_asked_f
     second, foreign = to_hook(2, DeliveryState.DELIVERED), to_hook(1, webhook_id=OTHER, generation=3)
     await insert(store, first, again, second, foreign, to_hook(3))
 
-    found = await store.read(lambda tx: tx.delivery_lanes.latest(HOOK, [event(2), event(9), event(1)]))
+    found = await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [event(2), event(9), event(1)]))
 
     assert found == [second, again]
-    assert await store.read(lambda tx: tx.delivery_lanes.latest(HOOK, [])) == []
+    assert await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [])) == []
 
 
 async def test_the_dead_are_those_that_were_not_sent_again(store: Store) -> None:
@@ -61,14 +61,14 @@ async def test_the_dead_are_those_that_were_not_sent_again(store: Store) -> None
         to_hook(5, webhook_id=OTHER),
     )
 
-    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == [oldest, last]
-    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=1)) == [oldest]
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == [oldest, last]
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=1)) == [oldest]
 
 
 async def test_a_test_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
     await insert(store, to_hook(1, seq=None, call_id=None))
 
-    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == []
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
 
 
 async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store: Store) -> None:
@@ -76,45 +76,45 @@ async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store
     untouched = [to_hook(3), to_hook(4, DeliveryState.PENDING), to_hook(5, DeliveryState.HELD, webhook_id=OTHER)]
     await insert(store, *held, *untouched)
 
-    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=10)) == 2
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=10)) == 2
 
     for delivery in held:
         assert await get(store, delivery) == replace(delivery, state=DeliveryState.PENDING, due_at=LATER)
     for delivery in untouched:
         assert await get(store, delivery) == delivery
-    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=10)) == 0
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=10)) == 0
 
 
 @pytest.mark.parametrize("generation", [2, 3])
 async def test_what_is_sent_again_holds_no_watermark_back(store: Store, generation: int) -> None:
     await insert(store, to_hook(1, DeliveryState.PENDING, generation=generation), to_hook(5, DeliveryState.PENDING))
 
-    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {HOOK: 5}
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {HOOK: 5}
 
 
 async def test_what_is_in_no_log_holds_no_watermark_back(store: Store) -> None:
     await insert(store, to_hook(1, DeliveryState.PENDING, seq=None, call_id=None))
 
-    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
 
 async def test_an_envelope_holds_no_watermark_back(store: Store) -> None:
-    await insert(store, to_hook(1, DeliveryState.PENDING, kind=Kind.GAP, event_id=None, call_id=None))
+    await insert(store, to_hook(1, DeliveryState.PENDING, kind=DeliveryKind.GAP, event_id=None, call_id=None))
 
-    assert await store.read(lambda tx: tx.deliveries.watermarks([HOOK])) == {}
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
 
 async def test_an_envelope_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
-    await insert(store, to_hook(1, kind=Kind.GAP, event_id=None, call_id=None), to_hook(2, kind=Kind.PROGRESS))
+    await insert(store, to_hook(1, kind=DeliveryKind.GAP, event_id=None, call_id=None), to_hook(2, kind=DeliveryKind.PROGRESS))
 
-    assert await store.read(lambda tx: tx.delivery_lanes.dead(HOOK, limit=10)) == []
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
 
 
 async def test_what_is_held_is_released_oldest_first_in_steps(store: Store) -> None:
     held = [to_hook(number, DeliveryState.HELD) for number in range(1, 6)]
     await insert(store, *reversed(held))
 
-    assert await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=LATER, limit=2)) == 2
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=2)) == 2
 
     found = [await get(store, delivery) for delivery in held]
     assert [each and each.state for each in found] == [DeliveryState.PENDING] * 2 + [DeliveryState.HELD] * 3
@@ -129,7 +129,7 @@ async def test_what_is_held_is_counted_up_to_a_limit(store: Store) -> None:
     )
 
     async def held(limit: int) -> int:
-        return await store.read(lambda tx: tx.delivery_lanes.held(HOOK, limit=limit))
+        return await store.read(lambda tx: tx.webhook_deliveries.count_held(HOOK, limit=limit))
 
     assert [await held(limit) for limit in (1, 5, 100)] == [1, 5, 5]
 
@@ -145,9 +145,9 @@ async def test_what_is_open_is_cancelled_in_bounded_steps(store: Store) -> None:
     await insert(store, *over, *opened, foreign)
 
     steps = [
-        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
-        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
-        await store.write(lambda tx: tx.delivery_lanes.cancel(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
     ]
 
     assert steps == [2, 1, 0]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.delivery import Category, Delivery, DeliveryState, Settled
+from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import a_delivery
@@ -37,14 +37,14 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
 
 
 async def lanes(store: Store, *, without: Collection[WebhookId] = (), limit: int = 10) -> Sequence[WebhookId]:
-    return await store.read(lambda tx: tx.delivery_queue.lanes(now=START, without=without, limit=limit))
+    return await store.read(lambda tx: tx.delivery_queue.list_due_webhooks(now=START, excluding=without, limit=limit))
 
 
 async def lease(
     store: Store, webhook_id: WebhookId = LOUD, *, limit: int = 10, ordered: bool = False
 ) -> Sequence[Delivery]:
     return await store.write(
-        lambda tx: tx.delivery_queue.lease(
+        lambda tx: tx.delivery_queue.lease_due(
             webhook_id, now=START, owner=OWNER, token="lease_1", until=UNTIL, limit=limit, ordered=ordered
         )
     )
@@ -53,7 +53,7 @@ async def lease(
 async def settle(store: Store, *deliveries: Delivery) -> set[str]:
     """Write these leased deliveries as they are given."""
     settled = [
-        Settled(
+        DeliveryUpdate(
             delivery=each,
             state=each.state,
             due_at=each.due_at,
@@ -62,7 +62,7 @@ async def settle(store: Store, *deliveries: Delivery) -> set[str]:
         )
         for each in deliveries
     ]
-    return set(await store.write(lambda tx: tx.delivery_queue.settle(settled)))
+    return set(await store.write(lambda tx: tx.delivery_queue.apply_updates(settled)))
 
 
 # -- lanes ------------------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ async def test_a_thousand_older_deliveries_of_one_webhook_do_not_hide_the_others
 
 
 async def test_the_next_due_is_that_of_the_first_pending_delivery(store: Store) -> None:
-    assert await store.read(lambda tx: tx.delivery_queue.next_due()) is None
+    assert await store.read(lambda tx: tx.delivery_queue.next_due_at()) is None
 
     await insert(
         store,
@@ -103,7 +103,7 @@ async def test_the_next_due_is_that_of_the_first_pending_delivery(store: Store) 
         a_delivery(state=DeliveryState.HELD),
     )
 
-    assert await store.read(lambda tx: tx.delivery_queue.next_due()) == UNTIL
+    assert await store.read(lambda tx: tx.delivery_queue.next_due_at()) == UNTIL
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ async def test_in_order_what_has_ended_holds_nothing_up(store: Store, state: Del
 async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: Store) -> None:
     await insert(store, a_delivery(webhook_id=LOUD, seq=1), a_delivery(webhook_id=LOUD, seq=2))
     first, second = await lease(store)
-    dead = replace(first, state=DeliveryState.DEAD, due_at=UNTIL, last_category=Category.HTTP_4XX, finished_at=UNTIL)
-    again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=Category.TIMEOUT)
+    dead = replace(first, state=DeliveryState.DEAD, due_at=UNTIL, last_category=AttemptCategory.HTTP_4XX, finished_at=UNTIL)
+    again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=AttemptCategory.TIMEOUT)
 
     assert await settle(store, dead, again) == {dead.id, again.id}
     assert await get(store, first) == replace(dead, lease_owner=None, lease_token=None, lease_until=None)
@@ -225,7 +225,7 @@ async def test_giving_up_ends_what_waits_for_one_webhook_and_has_reached_its_age
     )
 
     async def give_up() -> Sequence[Delivery]:
-        return await store.write(lambda tx: tx.delivery_queue.give_up(LOUD, now=START, limit=2))
+        return await store.write(lambda tx: tx.delivery_queue.give_up_expired(LOUD, now=START, limit=2))
 
     first, second, third = await give_up(), await give_up(), await give_up()
 

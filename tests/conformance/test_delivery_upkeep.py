@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.breaker import Breaker
+from ringback.domain.breaker import CircuitBreaker
 from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
@@ -41,7 +41,7 @@ async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: St
     run_out, held = a_delivery(**LEASED), a_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}))
     await insert(store, run_out, held)
 
-    assert await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL, limit=10)) == 1
+    assert await store.write(lambda tx: tx.delivery_maintenance.release_expired_leases(now=UNTIL, limit=10)) == 1
     assert await get(store, run_out) == replace(run_out, **PENDING_AGAIN)
     assert await get(store, held) == held
 
@@ -49,7 +49,7 @@ async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: St
 async def test_leases_that_ran_out_are_released_in_bounded_steps(store: Store) -> None:
     await insert(store, *(a_delivery(**LEASED) for _ in range(3)))
 
-    released = [await store.write(lambda tx: tx.delivery_upkeep.release_lapsed(now=UNTIL, limit=2)) for _ in range(3)]
+    released = [await store.write(lambda tx: tx.delivery_maintenance.release_expired_leases(now=UNTIL, limit=2)) for _ in range(3)]
 
     assert released == [2, 1, 0]
 
@@ -62,7 +62,7 @@ async def test_what_others_have_leased_is_released_in_bounded_steps_and_ones_own
     await insert(store, *left, mine, held)
 
     released = [
-        await store.write(lambda tx: tx.delivery_upkeep.release_abandoned(owner="me", limit=2)) for _ in range(3)
+        await store.write(lambda tx: tx.delivery_maintenance.release_leases_of_others(owner="me", limit=2)) for _ in range(3)
     ]
 
     assert released == [2, 1, 0]
@@ -77,7 +77,7 @@ async def test_what_was_held_to_its_age_is_given_up_oldest_first_in_bounded_step
     await insert(store, *old, a_delivery(give_up_at=LATER, **HELD), a_delivery(give_up_at=START))
 
     async def give_up() -> Sequence[Delivery]:
-        return await store.write(lambda tx: tx.delivery_upkeep.give_up_held(now=START, limit=2))
+        return await store.write(lambda tx: tx.delivery_maintenance.give_up_expired_held(now=START, limit=2))
 
     first, second, third = await give_up(), await give_up(), await give_up()
 
@@ -97,7 +97,7 @@ async def test_webhooks_that_are_active_again_are_named_while_something_of_their
     )
 
     async def to_release(limit: int) -> set[WebhookId]:
-        return set(await store.read(lambda tx: tx.delivery_upkeep.to_release(limit=limit)))
+        return set(await store.read(lambda tx: tx.delivery_maintenance.list_webhooks_to_release(limit=limit)))
 
     assert await to_release(10) == {webhooks[WebhookState.ACTIVE].id, active_too.id}
     assert len(await to_release(1)) == 1
@@ -107,8 +107,8 @@ async def test_webhooks_that_are_active_again_are_named_while_something_of_their
     ("over", "beside", "probed"),
     [
         ({}, (), True),
-        ({"breaker": Breaker(failures=1, openings=1, paused_until=START)}, (), True),
-        ({"breaker": Breaker(failures=1, openings=1, paused_until=LATER)}, (), False),
+        ({"breaker": CircuitBreaker(failures=1, openings=1, paused_until=START)}, (), True),
+        ({"breaker": CircuitBreaker(failures=1, openings=1, paused_until=LATER)}, (), False),
         ({"state": WebhookState.ACTIVE}, (), False),
         ({"state": WebhookState.PENDING_VERIFICATION}, (), False),
         ({}, ({"state": DeliveryState.DEAD},), True),
@@ -128,6 +128,6 @@ async def test_a_suspended_webhook_is_to_be_probed_when_its_pause_is_over_and_no
         *(a_delivery(webhook_id=webhook.id, **each) for each in beside),
     )
 
-    found = await store.read(lambda tx: tx.delivery_upkeep.to_probe(now=START, limit=10))
+    found = await store.read(lambda tx: tx.delivery_maintenance.list_webhooks_to_probe(now=START, limit=10))
 
     assert found == ([webhook.id] if probed else [])

@@ -20,7 +20,7 @@ ALL = EventFilter()
 
 async def append(store: Store, principal: Principal = ALICE, **over: Any) -> Event:
     async def work(tx: Transaction) -> Event:
-        event = an_event(principal=principal, seq=await tx.events.reserve(principal, 1), **over)
+        event = an_event(principal=principal, seq=await tx.events.reserve_seqs(principal, 1), **over)
         await tx.events.insert([event])
         return event
 
@@ -28,26 +28,26 @@ async def append(store: Store, principal: Principal = ALICE, **over: Any) -> Eve
 
 
 async def places(store: Store, principal: Principal = ALICE, *, after: int = 0) -> list[int]:
-    events = await store.read(lambda tx: tx.events.after(principal, after, ALL, limit=1000))
+    events = await store.read(lambda tx: tx.events.list_after(principal, after, ALL, limit=1000))
     return [event.seq for event in events]
 
 
 async def test_an_event_is_read_back_as_it_was_written(store: Store) -> None:
     event = await append(store, data={"call_id": "call_1", "progress": {"total": None}}, correlation_id=None)
 
-    assert await store.read(lambda tx: tx.events.after(ALICE, 0, ALL, limit=1)) == [event]
+    assert await store.read(lambda tx: tx.events.list_after(ALICE, 0, ALL, limit=1)) == [event]
 
 
 async def test_places_are_taken_one_after_the_other_in_each_log(store: Store) -> None:
     firsts = [
-        await store.write(lambda tx, principal=principal, count=count: tx.events.reserve(principal, count))
+        await store.write(lambda tx, principal=principal, count=count: tx.events.reserve_seqs(principal, count))
         for principal, count in [(ALICE, 1), (ALICE, 3), (BOB, 2), (ALICE, 1)]
     ]
 
     assert firsts == [1, 2, 1, 5]
-    assert await store.read(lambda tx: tx.event_places.head(ALICE)) == 5
-    assert await store.write(lambda tx: tx.event_places.head(BOB, lock=True)) == 2
-    assert await store.read(lambda tx: tx.event_places.head(Principal("nobody"))) == 0
+    assert await store.read(lambda tx: tx.event_log.get_head(ALICE)) == 5
+    assert await store.write(lambda tx: tx.event_log.get_head(BOB, lock=True)) == 2
+    assert await store.read(lambda tx: tx.event_log.get_head(Principal("nobody"))) == 0
 
 
 async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store) -> None:
@@ -60,7 +60,7 @@ async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store
                 await store.write(reserve_and_fail)
 
     async def reserve_and_fail(tx: Transaction) -> None:
-        await tx.events.reserve(ALICE, 7)
+        await tx.events.reserve_seqs(ALICE, 7)
         raise ZeroDivisionError
 
     async with asyncio.TaskGroup() as group:
@@ -70,7 +70,7 @@ async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store
     for principal in principals:
         seen = await places(store, principal)
         assert seen == list(range(1, len(seen) + 1))
-        assert await store.read(lambda tx, principal=principal: tx.event_places.head(principal)) == len(seen)
+        assert await store.read(lambda tx, principal=principal: tx.event_log.get_head(principal)) == len(seen)
     assert sum([len(await places(store, principal)) for principal in principals]) == 200
 
 
@@ -78,7 +78,7 @@ async def test_reading_goes_on_after_a_place_oldest_first_and_bounded(store: Sto
     for _ in range(5):
         await append(store)
 
-    events = await store.read(lambda tx: tx.events.after(ALICE, 2, ALL, limit=2))
+    events = await store.read(lambda tx: tx.events.list_after(ALICE, 2, ALL, limit=2))
 
     assert [event.seq for event in events] == [3, 4]
     assert await places(store, after=5) == []
@@ -105,7 +105,7 @@ async def test_a_log_is_narrowed_by_each_filter_and_by_all_together(store: Store
     wanted = await append(store, ALICE, **names)
     await append(store, BOB, **names)
 
-    assert await store.read(lambda tx: tx.events.after(ALICE, 0, where, limit=10)) == [wanted]
+    assert await store.read(lambda tx: tx.events.list_after(ALICE, 0, where, limit=10)) == [wanted]
 
 
 async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(store: Store) -> None:
@@ -113,19 +113,19 @@ async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(sto
         await append(store, created_at=START + timedelta(days=day))
     await append(store, BOB, created_at=START + timedelta(days=9))
     older_than = START + timedelta(days=3)
-    assert await store.read(lambda tx: tx.event_places.horizon(ALICE)) == 0
+    assert await store.read(lambda tx: tx.event_log.get_retention_floor(ALICE)) == 0
 
-    counts = [await store.write(lambda tx: tx.events.remove(older_than=older_than, limit=2)) for _ in range(3)]
+    counts = [await store.write(lambda tx: tx.events.remove(cutoff=older_than, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
     assert await places(store) == [4]
-    assert await store.read(lambda tx: tx.event_places.horizon(ALICE)) == 3
-    assert await store.read(lambda tx: tx.event_places.horizon(BOB)) == 0
+    assert await store.read(lambda tx: tx.event_log.get_retention_floor(ALICE)) == 3
+    assert await store.read(lambda tx: tx.event_log.get_retention_floor(BOB)) == 0
 
 
 async def test_a_place_is_never_taken_again_after_everything_was_removed(store: Store) -> None:
     await append(store)
-    await store.write(lambda tx: tx.events.remove(older_than=START + timedelta(days=1), limit=10))
+    await store.write(lambda tx: tx.events.remove(cutoff=START + timedelta(days=1), limit=10))
 
     assert (await append(store)).seq == 2
 
@@ -137,7 +137,7 @@ async def test_the_last_place_before_an_instant_is_where_a_reader_since_then_beg
 
     async def last_before(minutes: float) -> int:
         instant = START + timedelta(minutes=minutes)
-        return await store.read(lambda tx: tx.event_places.last_before(ALICE, instant))
+        return await store.read(lambda tx: tx.event_log.last_seq_before(ALICE, instant))
 
     assert [await last_before(minutes) for minutes in (0, 1, 1.5, 2, 60)] == [0, 1, 3, 3, 4]
 
@@ -146,7 +146,7 @@ async def test_a_place_gives_the_id_of_its_event_in_its_own_log_only(store: Stor
     event = await append(store)
 
     async def ids(tx: Transaction) -> list[str | None]:
-        places = tx.event_places
-        return [await places.id_at(ALICE, 1), await places.id_at(ALICE, 2), await places.id_at(BOB, 1)]
+        places = tx.event_log
+        return [await places.get_event_id(ALICE, 1), await places.get_event_id(ALICE, 2), await places.get_event_id(BOB, 1)]
 
     assert await store.read(ids) == [event.id, None, None]

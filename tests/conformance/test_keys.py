@@ -15,7 +15,7 @@ LATER = START + timedelta(minutes=1)
 async def insert(store: Store, *keys: ApiKey) -> None:
     async def work(tx: Transaction) -> None:
         for key in keys:
-            await tx.keys.insert(key)
+            await tx.api_keys.insert(key)
 
     await store.write(work)
 
@@ -27,17 +27,17 @@ async def test_a_key_is_found_by_its_hash_as_it_was_written(store: Store) -> Non
     await insert(store, plain, narrow, blind)
 
     for key in (plain, narrow, blind):
-        assert await store.read(lambda tx, key=key: tx.keys.by_hash(key.hash)) == key
-    assert await store.read(lambda tx: tx.keys.by_hash("another")) is None
-    assert await store.read(lambda tx: tx.keys.all()) == [plain, narrow, blind]
+        assert await store.read(lambda tx, key=key: tx.api_keys.find_by_hash(key.hash)) == key
+    assert await store.read(lambda tx: tx.api_keys.find_by_hash("another")) is None
+    assert await store.read(lambda tx: tx.api_keys.list_all()) == [plain, narrow, blind]
 
 
 async def test_a_key_is_revoked_once_and_stays_known(store: Store) -> None:
     key, other = a_key(), a_key()
     await insert(store, key, other)
 
-    revoked = [await store.write(lambda tx: tx.keys.revoke(key.id, now=LATER)) for _ in range(2)]
+    revoked = [await store.write(lambda tx: tx.api_keys.revoke(key.id, now=LATER)) for _ in range(2)]
 
     assert revoked == [True, False]
-    assert await store.read(lambda tx: tx.keys.by_hash(key.hash)) == replace(key, revoked_at=LATER)
-    assert await store.read(lambda tx: tx.keys.by_hash(other.hash)) == other
+    assert await store.read(lambda tx: tx.api_keys.find_by_hash(key.hash)) == replace(key, revoked_at=LATER)
+    assert await store.read(lambda tx: tx.api_keys.find_by_hash(other.hash)) == other

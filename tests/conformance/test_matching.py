@@ -16,7 +16,7 @@ from ringback.domain.catch_up import CatchUp
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.webhook import Origin, Webhook, WebhookState, hears
+from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState, matches_event
 from ringback.domain.webhook_rows import WebhookPart
 from tests.support.builders import a_webhook, an_event
 from tests.support.clock import START
@@ -40,9 +40,9 @@ filters: dict[str, st.SearchStrategy[Any]] = {
     "expires_at": expiries,
 }
 registered = st.fixed_dictionaries(
-    filters | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([Origin.REST, Origin.MCP])}
+    filters | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([WebhookOrigin.REST, WebhookOrigin.MCP])}
 )
-of_a_call = st.fixed_dictionaries(filters | {"origin": st.just(Origin.CALL), "call_id": words.map(CallId)})
+of_a_call = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
 events = st.fixed_dictionaries(
     {
         "name": st.sampled_from(EventName),
@@ -86,12 +86,12 @@ async def test_the_store_proposes_exactly_the_webhooks_that_hear_an_event(
             await _change(tx, webhooks, number, change)
         late = {webhook.id for number, webhook in webhooks.items() if number in behind and _may_catch_up(webhook)}
         for webhook_id in late:
-            await tx.catch_ups.put(CatchUp(webhook_id=webhook_id, principal=ALICE, seq=1))
-        found = await tx.webhooks.candidates(told, catching_up=True)
-        in_time = await tx.webhooks.candidates(told, catching_up=False)
+            await tx.catch_ups.save(CatchUp(webhook_id=webhook_id, principal=ALICE, seq=1))
+        found = await tx.webhooks.find_candidates(told, catching_up=True)
+        in_time = await tx.webhooks.find_candidates(told, catching_up=False)
         for event, proposed, proposed_in_time in zip(told, found, in_time, strict=True):
-            registered_ones = [each for each in proposed if each.origin is not Origin.CALL]
-            own = [each for each in proposed if each.origin is Origin.CALL]
+            registered_ones = [each for each in proposed if each.origin is not WebhookOrigin.CALL]
+            own = [each for each in proposed if each.origin is WebhookOrigin.CALL]
             assert _ids([*registered_ones, *_hearing(own, event)]) == _ids(_hearing(webhooks.values(), event))
             assert all(each.call_id == event.call_id for each in own)
             assert set(_ids(proposed_in_time)) == set(_ids(proposed)) - late
@@ -109,18 +109,18 @@ async def _change(tx: Transaction, webhooks: dict[int, Webhook], number: int, ch
         del webhooks[number]
         await tx.webhooks.delete(webhook.id)
         return
-    if webhook.origin is Origin.CALL:  # it stays the one of its call
+    if webhook.origin is WebhookOrigin.CALL:  # it stays the one of its call
         change = {name: value for name, value in change.items() if name != "call_id"}
     webhooks[number] = replace(webhook, **change)
     await tx.webhooks.update(webhooks[number], *WebhookPart)
 
 
 def _may_catch_up(webhook: Webhook) -> bool:
-    return webhook.origin is not Origin.CALL and webhook.state is not WebhookState.DISABLED
+    return webhook.origin is not WebhookOrigin.CALL and webhook.state is not WebhookState.DISABLED
 
 
 def _hearing(webhooks: Iterable[Webhook], event: Event) -> list[Webhook]:
-    return [webhook for webhook in webhooks if hears(webhook, event, now=START)]
+    return [webhook for webhook in webhooks if matches_event(webhook, event, now=START)]
 
 
 def _ids(webhooks: Iterable[Webhook]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.webhook import When
+from ringback.domain.webhook import DeliveryCondition
 from tests.support.builders import a_delivery, a_webhook
 from tests.support.clock import START
 
@@ -13,7 +13,7 @@ CALL = CallId("call_1")
 
 
 async def test_only_what_detached_webhooks_have_not_been_sent_is_cancelled(store: Store) -> None:
-    detached, always = a_webhook(when=When.DETACHED), a_webhook()
+    detached, always = a_webhook(when=DeliveryCondition.DETACHED), a_webhook()
     mine = {"webhook_id": detached.id, "call_id": CALL}
     spared = [a_delivery(**mine, state=state) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
     kept = [
@@ -31,7 +31,7 @@ async def test_only_what_detached_webhooks_have_not_been_sent_is_cancelled(store
         await tx.deliveries.insert([*spared, *kept])
 
     await store.write(insert)
-    await store.write(lambda tx: tx.call_deliveries.spare(CALL))
+    await store.write(lambda tx: tx.call_deliveries.cancel_detached(CALL))
 
     async def stored(delivery: Delivery) -> Delivery | None:
         return await store.read(lambda tx: tx.deliveries.get(delivery.id))

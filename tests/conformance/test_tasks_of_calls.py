@@ -1,7 +1,7 @@
 """Tasks upstream, and the calls that follow them."""
 
-from ringback.domain.call import Call, Handle, Phase, answered, finish
-from ringback.domain.call_rows import Change
+from ringback.domain.call import Call, Handle, CallPhase, completion_from_result, apply_completion
+from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import a_call
 from tests.support.clock import START
@@ -19,7 +19,7 @@ async def insert(store: Store, *calls: Call) -> None:
 
 
 async def of_task(store: Store, upstream: str, task_id: str) -> Call | None:
-    return await store.read(lambda tx: tx.call_queue.of_task(upstream, task_id))
+    return await store.read(lambda tx: tx.call_queue.find_by_task(upstream, task_id))
 
 
 async def test_a_call_is_found_by_its_task_whoever_owns_it(store: Store) -> None:
@@ -37,10 +37,10 @@ async def test_a_task_of_the_same_name_at_another_upstream_is_another(store: Sto
 async def test_a_call_that_has_ended_is_still_found(store: Store) -> None:
     call = a_call(handle=Handle(driver="legacy_task", data={"task_id": "task-1", "session": {"id": "s"}}))
     await insert(store, call)
-    ended = finish(call, answered(b"{}", is_error=False), now=START, result_retention_seconds=60)
-    await store.write(lambda tx: tx.calls.update(ended, Change.ENDED, expected=call.status, lease_token=None))
+    ended = apply_completion(call, completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=60)
+    await store.write(lambda tx: tx.calls.update(ended, CallChange.ENDED, expected=call.status, lease_token=None))
 
     found = await of_task(store, call.upstream, "task-1")
     assert found is not None
-    assert (found.id, found.phase) == (call.id, Phase.ENDED)
+    assert (found.id, found.phase) == (call.id, CallPhase.ENDED)
     assert found.handle == Handle(driver="legacy_task", data={"task_id": "task-1"})

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.webhook import Origin
+from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import a_call, a_tombstone, a_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -16,18 +16,18 @@ async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
     await store.write(lambda tx: tx.calls.put_results({call.id: b"{}"}))
     tombstone = a_tombstone(call_id=call.id, idempotency_key="key-1")
 
-    await store.write(lambda tx: tx.tombstones.bury(tombstone))
+    await store.write(lambda tx: tx.tombstones.archive(tombstone))
 
     assert await store.read(lambda tx: tx.calls.get(call.id)) is None
-    assert await store.read(lambda tx: tx.calls.result(call.id)) is None
-    assert await store.read(lambda tx: tx.calls.by_idempotency_key(ALICE, "key-1")) is None
+    assert await store.read(lambda tx: tx.calls.get_result(call.id)) is None
+    assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-1")) is None
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=call.id, key=None)) == tombstone
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) == tombstone
 
 
 async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(store: Store) -> None:
     tombstone = a_tombstone()
-    await store.write(lambda tx: tx.tombstones.bury(tombstone))
+    await store.write(lambda tx: tx.tombstones.archive(tombstone))
 
     assert await store.read(lambda tx: tx.tombstones.get(BOB, call_id=tombstone.call_id, key=None)) is None
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) is None
@@ -37,10 +37,10 @@ async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(
 async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store: Store) -> None:
     stones = [a_tombstone(expired_at=START + timedelta(days=day)) for day in range(4)]
     for stone in stones:
-        await store.write(lambda tx, stone=stone: tx.tombstones.bury(stone))
+        await store.write(lambda tx, stone=stone: tx.tombstones.archive(stone))
     older_than = START + timedelta(days=3)
 
-    counts = [await store.write(lambda tx: tx.tombstones.remove(older_than=older_than, limit=2)) for _ in range(3)]
+    counts = [await store.write(lambda tx: tx.tombstones.remove(cutoff=older_than, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=stones[3].call_id, key=None)) == stones[3]
@@ -48,14 +48,14 @@ async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store:
 
 async def test_the_webhook_that_came_with_a_call_expires_with_it(store: Store) -> None:
     call = a_call()
-    own = a_webhook(call_id=call.id, origin=Origin.CALL)
+    own = a_webhook(call_id=call.id, origin=WebhookOrigin.CALL)
     registered = a_webhook(call_id=call.id)
 
     async def bury(tx: Transaction) -> None:
         await tx.calls.insert(call)
         await tx.webhooks.insert(own)
         await tx.webhooks.insert(registered)
-        await tx.tombstones.bury(a_tombstone(call_id=call.id, expired_at=START))
+        await tx.tombstones.archive(a_tombstone(call_id=call.id, expired_at=START))
 
     await store.write(bury)
 

@@ -78,7 +78,7 @@ async def test_a_ring_is_heard_once_its_unit_is_kept(store: Store) -> None:
 
     async def work(tx: Transaction) -> None:
         await tx.calls.insert(call)
-        tx.ring("one", "two")
+        tx.notify("one", "two")
 
     with store.signals.listen("two", "three") as bell:
         writing = asyncio.create_task(store.write(work))
@@ -92,11 +92,11 @@ async def test_a_ring_is_heard_once_its_unit_is_kept(store: Store) -> None:
 
 async def test_a_ring_of_a_unit_that_failed_is_not_heard(store: Store) -> None:
     async def failing(tx: Transaction) -> None:
-        tx.ring("failed")
+        tx.notify("failed")
         raise LookupError
 
     async def fine(tx: Transaction) -> None:
-        tx.ring("fine")
+        tx.notify("fine")
 
     with store.signals.listen("failed") as failed, store.signals.listen("fine") as heard:
         with pytest.raises(LookupError):
@@ -123,16 +123,16 @@ async def test_a_caller_that_gives_up_leaves_the_others_alone(store: Store) -> N
 
 async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
     async def work(tx: Transaction) -> int:
-        return await tx.events.reserve(ALICE, 1)
+        return await tx.events.reserve_seqs(ALICE, 1)
 
     writing = [asyncio.create_task(store.write(work)) for _ in range(10)]
     heads: list[int] = []
     while not all(task.done() for task in writing):
-        heads.append(await store.read(lambda tx: tx.event_places.head(ALICE)))
+        heads.append(await store.read(lambda tx: tx.event_log.get_head(ALICE)))
         await asyncio.sleep(0)
 
     assert heads == sorted(heads)
-    assert await store.read(lambda tx: tx.event_places.head(ALICE)) == 10
+    assert await store.read(lambda tx: tx.event_log.get_head(ALICE)) == 10
 
 
 async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(store: Store) -> None:
@@ -142,12 +142,12 @@ async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(s
         told.append((name, committed, len(told)))
 
     async def fine(tx: Transaction) -> None:
-        tx.at_end(partial(tell, "first"))
-        tx.at_end(partial(tell, "second"))
+        tx.on_end(partial(tell, "first"))
+        tx.on_end(partial(tell, "second"))
         assert told == []
 
     async def failing(tx: Transaction) -> None:
-        tx.at_end(partial(tell, "failing"))
+        tx.on_end(partial(tell, "failing"))
         raise LookupError
 
     await store.write(fine)
@@ -162,13 +162,13 @@ async def test_the_end_of_a_unit_comes_also_when_its_caller_has_gone(store: Stor
     begun = asyncio.Event()
 
     async def work(tx: Transaction) -> None:
-        tx.at_end(told.append)
+        tx.on_end(told.append)
         begun.set()
 
     writing = asyncio.create_task(store.write(work))
     await begun.wait()
     writing.cancel()
     await asyncio.wait([writing])
-    await store.write(lambda tx: tx.events.reserve(ALICE, 1))
+    await store.write(lambda tx: tx.events.reserve_seqs(ALICE, 1))
 
     assert told == [True]

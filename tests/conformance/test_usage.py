@@ -5,38 +5,38 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.call import FINAL, Call, Status
-from ringback.domain.call_rows import Change
+from ringback.domain.call import FINAL_CALL_STATUSES, Call, CallStatus
+from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.usage import Totals, Usage
-from ringback.domain.webhook import Origin
+from ringback.domain.usage import StoreTotals, Usage
+from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import a_call, a_delivery, a_tombstone, a_webhook
 from tests.support.examples import ALICE, BOB
 
-moves = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*Status, None]), st.integers(0, 5000)), max_size=20)
+moves = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20)
 """Which call, what it becomes (None: it expires), and how large its result is then."""
 
 
 async def usage(store: Store) -> Usage:
-    return await store.read(lambda tx: tx.usage.of(ALICE))
+    return await store.read(lambda tx: tx.usage.get_usage(ALICE))
 
 
-async def totals(store: Store) -> Totals:
-    return await store.read(lambda tx: tx.usage.totals())
+async def totals(store: Store) -> StoreTotals:
+    return await store.read(lambda tx: tx.usage.count_totals())
 
 
 async def test_an_empty_store_counts_nothing(store: Store) -> None:
     assert await usage(store) == Usage(open_calls=0, result_bytes=0)
     empty = await totals(store)
     assert set(empty.calls.values()) | set(empty.open_deliveries.values()) | {empty.events} == {0}
-    assert set(empty.calls) == set(Status)
+    assert set(empty.calls) == set(CallStatus)
     assert set(empty.open_deliveries) == {DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED}
 
 
 @given(moves=moves)
 async def test_calls_are_counted_through_everything_that_becomes_of_them(
-    store: Store, moves: list[tuple[int, Status | None, int]]
+    store: Store, moves: list[tuple[int, CallStatus | None, int]]
 ) -> None:
     before = await usage(store)
     calls: dict[int, Call] = {number: a_call() for number in range(4)}
@@ -49,28 +49,28 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
             if call is None:
                 continue
             if status is None:
-                await tx.tombstones.bury(a_tombstone(call_id=call.id))
+                await tx.tombstones.archive(a_tombstone(call_id=call.id))
                 del calls[number]
                 continue
-            calls[number] = replace(call, status=status, result_bytes=size if status in FINAL else None)
-            await tx.calls.update(calls[number], Change.ENDED, expected=call.status, lease_token=None)
+            calls[number] = replace(call, status=status, result_bytes=size if status in FINAL_CALL_STATUSES else None)
+            await tx.calls.update(calls[number], CallChange.ENDED, expected=call.status, lease_token=None)
 
     await store.write(live)
 
     after = await usage(store)
-    assert after.open_calls - before.open_calls == sum(call.status not in FINAL for call in calls.values())
+    assert after.open_calls - before.open_calls == sum(call.status not in FINAL_CALL_STATUSES for call in calls.values())
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
-    assert await store.read(lambda tx: tx.usage.of(BOB)) == Usage(open_calls=0, result_bytes=0)
+    assert await store.read(lambda tx: tx.usage.get_usage(BOB)) == Usage(open_calls=0, result_bytes=0)
 
 
 async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> None:
     async def insert(tx: Transaction) -> None:
-        for webhook in (a_webhook(), a_webhook(origin=Origin.CALL), a_webhook(principal=BOB)):
+        for webhook in (a_webhook(), a_webhook(origin=WebhookOrigin.CALL), a_webhook(principal=BOB)):
             await tx.webhooks.insert(webhook)
 
     await store.write(insert)
 
-    assert await store.read(lambda tx: tx.usage.webhooks(ALICE, limit=10)) == 1
+    assert await store.read(lambda tx: tx.usage.count_webhooks(ALICE, limit=10)) == 1
 
 
 async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:
@@ -80,19 +80,19 @@ async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:
 
     await store.write(insert)
 
-    assert await store.read(lambda tx: tx.usage.webhooks(ALICE, limit=2)) == 2
+    assert await store.read(lambda tx: tx.usage.count_webhooks(ALICE, limit=2)) == 2
 
 
 async def test_totals_are_over_all_principals(store: Store) -> None:
     async def fill(tx: Transaction) -> None:
-        for call in (a_call(), a_call(principal=BOB), a_call(status=Status.FAILED)):
+        for call in (a_call(), a_call(principal=BOB), a_call(status=CallStatus.FAILED)):
             await tx.calls.insert(call)
-        await tx.events.reserve(ALICE, 3)
-        await tx.events.reserve(BOB, 4)
+        await tx.events.reserve_seqs(ALICE, 3)
+        await tx.events.reserve_seqs(BOB, 4)
         await tx.deliveries.insert([a_delivery(), a_delivery(principal=BOB), a_delivery(state=DeliveryState.HELD)])
 
     await store.write(fill)
 
     found = await totals(store)
-    assert (found.calls[Status.WORKING], found.calls[Status.FAILED], found.events) == (2, 1, 7)
+    assert (found.calls[CallStatus.WORKING], found.calls[CallStatus.FAILED], found.events) == (2, 1, 7)
     assert found.open_deliveries == {DeliveryState.HELD: 1, DeliveryState.PENDING: 2, DeliveryState.LEASED: 0}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ringback.domain.ports import Store
-from ringback.domain.verification import RATE_SECONDS, Asked, Challenge
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, RecentChallenges, Challenge
 from tests.support.builders import a_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
@@ -24,7 +24,7 @@ async def a_challenge(store: Store, **over: object) -> Challenge:
 
 async def put(store: Store, *challenges: Challenge) -> None:
     for challenge in challenges:
-        await store.write(lambda tx, each=challenge: tx.challenges.put(each))
+        await store.write(lambda tx, each=challenge: tx.challenges.save(each))
 
 
 async def get(store: Store, challenge: Challenge) -> Challenge | None:
@@ -32,7 +32,7 @@ async def get(store: Store, challenge: Challenge) -> Challenge | None:
 
 
 async def due(store: Store, now: datetime, limit: int = 10) -> list[Challenge]:
-    return list(await store.read(lambda tx: tx.challenges.due(now=now, limit=limit)))
+    return list(await store.read(lambda tx: tx.challenges.list_due(now=now, limit=limit)))
 
 
 async def test_a_webhook_has_one_challenge_which_is_read_back_as_it_was_put_last(store: Store) -> None:
@@ -48,21 +48,21 @@ async def test_a_webhook_has_one_challenge_which_is_read_back_as_it_was_put_last
 async def test_those_that_are_due_come_in_the_order_of_their_time(store: Store) -> None:
     second, first = await a_challenge(store, due_at=LATER), await a_challenge(store)
     third = await a_challenge(store, due_at=LATER + timedelta(seconds=1), token="lease_1")
-    assert await store.read(lambda tx: tx.challenges.next_due()) is None
+    assert await store.read(lambda tx: tx.challenges.next_due_at()) is None
     await put(store, second, first, third)
 
     assert await due(store, START - timedelta(milliseconds=1)) == []
     assert await due(store, LATER) == [first, second]
     assert await due(store, LATER + timedelta(hours=1), limit=3) == [first, second, third]
     assert await due(store, LATER, limit=1) == [first]
-    assert await store.read(lambda tx: tx.challenges.next_due()) == START
+    assert await store.read(lambda tx: tx.challenges.next_due_at()) == START
 
 
 async def test_a_challenge_goes_when_it_is_dropped_and_with_its_webhook(store: Store) -> None:
     dropped, orphaned = await a_challenge(store), await a_challenge(store)
     await put(store, dropped, orphaned)
 
-    await store.write(lambda tx: tx.challenges.drop(dropped.webhook_id))
+    await store.write(lambda tx: tx.challenges.remove(dropped.webhook_id))
     await store.write(lambda tx: tx.webhooks.delete(orphaned.webhook_id))
 
     assert [await get(store, dropped), await get(store, orphaned)] == [None, None]
@@ -72,19 +72,19 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
     here, there = await a_challenge(store), await a_challenge(store, origin=THERE)
     foreign = await a_challenge(store, principal=BOB)
 
-    async def asked(now: datetime, **of: object) -> Asked:
-        return await store.read(lambda tx: tx.challenges.asked(now=now, **of))  # pyright: ignore[reportArgumentType]
+    async def asked(now: datetime, **of: object) -> RecentChallenges:
+        return await store.read(lambda tx: tx.challenges.count_recent(now=now, **of))  # pyright: ignore[reportArgumentType]
 
     for number, challenge in enumerate([here, here, there, foreign]):
         at = START + timedelta(seconds=number)
-        await store.write(lambda tx, each=challenge, now=at: tx.challenges.note(each, now=now))
+        await store.write(lambda tx, each=challenge, now=at: tx.challenges.record_sent(each, now=now))
     now = START + timedelta(seconds=3)
 
-    assert await asked(now, origin=HERE) == Asked(sent=3, waiting=0, first_at=START)
-    assert await asked(now, principal=ALICE) == Asked(sent=3, waiting=0, first_at=START)
-    assert await asked(now, principal=BOB) == Asked(sent=1, waiting=0, first_at=now)
-    over = START + timedelta(seconds=RATE_SECONDS)
-    assert await asked(over, origin=HERE) == Asked(sent=2, waiting=0, first_at=START + timedelta(seconds=1))
+    assert await asked(now, origin=HERE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
+    assert await asked(now, principal=ALICE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
+    assert await asked(now, principal=BOB) == RecentChallenges(sent_count=1, waiting_count=0, first_sent_at=now)
+    over = START + timedelta(seconds=CHALLENGE_WINDOW_SECONDS)
+    assert await asked(over, origin=HERE) == RecentChallenges(sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1))
 
 
 async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store) -> None:
@@ -93,22 +93,22 @@ async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store)
     out, repeated = await a_challenge(store, attempts=1, token="lease_1"), await a_challenge(store, attempts=1)
     await put(store, waiting, same, other, out, repeated)
 
-    counted = await store.read(lambda tx: tx.challenges.asked(origin=HERE, now=START))
+    counted = await store.read(lambda tx: tx.challenges.count_recent(origin=HERE, now=START))
 
-    assert counted == Asked(sent=0, waiting=2, first_at=None)
+    assert counted == RecentChallenges(sent_count=0, waiting_count=2, first_sent_at=None)
 
 
 async def test_notes_of_past_minutes_are_forgotten_in_bounded_steps(store: Store) -> None:
     challenge = await a_challenge(store)
     for number in range(4):
         at = START + timedelta(seconds=number)
-        await store.write(lambda tx, now=at: tx.challenges.note(challenge, now=now))
+        await store.write(lambda tx, now=at: tx.challenges.record_sent(challenge, now=now))
 
     async def forget() -> int:
-        return await store.write(lambda tx: tx.challenges.forget(older_than=START + timedelta(seconds=2), limit=2))
+        return await store.write(lambda tx: tx.challenges.remove_sent(cutoff=START + timedelta(seconds=2), limit=2))
 
     assert [await forget(), await forget(), await forget()] == [2, 1, 0]
-    assert (await store.read(lambda tx: tx.challenges.asked(origin=HERE, now=START))).sent == 1
+    assert (await store.read(lambda tx: tx.challenges.count_recent(origin=HERE, now=START))).sent_count == 1
 
 
 async def test_a_proof_is_of_one_principal_and_one_url(store: Store) -> None:
@@ -116,9 +116,9 @@ async def test_a_proof_is_of_one_principal_and_one_url(store: Store) -> None:
     await store.write(lambda tx: tx.proofs.save(ALICE, url, now=START))
     await store.write(lambda tx: tx.proofs.save(ALICE, url, now=LATER))
 
-    assert await store.read(lambda tx: tx.proofs.proven_at(ALICE, url)) == LATER
-    assert await store.read(lambda tx: tx.proofs.proven_at(BOB, url)) is None
-    assert await store.read(lambda tx: tx.proofs.proven_at(ALICE, f"{url}?")) is None
+    assert await store.read(lambda tx: tx.proofs.get_proven_at(ALICE, url)) == LATER
+    assert await store.read(lambda tx: tx.proofs.get_proven_at(BOB, url)) is None
+    assert await store.read(lambda tx: tx.proofs.get_proven_at(ALICE, f"{url}?")) is None
 
 
 async def test_proofs_that_have_aged_are_removed_in_bounded_steps(store: Store, clock: FakeClock) -> None:
@@ -127,7 +127,7 @@ async def test_proofs_that_have_aged_are_removed_in_bounded_steps(store: Store, 
     await store.write(lambda tx: tx.proofs.save(ALICE, HERE, now=LATER))
 
     async def remove() -> int:
-        return await store.write(lambda tx: tx.proofs.remove(older_than=LATER, limit=2))
+        return await store.write(lambda tx: tx.proofs.remove(cutoff=LATER, limit=2))
 
     assert [await remove(), await remove(), await remove()] == [2, 1, 0]
-    assert await store.read(lambda tx: tx.proofs.proven_at(ALICE, HERE)) == LATER
+    assert await store.read(lambda tx: tx.proofs.get_proven_at(ALICE, HERE)) == LATER

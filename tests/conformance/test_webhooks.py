@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ringback.domain.breaker import Breaker
+from ringback.domain.breaker import CircuitBreaker
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.retry import Profile
-from ringback.domain.webhook import Origin, Webhook, WebhookSecret, WebhookState, When
+from ringback.domain.retry import RetryProfile
+from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookSecret, WebhookState, DeliveryCondition
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from tests.support.builders import a_delivery, a_webhook, an_event
 from tests.support.clock import START
@@ -31,7 +31,7 @@ async def insert(store: Store, *webhooks: Webhook) -> None:
 
 
 async def candidates(store: Store, event: Event, *, catching_up: bool = True) -> Sequence[Webhook]:
-    (found,) = await store.read(lambda tx: tx.webhooks.candidates([event], catching_up=catching_up))
+    (found,) = await store.read(lambda tx: tx.webhooks.find_candidates([event], catching_up=catching_up))
     return found
 
 
@@ -48,9 +48,9 @@ FULL = {
     "correlation_id": "c",
     "match_correlation": True,
     "secrets": (WebhookSecret(value="whsec_new"), WebhookSecret(value="whsec_old", ends_at=LATER)),
-    "retries": Profile.MINUTES,
+    "retries": RetryProfile.MINUTES,
     "include_result": True,
-    "when": When.DETACHED,
+    "when": DeliveryCondition.DETACHED,
     "ordered": True,
     "rate_per_second": 2.5,
     "description": "mine",
@@ -60,12 +60,12 @@ FULL = {
     "last_delivery_at": LATER,
     "last_error": "timeout",
     "failing_since": LATER,
-    "breaker": Breaker(failures=7, openings=2, paused_until=LATER),
+    "breaker": CircuitBreaker(failures=7, openings=2, paused_until=LATER),
     "missed_from": 17,
 }
 
 
-@pytest.mark.parametrize("over", [{}, FULL | {"origin": Origin.CALL}])
+@pytest.mark.parametrize("over", [{}, FULL | {"origin": WebhookOrigin.CALL}])
 async def test_a_webhook_is_read_back_as_it_was_written(store: Store, over: dict[str, object]) -> None:
     webhook = a_webhook(**over)
 
@@ -125,8 +125,8 @@ async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_
     webhooks = [a_webhook() for _ in range(3)]
     await insert(store, *webhooks, a_webhook(principal=BOB))
 
-    first = await store.read(lambda tx: tx.webhooks.page(ALICE, before=None, limit=2))
-    second = await store.read(lambda tx: tx.webhooks.page(ALICE, before=first[-1].id, limit=2))
+    first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=2))
+    second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(webhooks))
 
@@ -166,7 +166,7 @@ async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(stor
     of_one, of_other, of_all = a_webhook(client_session_id="one"), a_webhook(call_id=other.call_id), a_webhook()
     await insert(store, of_one, of_other, of_all)
 
-    proposed = await store.read(lambda tx: tx.webhooks.candidates([one, other, one], catching_up=True))
+    proposed = await store.read(lambda tx: tx.webhooks.find_candidates([one, other, one], catching_up=True))
 
     assert [{webhook.id for webhook in webhooks} for webhooks in proposed] == [
         {of_one.id, of_all.id},
@@ -178,12 +178,12 @@ async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(stor
 async def test_a_webhook_that_catches_up_hears_nothing_by_itself(store: Store) -> None:
     webhook, other = a_webhook(), a_webhook()
     await insert(store, webhook, other)
-    await store.write(lambda tx: tx.catch_ups.put(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1)))
+    await store.write(lambda tx: tx.catch_ups.save(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1)))
 
     assert await candidates(store, an_event(), catching_up=False) == [other]
     assert await candidates(store, an_event(), catching_up=True) == [webhook, other]
 
-    await store.write(lambda tx: tx.catch_ups.end(webhook.id))
+    await store.write(lambda tx: tx.catch_ups.remove(webhook.id))
 
     assert await candidates(store, an_event(), catching_up=False) == [webhook, other]
 
@@ -246,10 +246,10 @@ async def test_expired_webhooks_that_are_busy_stand_in_nobodys_way(store: Store)
     await store.write(lambda tx: tx.deliveries.insert([a_delivery(webhook_id=each.id) for each in busy]))
 
     first = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2))
-    second = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2, after=first.next_place))
+    second = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2, after=first.next_position))
 
     assert (first, second) == ([], [gone.id])
-    assert second.next_place is None
+    assert second.next_position is None
 
 
 async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: Store) -> None:
@@ -259,7 +259,7 @@ async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: S
 
     async def by_ids() -> dict[str, Webhook]:
         wanted = [webhooks[0].id, webhooks[2].id, WebhookId("wh_gone")]
-        return {each.id: each for each in await store.read(lambda tx: tx.webhooks.by_ids(wanted))}
+        return {each.id: each for each in await store.read(lambda tx: tx.webhooks.get_many(wanted))}
 
     assert await by_ids() == {webhooks[0].id: webhooks[0], webhooks[2].id: webhooks[2]}
     await store.write(lambda tx: tx.webhooks.update(changed, *WebhookPart))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ringback.cli.output import REFUSED, TRY_AGAIN
+from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN
 from ringback.server import EXIT_SECONDS
 from ringback.settings import Settings
 
@@ -133,8 +133,8 @@ def test_systemd_and_compose_leave_time_to_drain(unit: configparser.SectionProxy
 
 def test_systemd_starts_a_service_again_unless_an_operator_has_to_act_first(unit: configparser.SectionProxy) -> None:
     assert unit["Restart"] == "on-failure"
-    assert unit["RestartPreventExitStatus"].split() == [str(REFUSED)]
-    assert REFUSED != TRY_AGAIN
+    assert unit["RestartPreventExitStatus"].split() == [str(EXIT_NOT_DONE)]
+    assert EXIT_NOT_DONE != TRY_AGAIN
 
 
 @pytest.mark.parametrize("name", FILES)

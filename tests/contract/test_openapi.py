@@ -15,19 +15,19 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from ringback.api.openapi_document import document
-from ringback.api.schemas.examples import EXAMPLES_OF
+from ringback.api.openapi_document import render_document
+from ringback.api.schemas.examples import EXAMPLES_BY_SCHEMA
 from ringback.domain.call import Progress
-from ringback.domain.cursor import Place
+from ringback.domain.cursor import LogPosition
 from ringback.domain.event import EventName
-from ringback.domain.health import event_about
+from ringback.domain.health import build_webhook_event
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.body import Bodies
-from ringback.notifier.envelopes import gap, verification
-from ringback.notifier.headers import callback_headers
-from ringback.notifier.resume_tokens import CallTokens
-from ringback.signing.resume_token import ResumeTokens
+from ringback.notifier.body import PayloadBuilder
+from ringback.notifier.envelopes import build_gap_delivery, build_verification_body
+from ringback.notifier.headers import build_callback_headers
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 from tests.support.limits import WAIT_SECONDS
@@ -71,7 +71,7 @@ def complaints(schema: str, value: Any) -> list[str]:
 
 
 def test_the_committed_document_is_what_the_code_says() -> None:
-    assert document() == COMMITTED, "Run scripts/openapi and commit the change."
+    assert render_document() == COMMITTED, "Run scripts/openapi and commit the change."
 
 
 def test_every_process_writes_the_same_bytes() -> None:
@@ -83,7 +83,7 @@ def test_every_process_writes_the_same_bytes() -> None:
         timeout=WAIT_SECONDS,
         check=True,
     ).stdout
-    assert written == document().encode()
+    assert written == render_document().encode()
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:
@@ -125,12 +125,12 @@ def test_an_operation_shows_an_example_of_all_that_goes_in_and_out(
     for body in bodies:
         for media in body.get("content", {}).values():
             reference = media["schema"].get("$ref", "").rpartition("/")[2]
-            assert "example" in media or reference in EXAMPLES_OF
+            assert "example" in media or reference in EXAMPLES_BY_SCHEMA
     for parameter in operation.get("parameters", []):
         assert parameter["in"] != "path" or parameter["schema"]["examples"]
 
 
-@pytest.mark.parametrize("schema", [*EXAMPLES_OF, "Problem"])
+@pytest.mark.parametrize("schema", [*EXAMPLES_BY_SCHEMA, "Problem"])
 def test_an_example_fits_its_schema(schema: str) -> None:
     for example in DOCUMENT["components"]["schemas"][schema]["examples"]:
         assert complaints(schema, example) == []
@@ -201,16 +201,16 @@ async def test_what_receivers_are_sent_is_what_the_document_says(tmp_path: Path)
 
 
 def test_what_is_said_about_webhooks_and_gaps_is_what_the_document_says() -> None:
-    tokens = CallTokens(ResumeTokens([b"k" * 32], audience="test"), result_retention_seconds=1.0)
-    bodies = Bodies(tokens=tokens, public_url="https://ringback.example")
+    tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="test"), result_retention_seconds=1.0)
+    bodies = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
-        event = event_about(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
-        body = orjson.loads(bodies.make(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, safe=Place(1)))
+        event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
+        body = orjson.loads(bodies.build_event_body(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)))
         assert complaints(described(name), body) == []
-    told = gap(WEBHOOK, after=Place(6), delivery_id=DeliveryId("dlv_1"), now=START)
+    told = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
     assert complaints(described("gap"), orjson.loads(told.body)) == []
-    assert complaints(described("verification"), orjson.loads(verification("challenge"))) == []
+    assert complaints(described("verification"), orjson.loads(build_verification_body("challenge"))) == []
 
 
 def described(name: str) -> str:
@@ -220,7 +220,7 @@ def described(name: str) -> str:
 
 
 def test_the_headers_of_a_callback_are_described() -> None:
-    made = callback_headers(
+    made = build_callback_headers(
         webhook_id="wh_1",
         message_id="evt_1",
         body=b"{}",

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from ringback.bootstrap import application
+from ringback.bootstrap import open_application
 from ringback.domain.clock import SystemClock
 from ringback.runner.config import parse_upstream_option
 from ringback.settings import load_settings
@@ -70,7 +70,7 @@ async def service_url(tmp_path: Path) -> AsyncGenerator[str]:
     )
     demo = parse_upstream_option(f"demo={sys.executable} -m ringback.cli.demo_upstream")
     stop = asyncio.Event()
-    async with application(settings, [demo]) as app, asyncio.TaskGroup() as group:
+    async with open_application(settings, [demo]) as app, asyncio.TaskGroup() as group:
         group.create_task(app.run(stop))
         async with serving(app.api) as server:
             yield f"http://127.0.0.1:{server.port}"
@@ -136,7 +136,7 @@ async def test_the_verifying_snippets_accept_our_signature_and_refuse_another(la
     good = {
         "webhook-id": "evt_1",
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": standard_webhooks.sign(
+        "webhook-signature": standard_webhooks.sign_message(
             [SECRET], message_id="evt_1", timestamp=timestamp, body=body.encode()
         ),
     }

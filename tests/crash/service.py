@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
@@ -59,11 +59,11 @@ def main(spec: dict[str, str | bool | float]) -> None:
     )
     clock = ShiftedClock()
     clock.advance(float(spec.get("ahead_seconds", 0.0)))
-    world = World(clock=clock)
+    world = Environment(clock=clock)
     if unit := spec.get("unit"):
         step = Step(unit=str(unit), after=bool(spec["after"]))
-        world = World(clock=clock, store=lambda store: DyingStore(store, step))
+        world = Environment(clock=clock, wrap_store=lambda store: DyingStore(store, step))
     stage = parse_upstream_option(f"stage={spec['upstream']}")
     if at_once := spec.get("max_concurrent"):
         stage = replace(stage, max_concurrent=int(at_once))
-    serve(settings, [stage], world=world)
+    serve(settings, [stage], environment=world)

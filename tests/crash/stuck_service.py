@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
@@ -34,5 +34,5 @@ class StuckStore(StoreAround):
 def main(spec: dict[str, str]) -> None:
     folder = Path(spec["folder"])
     settings = load_settings(database_url=f"sqlite:///{folder / 'ringback.db'}", port=0, auth="off", drain_seconds=0.1)
-    world = World(store=lambda store: StuckStore(store, folder / "stuck"))
-    serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], world=world, exit_seconds=0.1)
+    world = Environment(wrap_store=lambda store: StuckStore(store, folder / "stuck"))
+    serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], environment=world, exit_seconds=0.1)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.waits import first_of
+from ringback.waits import wait_first
 from tests.support.crash import finished_events, until_final
 from tests.support.processes import WAIT_SECONDS, acknowledged, service
 from tests.support.receivers import NO_CONTENT, answering, serve
@@ -31,7 +31,7 @@ async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none
                 starting = asyncio.create_task(start_one_after_the_other(doomed.url, f"{number}", acknowledged_calls))
                 if number == 0:  # on a slow machine every other kill may come before the first acknowledgement
                     await until_so(lambda: bool(acknowledged_calls))
-                await first_of(asyncio.shield(starting), timeout_seconds=chance.uniform(0.05, 0.8))
+                await wait_first(asyncio.shield(starting), timeout_seconds=chance.uniform(0.05, 0.8))
                 await doomed.kill()
                 await starting
 

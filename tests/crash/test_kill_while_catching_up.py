@@ -7,10 +7,10 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from ringback.domain.catch_up import STEP_EVENTS
-from ringback.domain.cursor import Place, encode_place
+from ringback.domain.catch_up import STEP_EVENTS_MAX
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.ports import Transaction
-from ringback.domain.principal import ANONYMOUS
+from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from tests.support.builders import an_event
 from tests.support.clock import ShiftedClock
 from tests.support.processes import WAIT_SECONDS, acknowledged, service
@@ -19,7 +19,7 @@ from tests.support.stores import sqlite_store
 from tests.support.upstreams import Stage, serving
 
 STEP: Final = "CatchUpWorker.run_once.<locals>"
-EVENTS: Final = 2 * STEP_EVENTS + 50
+EVENTS: Final = 2 * STEP_EVENTS_MAX + 50
 
 
 @pytest.mark.requirement("R35")
@@ -30,7 +30,7 @@ async def test_a_kill_between_two_steps_of_a_catch_up_loses_nothing_and_repeats_
     event_ids = await fill_log(tmp_path)
     async with serving(Stage().app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        webhook = {"url": receiver.url(), "cursor": encode_place(Place(0))}
+        webhook = {"url": receiver.url(), "cursor": encode_log_position(LogPosition(0))}
         async with service(**spec, unit=STEP, after=after) as doomed:
             await acknowledged(doomed.url, "/v1/webhooks", webhook)
             assert await doomed.died() == -9
@@ -44,10 +44,10 @@ async def test_a_kill_between_two_steps_of_a_catch_up_loses_nothing_and_repeats_
 
 
 async def fill_log(folder: Path) -> set[str]:
-    events = [an_event(principal=ANONYMOUS, seq=seq) for seq in range(1, EVENTS + 1)]
+    events = [an_event(principal=ANONYMOUS_PRINCIPAL, seq=seq) for seq in range(1, EVENTS + 1)]
 
     async def work(tx: Transaction) -> None:
-        await tx.events.reserve(ANONYMOUS, EVENTS)
+        await tx.events.reserve_seqs(ANONYMOUS_PRINCIPAL, EVENTS)
         await tx.events.insert(events)
 
     async with sqlite_store(folder, ShiftedClock()) as store:

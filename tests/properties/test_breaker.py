@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ringback.domain.breaker import (
-    CLOSED,
-    OF_ORIGIN,
-    OF_SUSPENDED,
-    OF_WEBHOOK,
-    Breaker,
-    BreakerRule,
-    BreakerState,
-    after_failure,
+    CLOSED_BREAKER,
+    ORIGIN_BREAKER_POLICY,
+    SUSPENDED_BREAKER_POLICY,
+    WEBHOOK_BREAKER_POLICY,
+    CircuitBreaker,
+    BreakerPolicy,
+    CircuitState,
+    breaker_after_failure,
 )
-from ringback.domain.retry import JITTER, LADDERS
+from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES
 from tests.support.clock import START, FakeClock
 
-RULES = [OF_WEBHOOK, OF_ORIGIN, OF_SUSPENDED]
+RULES = [WEBHOOK_BREAKER_POLICY, ORIGIN_BREAKER_POLICY, SUSPENDED_BREAKER_POLICY]
 chances = st.floats(0, 1, exclude_max=True)
 
 
@@ -30,31 +30,31 @@ class BreakerLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.rule: BreakerRule = OF_WEBHOOK
-        self.breaker: Breaker = CLOSED
+        self.rule: BreakerPolicy = WEBHOOK_BREAKER_POLICY
+        self.breaker: CircuitBreaker = CLOSED_BREAKER
         self.failed_in_a_row = 0
         self.pauses: list[float] = []
 
     @initialize(of=st.sampled_from(RULES))
-    def choose(self, of: BreakerRule) -> None:
+    def choose(self, of: BreakerPolicy) -> None:
         self.rule = of
 
     @rule(seconds=st.integers(0, 4000))
     def wait(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
-    @precondition(lambda self: self._state() is not BreakerState.OPEN)
+    @precondition(lambda self: self._state() is not CircuitState.OPEN)
     @rule()
     def succeed(self) -> None:
-        self.breaker, self.failed_in_a_row, self.pauses = CLOSED, 0, []
+        self.breaker, self.failed_in_a_row, self.pauses = CLOSED_BREAKER, 0, []
 
     @rule(chance=chances)
     def fail(self, chance: float) -> None:
         """Also while it is open: an attempt may have been out when it opened."""
         before, now = self.breaker, self.clock.now()
-        self.breaker = after_failure(before, self.rule, now=now, chance=chance)
+        self.breaker = breaker_after_failure(before, self.rule, now=now, random_fraction=chance)
         self.failed_in_a_row += 1
-        if before.state(now) is BreakerState.OPEN:
+        if before.state(now) is CircuitState.OPEN:
             assert self.breaker.paused_until == before.paused_until
         elif self.breaker.paused_until is not None:
             self.pauses.append((self.breaker.paused_until - now).total_seconds())
@@ -67,23 +67,23 @@ class BreakerLife(RuleBasedStateMachine):
 
     @invariant()
     def each_pause_is_the_next_of_the_rule_give_or_take_a_fifth(self) -> None:
-        steps = [*self.rule.pauses_seconds, *[self.rule.pauses_seconds[-1]] * len(self.pauses)]
+        steps = [*self.rule.open_seconds_steps, *[self.rule.open_seconds_steps[-1]] * len(self.pauses)]
         for pause, step in zip(self.pauses, steps, strict=False):
-            assert step * (1 - JITTER) - 0.001 <= pause <= step * (1 + JITTER) + 0.001
+            assert step * (1 - JITTER_FRACTION) - 0.001 <= pause <= step * (1 + JITTER_FRACTION) + 0.001
 
-    def _state(self) -> BreakerState:
+    def _state(self) -> CircuitState:
         return self.breaker.state(self.clock.now())
 
 
 TestBreakerLife = pytest.mark.requirement("R27")(BreakerLife.TestCase)
 
 
-@pytest.mark.parametrize("profile", LADDERS)
+@pytest.mark.parametrize("profile", RETRY_SCHEDULES)
 @given(chance=chances)
 def test_a_delivery_that_is_alone_is_never_later_for_a_pause_than_its_ladder_says(profile: str, chance: float) -> None:
     """Every failure of it comes at its own step; the pause that begins then is over before the next."""
-    breaker, now = CLOSED, START
-    for step in LADDERS[profile].steps_seconds:  # pyright: ignore[reportArgumentType] - keys of the same table
-        breaker = after_failure(breaker, OF_WEBHOOK, now=now, chance=chance)
-        now += timedelta(seconds=step * (1 - JITTER))
-        assert breaker.state(now) is not BreakerState.OPEN
+    breaker, now = CLOSED_BREAKER, START
+    for step in RETRY_SCHEDULES[profile].delays_seconds:  # pyright: ignore[reportArgumentType] - keys of the same table
+        breaker = breaker_after_failure(breaker, WEBHOOK_BREAKER_POLICY, now=now, random_fraction=chance)
+        now += timedelta(seconds=step * (1 - JITTER_FRACTION))
+        assert breaker.state(now) is not CircuitState.OPEN

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import MRTR, Call, Handle, Phase
+from ringback.domain.call import MRTR_DRIVER, Call, Handle, CallPhase
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded
 from ringback.domain.event import EventName
-from ringback.domain.inputs import ELICITATION
+from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
-from ringback.notifier.ends import Ends
+from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.notifier.ends import CompletionBatcher
 from ringback.runner.desk import LeasedCall
-from ringback.runner.drivers import LeaseLost, Parked
-from ringback.services.answers import Answers
-from ringback.services.births import Births
+from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.services.answers import InputAnswers
+from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.lifecycle import Lifecycle
-from ringback.waits import Flag
+from ringback.waits import ObservableFlag
 from tests.support.builders import a_call
 from tests.support.clock import FakeClock
 from tests.support.engine import DONE, LEASE_SECONDS, Engine
@@ -46,7 +46,7 @@ RUNNERS: Final = ("anna", "bert")
 DEADLINE_SECONDS: Final = 600
 CALLER: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
 TASK: Final = Handle(driver="task", data={"task_id": "1"})
-ROUND: Final = Handle(driver=MRTR, data={"request_state": "s", "round": 1})
+ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
 YES: Final = {"action": "accept"}
 UNUSED: Final[Any] = None
 
@@ -126,7 +126,7 @@ class CallInStore(RuleBasedStateMachine):
         self.model = Model()
         self.keys_ever: list[str] = []
         store, recorder = self.engine.store, self.engine.recorder
-        self.answers = Answers(store, recorder)
+        self.answers = InputAnswers(store, recorder)
         self.calls = Calls(
             store=store,
             clock=self.clock,
@@ -137,7 +137,7 @@ class CallInStore(RuleBasedStateMachine):
             registrations=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
-            births=Births(),
+            post_commit=PostCommitHandoff(),
             admission=AdmissionGate(),
         )
 
@@ -183,8 +183,8 @@ class CallInStore(RuleBasedStateMachine):
         until = self.clock.now() + seconds(LEASE_SECONDS)
         leased = self.run(
             self.engine.store.write(
-                lambda tx: tx.call_queue.lease(
-                    self.call.upstream, owner=who, token=self.engine.ids.lease(), until=until, limit=1
+                lambda tx: tx.call_queue.lease_queued(
+                    self.call.upstream, owner=who, token=self.engine.ids.new_lease_token(), until=until, limit=1
                 )
             )
         )
@@ -195,9 +195,9 @@ class CallInStore(RuleBasedStateMachine):
                 store=self.engine.store,
                 clock=self.clock,
                 recorder=self.engine.recorder,
-                ends=Ends(store=self.engine.store, recorder=self.engine.recorder),
-                live=self.engine.live,
-                cut=Flag(),
+                completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
+                notification_hub=self.engine.live,
+                abort_requested=ObservableFlag(),
             )
             self.model.phase, self.model.holder = "running", who
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
@@ -207,7 +207,7 @@ class CallInStore(RuleBasedStateMachine):
     def prolong(self, who: str) -> None:
         who = self.named(who)
         until = self.clock.now() + seconds(LEASE_SECONDS)
-        held = self.run(self.engine.store.write(lambda tx: tx.call_queue.extend(who, [self.call.id], until=until)))
+        held = self.run(self.engine.store.write(lambda tx: tx.call_queue.extend_leases(who, [self.call.id], until=until)))
         assert bool(held) == self.holds(who)
         if held:
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
@@ -215,7 +215,7 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=actors)
     def dispatch(self, who: str) -> None:
         who = self.named(who)
-        if self.acts(who, lambda desk: desk.dispatch()) and not self.model.handle:
+        if self.acts(who, lambda desk: desk.mark_dispatched()) and not self.model.handle:
             self.model.dispatched = True
             self.model.runs += 1
 
@@ -223,21 +223,21 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=actors, found=st.booleans())
     def keep(self, who: str, *, found: bool) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.keep(TASK if found else None)):
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.save_handle(TASK if found else None)):
             self.model.handle = TASK if found else None
 
     @precondition(alive)
     @rule(who=actors, wanted=names)
     def ask(self, who: str, wanted: set[str]) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.ask(questions(wanted))):
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.request_input(questions(wanted))):
             self.model.ask(wanted)
 
     @precondition(alive)
     @rule(who=actors)
     def pass_on(self, who: str) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.passed_on(set(self.model.answers))):
+        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.mark_answers_sent(set(self.model.answers))):
             self.model.answers = set()
 
     @precondition(alive)
@@ -246,7 +246,7 @@ class CallInStore(RuleBasedStateMachine):
         who = self.named(who)
         if not self.is_dispatched_by(who):
             return
-        self.run(self.desks[who].park(Parked(handle=ROUND, requests=questions(wanted))))
+        self.run(self.desks[who].park_call(ParkedCall(handle=ROUND, input_requests=questions(wanted))))
         if not self.holds(who):
             return
         if self.model.cancel:
@@ -260,7 +260,7 @@ class CallInStore(RuleBasedStateMachine):
     def hand_back(self, who: str) -> None:
         who = self.named(who)
         if who in self.desks:
-            self.run(self.desks[who].hand_back())
+            self.run(self.desks[who].requeue_call())
             if self.holds(who):
                 self.model.left_alone()
 
@@ -268,7 +268,7 @@ class CallInStore(RuleBasedStateMachine):
     def finish(self, who: str) -> None:
         who = self.named(who)
         if who in self.desks:
-            self.run(self.desks[who].finish(DONE))
+            self.run(self.desks[who].finish_call(DONE))
             if self.holds(who):
                 self.model.end("result")
 
@@ -280,9 +280,9 @@ class CallInStore(RuleBasedStateMachine):
         responses = dict.fromkeys(keys or ["r9.9"], YES)
         if self.model.phase == "ended":
             with pytest.raises(CallEnded):
-                self.run(self.answers.answer(CALLER, self.call.id, responses))
+                self.run(self.answers.answer_input(CALLER, self.call.id, responses))
             return
-        told = self.run(self.answers.answer(CALLER, self.call.id, responses))
+        told = self.run(self.answers.answer_input(CALLER, self.call.id, responses))
         accepted = [key for key in responses if key in self.model.asked]
         assert told.accepted == accepted
         assert told.ignored == [key for key in responses if key not in accepted]
@@ -292,7 +292,7 @@ class CallInStore(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
-        self.run(self.calls.cancel(CALLER, self.call.id))
+        self.run(self.calls.cancel_call(CALLER, self.call.id))
         if self.model.phase == "ended":
             return
         self.model.cancel = True
@@ -300,7 +300,7 @@ class CallInStore(RuleBasedStateMachine):
             self.model.end("cancelled")
 
     @precondition(alive)
-    @rule(later=st.sampled_from([LEASE_SECONDS, LEASE_SECONDS + LAPSE_GRACE_SECONDS, DEADLINE_SECONDS]))
+    @rule(later=st.sampled_from([LEASE_SECONDS, LEASE_SECONDS + LEASE_GRACE_SECONDS, DEADLINE_SECONDS]))
     def wait(self, later: float) -> None:
         self.clock.advance(later)
 
@@ -321,7 +321,7 @@ class CallInStore(RuleBasedStateMachine):
 
     def mended(self) -> None:
         now = self.clock.monotonic()
-        if self.model.phase == "running" and self.model.lease_ends + LAPSE_GRACE_SECONDS <= now:
+        if self.model.phase == "running" and self.model.lease_ends + LEASE_GRACE_SECONDS <= now:
             self.model.left_alone()
         # Somebody may still tell the upstream of a queued call to stop; if nobody does, it ends a little later.
         grace_seconds = 0 if self.model.left_nothing else OVERDUE_GRACE_SECONDS
@@ -339,7 +339,7 @@ class CallInStore(RuleBasedStateMachine):
         assert {key: request.name for key, request in call.input_requests.items()} == self.model.asked
         assert set(call.input_responses) == self.model.answers
         assert (call.runs, call.cancel_requested) == (self.model.runs, self.model.cancel)
-        if call.phase is not Phase.ENDED:
+        if call.phase is not CallPhase.ENDED:
             assert (call.dispatched_at is not None, call.handle) == (self.model.dispatched, self.model.handle)
 
     @invariant()
@@ -375,7 +375,7 @@ class CallInStore(RuleBasedStateMachine):
         """Whether it could: a desk whose lease has gone is told so, and changes nothing."""
         if who not in self.desks:
             return False
-        if self.holds(who) and not self.desks[who].lost.is_set():
+        if self.holds(who) and not self.desks[who].lease_lost.is_set():
             self.run(act(self.desks[who]))
             return True
         before = self.stored()
@@ -386,7 +386,7 @@ class CallInStore(RuleBasedStateMachine):
 
 
 def questions(names: set[str]) -> dict[str, dict[str, Any]]:
-    return {name: {"method": ELICITATION, "params": {"message": name}} for name in sorted(names)}
+    return {name: {"method": ELICITATION_METHOD, "params": {"message": name}} for name in sorted(names)}
 
 
 TestCallInStore = pytest.mark.requirement("R35")(pytest.mark.requirement("R33")(CallInStore.TestCase))

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ringback.domain.call import (
-    CANCELLED,
+    CANCELLED_COMPLETION,
     Call,
-    Ending,
+    CallCompletion,
     IllegalTransition,
-    Outcome,
-    Status,
-    advance,
-    answered,
-    failed,
-    finish,
-    refused,
+    CallOutcome,
+    CallStatus,
+    advance_status,
+    completion_from_result,
+    failed_completion,
+    apply_completion,
+    completion_from_upstream_error,
 )
 from ringback.domain.jsontext import sha256
 from tests.support.clock import FakeClock
@@ -39,12 +39,12 @@ ENDS_AS: Final = {
 
 results = st.binary(max_size=64)
 endings = st.one_of(
-    st.builds(answered, results, is_error=st.booleans()),
-    st.just(refused({"code": -32000, "message": "no"})),
-    st.sampled_from([Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.UNKNOWN]).map(
-        lambda outcome: failed(outcome, "lost")
+    st.builds(completion_from_result, results, is_error=st.booleans()),
+    st.just(completion_from_upstream_error({"code": -32000, "message": "no"})),
+    st.sampled_from([CallOutcome.REJECTED, CallOutcome.TIMED_OUT, CallOutcome.UNKNOWN]).map(
+        lambda outcome: failed_completion(outcome, "lost")
     ),
-    st.just(CANCELLED),
+    st.just(CANCELLED_COMPLETION),
 )
 
 
@@ -56,35 +56,35 @@ class CallLife(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.call: Call = replace(CALL, lease_owner="runner-1", lease_token="lease_1", lease_until=self.clock.now())
         self.model = "working"
-        self.ending: Ending | None = None
+        self.ending: CallCompletion | None = None
 
-    @rule(status=st.sampled_from(Status), later=st.integers(0, 3600))
-    def advance(self, status: Status, later: int) -> None:
+    @rule(status=st.sampled_from(CallStatus), later=st.integers(0, 3600))
+    def advance(self, status: CallStatus, later: int) -> None:
         now = self.clock.advance(later)
         if {self.model, str(status)} == {"working", "input_required"}:
-            self.call = advance(self.call, status, now=now)
+            self.call = advance_status(self.call, status, now=now)
             self.model = str(status)
             assert self.call.updated_at == now
         else:
             with pytest.raises(IllegalTransition):
-                advance(self.call, status, now=now)
+                advance_status(self.call, status, now=now)
 
     @rule(ending=endings, later=st.integers(0, 3600))
-    def finish(self, ending: Ending, later: int) -> None:
+    def finish(self, ending: CallCompletion, later: int) -> None:
         now = self.clock.advance(later)
         if self.ending is None:
-            self.call = finish(self.call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
+            self.call = apply_completion(self.call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
             self.model = ENDS_AS[ending.outcome]
             self.ending = ending
             assert self.call.finished_at == now
         else:
             with pytest.raises(IllegalTransition):
-                finish(self.call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
+                apply_completion(self.call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
 
     @invariant()
     def the_status_is_the_models(self) -> None:
         assert self.call.status == self.model
-        assert self.call.final == (self.ending is not None)
+        assert self.call.is_final == (self.ending is not None)
 
     @invariant()
     def an_unfinished_call_knows_no_end(self) -> None:

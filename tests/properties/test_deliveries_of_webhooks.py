@@ -18,13 +18,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ringback.domain.cursor import decode_place
-from ringback.domain.delivery import Delivery, Kind
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.delivery import Delivery, DeliveryKind
 from ringback.domain.ports import Transaction
-from ringback.domain.webhook import Webhook, WebhookState, switched
+from ringback.domain.webhook import Webhook, WebhookState, with_state
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Retention
-from ringback.notifier.lanes import RECHECK_SECONDS
+from ringback.notifier.lanes import RECHECK_AFTER_SECONDS
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
@@ -184,13 +184,13 @@ class Deliveries(RuleBasedStateMachine):
         async def switch(tx: Transaction) -> None:
             webhook = await tx.webhooks.get(box.webhook.id)
             assert webhook is not None
-            await tx.webhooks.update(switched(webhook, wanted), *WebhookPart)
+            await tx.webhooks.update(with_state(webhook, wanted), *WebhookPart)
 
         self._run(self.store.write(switch))
         if on and box.state != "active":
             box.failing_since, box.row, box.openings, box.paused_until = None, 0, 0, 0.0
         box.state = str(wanted)
-        self.clock.advance(RECHECK_SECONDS)
+        self.clock.advance(RECHECK_AFTER_SECONDS)
 
     @rule()
     def start_again(self) -> None:
@@ -272,8 +272,8 @@ class Deliveries(RuleBasedStateMachine):
     def _tell_gap(self, box: Box) -> None:
         if box.missed is None or box.state != "active":
             return
-        (told,) = [each for each in self._stored(box) if each.kind is Kind.GAP and each.id not in box.letters]
-        assert decode_place(orjson.loads(told.body)["cursor"]).seq == box.missed - 1
+        (told,) = [each for each in self._stored(box) if each.kind is DeliveryKind.GAP and each.id not in box.letters]
+        assert decode_log_position(orjson.loads(told.body)["cursor"]).seq == box.missed - 1
         box.letters[told.id] = Letter(seq=box.missed, born=self._now, state="pending", due=self._now, gap=True)
         box.missed = None
 
@@ -297,7 +297,7 @@ class Deliveries(RuleBasedStateMachine):
 
     def _check_cursor(self, box: Box, born: Delivery) -> None:
         """What a body calls safe was delivered or abandoned when it was made."""
-        safe = decode_place(orjson.loads(born.body)["cursor"]).seq
+        safe = decode_log_position(orjson.loads(born.body)["cursor"]).seq
         waiting = [each.seq for each in box.letters.values() if not each.gap and each.state in {"held", "pending"}]
         assert safe == min(waiting) - 1
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ringback.domain.delivery import (
-    OPEN,
-    TRANSITIONS,
-    Answer,
-    Category,
+    OPEN_STATES,
+    DELIVERY_TRANSITIONS,
+    AttemptResult,
+    AttemptCategory,
     Delivery,
     DeliveryState,
-    category_of,
-    judge,
+    category_for_status_code,
+    decide_retry,
 )
-from ringback.domain.retry import LADDERS, Profile
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import FakeClock
 from tests.support.examples import DELIVERY
 
@@ -34,14 +34,14 @@ MODEL: Final = {
 answers = st.one_of(
     st.integers(200, 599).flatmap(
         lambda code: st.builds(
-            Answer,
-            category=st.just(category_of(code)),
+            AttemptResult,
+            category=st.just(category_for_status_code(code)),
             status_code=st.just(code),
             retry_after_seconds=st.none() | st.floats(0, 1e10),
         )
     ),
-    st.sampled_from([Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR]).map(
-        lambda category: Answer(category=category)
+    st.sampled_from([AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT, AttemptCategory.TLS_ERROR]).map(
+        lambda category: AttemptResult(category=category)
     ),
 )
 chances = st.floats(0, 1, exclude_max=True)
@@ -53,17 +53,17 @@ class DeliveryLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.profile = Profile.DAYS
+        self.profile = RetryProfile.DAYS
         self.delivery: Delivery = DELIVERY
         self.answered = 0
 
-    @initialize(profile=st.sampled_from(Profile), held=st.booleans())
-    def be_born(self, profile: Profile, held: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+    @initialize(profile=st.sampled_from(RetryProfile), held=st.booleans())
+    def be_born(self, profile: RetryProfile, held: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
         self.profile = profile
         self.delivery = replace(
             DELIVERY,
             state=DeliveryState.HELD if held else DeliveryState.PENDING,
-            give_up_at=self.clock.now() + timedelta(seconds=LADDERS[profile].give_up_seconds),
+            give_up_at=self.clock.now() + timedelta(seconds=RETRY_SCHEDULES[profile].give_up_seconds),
         )
 
     @rule(later=st.integers(0, 2 * 86400))
@@ -89,9 +89,9 @@ class DeliveryLife(RuleBasedStateMachine):
 
     @precondition(lambda self: self.delivery.state is DeliveryState.LEASED)
     @rule(answer=answers, chance=chances)
-    def hear_the_answer(self, answer: Answer, chance: float) -> None:
+    def hear_the_answer(self, answer: AttemptResult, chance: float) -> None:
         now = self.clock.now()
-        verdict = judge(self.delivery, answer, profile=self.profile, now=now, chance=chance)
+        verdict = decide_retry(self.delivery, answer, profile=self.profile, now=now, random_fraction=chance)
         self.answered += 1
 
         assert (verdict.state is DeliveryState.DELIVERED) == (answer.status_code in range(200, 300))
@@ -106,22 +106,22 @@ class DeliveryLife(RuleBasedStateMachine):
     def lose_the_dispatcher(self) -> None:
         self._become(DeliveryState.PENDING)
 
-    @precondition(lambda self: self.delivery.state in OPEN)
+    @precondition(lambda self: self.delivery.state in OPEN_STATES)
     @rule()
     def lose_the_webhook(self) -> None:
         self._become(DeliveryState.CANCELLED)
 
     @invariant()
     def the_table_is_the_models(self) -> None:
-        assert {str(new) for new in TRANSITIONS[self.delivery.state]} == MODEL[self.delivery.state]
-        assert (self.delivery.state in OPEN) == bool(MODEL[self.delivery.state])
+        assert {str(new) for new in DELIVERY_TRANSITIONS[self.delivery.state]} == MODEL[self.delivery.state]
+        assert (self.delivery.state in OPEN_STATES) == bool(MODEL[self.delivery.state])
 
     @invariant()
     def there_are_no_more_answers_than_the_ladder_has_steps_and_one(self) -> None:
-        assert self.answered <= len(LADDERS[self.profile].steps_seconds) + 1
+        assert self.answered <= len(RETRY_SCHEDULES[self.profile].delays_seconds) + 1
 
     def _become(self, state: DeliveryState) -> None:
-        assert state in TRANSITIONS[self.delivery.state]
+        assert state in DELIVERY_TRANSITIONS[self.delivery.state]
         self.delivery = replace(self.delivery, state=state)
 
 

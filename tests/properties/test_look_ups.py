@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ringback.domain.principal import Principal
 from ringback.notifier.address_cache import AddressCache
-from ringback.notifier.look_up_permits import LookUpPermits
-from ringback.notifier.look_ups import LookUps
+from ringback.notifier.look_up_permits import LookupLimiter
+from ringback.notifier.look_ups import CachingResolver
 from ringback.notifier.resolver import Resolution, UnresolvedHost
 from tests.support.clock import FakeClock
 from tests.support.targets import resolved
@@ -52,7 +52,7 @@ class Scripted:
         self.answers += 1
         address = f"8.8.{self.answers // 256}.{self.answers % 256}"
         self.good_until[address] = self._clock.monotonic() + seconds
-        waiting.set_result(Resolution(seconds=seconds, failure="no") if fails else resolved(address, seconds=seconds))
+        waiting.set_result(Resolution(ttl_seconds=seconds, failure="no") if fails else resolved(address, seconds=seconds))
 
 
 async def settle() -> None:
@@ -71,15 +71,15 @@ async def test_the_cache_never_serves_past_its_time_and_never_grows_and_no_name_
     steps: list[tuple[Any, ...]],
 ) -> None:
     clock = FakeClock()
-    resolver, permits = Scripted(clock), LookUpPermits(in_flight_max=IN_FLIGHT_MAX, per_principal_max=PER_PRINCIPAL_MAX)
+    resolver, permits = Scripted(clock), LookupLimiter(in_flight_max=IN_FLIGHT_MAX, per_principal_max=PER_PRINCIPAL_MAX)
     cache = AddressCache(monotonic=clock.monotonic, names_max=NAMES_MAX)
-    asked = LookUps(resolver, permits=permits, cache=cache)
+    asked = CachingResolver(resolver, limiter=permits, cache=cache)
     waiting: list[asyncio.Task[None]] = []
 
     async def ask(name: str, principal: Principal) -> None:
         began = clock.monotonic()
         try:
-            (address,) = await asked.look_up(name, principal)
+            (address,) = await asked.resolve_host(name, principal)
         except UnresolvedHost:
             return
         assert began <= resolver.good_until[str(address)]

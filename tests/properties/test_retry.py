@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.retry import JITTER, LADDERS, Profile, delay_seconds, parse_retry_after
+from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES, RetryProfile, retry_delay_seconds, parse_retry_after
 from tests.support.clock import START
 
-profiles = st.sampled_from(Profile)
+profiles = st.sampled_from(RetryProfile)
 attempts = st.integers(1, 15)
 chances = st.floats(0, 1, exclude_max=True)
 asked = st.none() | st.floats(0, 1e12)
@@ -20,26 +20,26 @@ instants = st.integers(0, 4_000_000_000).map(lambda seconds: from_epoch_millisec
 
 @pytest.mark.requirement("R27")
 @given(profile=profiles, attempts=attempts, chance=chances)
-def test_each_step_is_jittered_by_a_fifth_at_most(profile: Profile, attempts: int, chance: float) -> None:
-    steps = LADDERS[profile].steps_seconds
-    delay = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=None)
+def test_each_step_is_jittered_by_a_fifth_at_most(profile: RetryProfile, attempts: int, chance: float) -> None:
+    steps = RETRY_SCHEDULES[profile].delays_seconds
+    delay = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None)
     if attempts > len(steps):
         assert delay is None
     else:
-        assert delay == pytest.approx(steps[attempts - 1], rel=JITTER)
+        assert delay == pytest.approx(steps[attempts - 1], rel=JITTER_FRACTION)
 
 
 @pytest.mark.requirement("R27")
 @given(profile=profiles, attempts=attempts, chance=chances, asked=asked)
 def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
-    profile: Profile, attempts: int, chance: float, asked: float | None
+    profile: RetryProfile, attempts: int, chance: float, asked: float | None
 ) -> None:
-    plain = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=None)
-    delay = delay_seconds(LADDERS[profile], attempts=attempts, chance=chance, retry_after_seconds=asked)
+    plain = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None)
+    delay = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=asked)
     if plain is None or delay is None:
         assert plain is delay
         return
-    longest = LADDERS[profile].steps_seconds[-1]
+    longest = RETRY_SCHEDULES[profile].delays_seconds[-1]
     assert plain <= delay <= max(plain, longest)
     if asked is not None:
         assert delay >= min(asked, longest)
@@ -47,11 +47,11 @@ def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
 
 @pytest.mark.requirement("R27")
 @given(profile=profiles, chance=chances)
-def test_every_step_of_a_ladder_is_reached_before_its_delivery_is_given_up(profile: Profile, chance: float) -> None:
-    ladder = LADDERS[profile]
+def test_every_step_of_a_ladder_is_reached_before_its_delivery_is_given_up(profile: RetryProfile, chance: float) -> None:
+    ladder = RETRY_SCHEDULES[profile]
     waits = [
-        delay_seconds(LADDERS[profile], attempts=number, chance=chance, retry_after_seconds=None)
-        for number in range(1, len(ladder.steps_seconds) + 1)
+        retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=number, random_fraction=chance, retry_after_seconds=None)
+        for number in range(1, len(ladder.delays_seconds) + 1)
     ]
     assert sum(wait for wait in waits if wait is not None) < ladder.give_up_seconds
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.scheduling_time import CONTINUED_SECONDS_MAX, SLEW_DIVISOR, WRITTEN_AT, SchedulingTime
+from ringback.domain.scheduling_time import CONTINUED_AHEAD_SECONDS_MAX, SLEW_DIVISOR, EARLIEST_VALID_INSTANT, SchedulingTime
 
 SECOND = 1_000_000_000
 DAY = 24 * 3600 * SECOND
@@ -20,7 +20,7 @@ def test_it_never_goes_backwards_and_slews_by_a_sixtieth_at_most(life: list[tupl
     wall, elapsed = START, 0
     for passed, step in life:
         wall, elapsed = wall + passed + step, elapsed + passed
-        after = now.at(elapsed=elapsed, wall=wall)
+        after = now.advanced_to(elapsed=elapsed, wall=wall)
         assert after.instant >= now.instant
         assert abs((after.instant - now.instant) - passed) <= passed // SLEW_DIVISOR
         now = after
@@ -34,7 +34,7 @@ def test_it_never_goes_away_from_the_wall_clock(life: list[tuple[int, int]]) -> 
         wall += step
         before = abs(wall - now.instant)
         wall, elapsed = wall + passed, elapsed + passed
-        now = now.at(elapsed=elapsed, wall=wall)
+        now = now.advanced_to(elapsed=elapsed, wall=wall)
         assert abs(wall - now.instant) <= before
 
 
@@ -43,7 +43,7 @@ def test_it_meets_the_wall_clock_again_after_sixty_times_the_step(step: int, loo
     now, needed = SchedulingTime(START, 0), abs(step) * SLEW_DIVISOR + looks * SLEW_DIVISOR
     for look in range(1, looks + 1):
         elapsed = needed * look // looks
-        now = now.at(elapsed=elapsed, wall=START + step + elapsed)
+        now = now.advanced_to(elapsed=elapsed, wall=START + step + elapsed)
     assert abs(now.instant - (START + step + needed)) <= looks
 
 
@@ -53,19 +53,19 @@ def test_a_clock_that_only_runs_a_little_fast_or_slow_is_followed_exactly(passed
     for each in passed:
         elapsed += each
         wall = now.instant + each + each * ppm // 1_000_000
-        now = now.at(elapsed=elapsed, wall=wall)
+        now = now.advanced_to(elapsed=elapsed, wall=wall)
         assert abs(now.instant - wall) <= 1
 
 
 @given(st.integers(-3 * DAY, 3 * DAY))
 def test_the_next_process_goes_on_from_where_the_last_one_stood_if_that_is_ahead_by_days_at_most(ahead: int) -> None:
-    now = SchedulingTime(START, 0).continued_from(START + ahead)
+    now = SchedulingTime(START, 0).continued_after(START + ahead)
 
-    assert now.instant == (START + ahead if 0 < ahead <= CONTINUED_SECONDS_MAX * SECOND else START)
+    assert now.instant == (START + ahead if 0 < ahead <= CONTINUED_AHEAD_SECONDS_MAX * SECOND else START)
 
 
 def test_a_clock_that_was_not_set_yet_is_followed_at_once_when_it_is() -> None:
     at_boot = SchedulingTime(0, 0)
-    set_at = WRITTEN_AT + 10**18
+    set_at = EARLIEST_VALID_INSTANT + 10**18
 
-    assert at_boot.at(elapsed=10**9, wall=set_at).instant == set_at
+    assert at_boot.advanced_to(elapsed=10**9, wall=set_at).instant == set_at

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from ringback.domain.clock import SystemClock
-from ringback.signing.ed25519 import generate as generate_signing_key
+from ringback.signing.ed25519 import generate_signing_key as generate_signing_key
 from ringback.signing.ed25519 import parse_signing_key
 from ringback.signing.sealing import AesGcmSealer, UnsealError
-from ringback.signing.secrets import looks_like_api_key, new_api_key, parse
-from ringback.signing.standard_webhooks import VerificationError, sign, signed_headers, verify
+from ringback.signing.secrets import is_well_formed_api_key, generate_api_key, parse_secret
+from ringback.signing.standard_webhooks import VerificationError, sign_message, build_signed_headers, verify
 
 CLOCK = SystemClock()
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -52,7 +52,7 @@ def assert_refused_by_both(headers: dict[str, str], body: bytes, secret: str, no
 @given(message_ids, bodies, secrets)
 def test_what_we_sign_both_verify(message_id: str, body: bytes, secret: str) -> None:
     now = CLOCK.now()
-    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    headers = build_signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
 
     assert verify(headers, body, [secret], now=now).message_id == message_id
     Webhook(secret).verify(body, headers, json_parse=False)
@@ -67,7 +67,7 @@ def test_what_they_sign_we_verify_and_sign_alike(message_id: str, body: bytes, s
     headers = {"Webhook-Id": message_id, "Webhook-Timestamp": str(timestamp), "Webhook-Signature": signature}
 
     assert verify(headers, body, [secret], now=now).timestamp == timestamp
-    assert signature == sign([secret], message_id=message_id, timestamp=timestamp, body=body)
+    assert signature == sign_message([secret], message_id=message_id, timestamp=timestamp, body=body)
 
 
 @pytest.mark.requirement("R23")
@@ -76,7 +76,7 @@ def test_a_receiver_with_either_secret_verifies_during_a_rotation(
     message_id: str, body: bytes, old: str, new: str, stranger: str
 ) -> None:
     now = CLOCK.now()
-    headers = signed_headers([new, old], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    headers = build_signed_headers([new, old], message_id=message_id, timestamp=int(now.timestamp()), body=body)
 
     for secret in (old, new):
         assert verify(headers, body, [stranger, secret], now=now).message_id == message_id
@@ -90,10 +90,10 @@ def test_a_message_with_one_bit_changed_never_verifies(
 ) -> None:
     """In each of its five parts: 10,000 messages in the deep profile."""
     now = CLOCK.now()
-    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    headers = build_signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
     mac = base64.b64decode(headers["webhook-signature"].removeprefix("v1,"))
     other_mac = "v1," + base64.b64encode(any_bit(draw, mac)).decode()
-    other_secret = "whsec_" + base64.b64encode(any_bit(draw, parse(secret))).decode()
+    other_secret = "whsec_" + base64.b64encode(any_bit(draw, parse_secret(secret))).decode()
     other_time = any_bit_of_text(draw, headers["webhook-timestamp"])
 
     assert_refused_by_both(headers, any_bit(draw, body), secret, now)
@@ -110,15 +110,15 @@ def test_an_ed25519_signature_holds_for_its_message_and_for_none_that_differs_in
 ) -> None:
     now = CLOCK.now()
     key = parse_signing_key(generate_signing_key(seed))
-    signed = sign([SECRET], message_id=message_id, timestamp=int(now.timestamp()), body=body, keys=[key])
+    signed = sign_message([SECRET], message_id=message_id, timestamp=int(now.timestamp()), body=body, keys=[key])
     headers = {"webhook-id": message_id, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signed}
     text = signed.rpartition(" ")[2]
 
-    assert verify(headers, body, [key.public], now=now).message_id == message_id
+    assert verify(headers, body, [key.public_key], now=now).message_id == message_id
     with pytest.raises(VerificationError):
-        verify(headers, any_bit(draw, body), [key.public], now=now)
+        verify(headers, any_bit(draw, body), [key.public_key], now=now)
     with pytest.raises(VerificationError):
-        verify({**headers, "webhook-signature": any_bit_of_text(draw, text)}, body, [key.public], now=now)
+        verify({**headers, "webhook-signature": any_bit_of_text(draw, text)}, body, [key.public_key], now=now)
 
 
 @given(message_ids, bodies, secrets, data)
@@ -126,7 +126,7 @@ def test_a_signature_whose_text_differs_in_one_bit_is_none_to_us(
     message_id: str, body: bytes, secret: str, draw: st.DataObject
 ) -> None:
     now = CLOCK.now()
-    headers = signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
+    headers = build_signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
     headers["webhook-signature"] = any_bit_of_text(draw, headers["webhook-signature"])
 
     with pytest.raises(VerificationError):
@@ -147,33 +147,33 @@ def test_nothing_but_a_verification_error_comes_of_arbitrary_headers(
 
 @given(st.binary(max_size=300), st.text(), st.binary(min_size=32, max_size=32), st.binary(min_size=12, max_size=12))
 def test_a_seal_opens_at_its_place(plaintext: bytes, place: str, key: bytes, nonce: bytes) -> None:
-    sealer = AesGcmSealer({"k": key}, current="k", random=lambda _: nonce)
+    sealer = AesGcmSealer({"k": key}, current="k", random_bytes=lambda _: nonce)
 
-    assert sealer.unseal(sealer.seal(plaintext, place=place), place=place) == plaintext
+    assert sealer.unseal(sealer.seal(plaintext, associated_data=place), associated_data=place) == plaintext
 
 
 @given(st.binary(max_size=300), st.text(), st.text(), data)
 def test_a_seal_that_was_moved_or_changed_in_one_bit_never_opens(
     plaintext: bytes, place: str, other: str, draw: st.DataObject
 ) -> None:
-    sealer = AesGcmSealer({"k1": b"1" * 32, "k2": b"2" * 32}, current="k1", random=bytes)
-    sealed = sealer.seal(plaintext, place=place)
+    sealer = AesGcmSealer({"k1": b"1" * 32, "k2": b"2" * 32}, current="k1", random_bytes=bytes)
+    sealed = sealer.seal(plaintext, associated_data=place)
 
     with pytest.raises(UnsealError):
-        sealer.unseal(sealed, place=other if other != place else place + "/")
+        sealer.unseal(sealed, associated_data=other if other != place else place + "/")
     with pytest.raises(UnsealError):
-        sealer.unseal(any_bit(draw, sealed), place=place)
+        sealer.unseal(any_bit(draw, sealed), associated_data=place)
 
 
 @given(st.binary())
 def test_nothing_but_an_unseal_error_comes_of_arbitrary_bytes(ciphertext: bytes) -> None:
-    sealer = AesGcmSealer({"k": b"1" * 32}, current="k", random=bytes)
+    sealer = AesGcmSealer({"k": b"1" * 32}, current="k", random_bytes=bytes)
 
     with pytest.raises(UnsealError):
-        sealer.unseal(ciphertext, place="anywhere")
+        sealer.unseal(ciphertext, associated_data="anywhere")
 
 
 @given(st.binary(min_size=24, max_size=24), st.binary(min_size=24, max_size=24))
 def test_every_api_key_is_recognised_and_two_differ(one: bytes, other: bytes) -> None:
-    assert looks_like_api_key(new_api_key(one))
-    assert (new_api_key(one) == new_api_key(other)) == (one == other)
+    assert is_well_formed_api_key(generate_api_key(one))
+    assert (generate_api_key(one) == generate_api_key(other)) == (one == other)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.bootstrap import Application, ReadConfigs, World, application
+from ringback.bootstrap import Application, ReadConfigs, Environment, open_application
 from ringback.client import Call, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
@@ -37,7 +37,7 @@ class RunningApplication:
 
     async def agent(self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> RingbackClient:
         """A client with an API key of this principal's."""
-        _, key = await self.app.services.keys.create(principal, name="test", scopes=scopes, upstreams=None)
+        _, key = await self.app.services.api_keys.create_key(principal, name="test", scopes=scopes, upstreams=None)
         return await self.client(api_key=key)
 
     async def client(self, *, api_key: str | None = None) -> RingbackClient:
@@ -55,7 +55,7 @@ async def running_application(
     folder: Path,
     *upstreams: UpstreamConfig,
     reread: ReadConfigs | None = None,
-    world: World | None = None,
+    world: Environment | None = None,
     **settings: Any,
 ) -> AsyncGenerator[RunningApplication]:
     """A service at work whose files are in `folder`; drained and closed at the end."""
@@ -70,7 +70,7 @@ async def running_application(
         }
     )
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(application(configured, upstreams, reread=reread, world=world))
+        app = await stack.enter_async_context(open_application(configured, upstreams, reread=reread, world=world))
         stop = asyncio.Event()
         work = asyncio.create_task(app.run(stop))
         clients = await stack.enter_async_context(AsyncExitStack())

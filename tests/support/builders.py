@@ -7,7 +7,7 @@ from typing import Any
 from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import epoch_milliseconds
-from ringback.domain.delivery import Attempt, Category, Delivery
+from ringback.domain.delivery import Attempt, AttemptCategory, Delivery
 from ringback.domain.event import Event
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, KeyId, WebhookId, ulid
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey
@@ -47,7 +47,7 @@ def an_attempt(delivery: Delivery, **over: Any) -> Attempt:
         number=1,
         started_at=START,
         duration_ms=12,
-        category=Category.HTTP_5XX,
+        category=AttemptCategory.HTTP_5XX,
         status_code=503,
         excerpt="try later",
     )

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ringback.domain.call import Call, Status
-from ringback.domain.call_rows import Change
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
-from ringback.domain.inputs import Answered
+from ringback.domain.inputs import InputAnswer
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.domain.signals import cancelling
+from ringback.domain.signals import call_cancel_topic
 from ringback.runner.config import UpstreamConfig
-from ringback.services.answers import Answers
+from ringback.services.answers import InputAnswers
 from tests.support.builders import a_call
 from tests.support.engine import Engine, until
 from tests.support.upstreams import App, HttpServer, http_config, opened, serving
@@ -50,7 +50,7 @@ async def until_call(engine: Engine, call: Call, reached: Callable[[Call], bool]
 
     async def looked() -> bool:
         found = await engine.call(call)
-        assert reached(found) or not found.final, found.error
+        assert reached(found) or not found.is_final, found.error
         return reached(found)
 
     await until(looked)
@@ -63,13 +63,13 @@ async def until_kept(engine: Engine, call: Call) -> Call:
 
 
 async def until_asked(engine: Engine, call: Call) -> Call:
-    return await until_call(engine, call, lambda found: found.status is Status.INPUT_REQUIRED)
+    return await until_call(engine, call, lambda found: found.status is CallStatus.INPUT_REQUIRED)
 
 
-async def answer(engine: Engine, call: Call, responses: Mapping[str, Any]) -> Answered:
+async def answer(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
     """Answer as the call's owner does, through the service."""
     owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
-    return await Answers(engine.store, engine.recorder).answer(owner, call.id, responses)
+    return await InputAnswers(engine.store, engine.recorder).answer_input(owner, call.id, responses)
 
 
 async def ask_to_cancel(engine: Engine, call: Call) -> None:
@@ -78,10 +78,10 @@ async def ask_to_cancel(engine: Engine, call: Call) -> None:
     async def ask(tx: Transaction) -> None:
         running = await tx.calls.get(call.id)
         assert running is not None
-        if not running.final:
+        if not running.is_final:
             asked = replace(running, cancel_requested=True)
-            await tx.calls.update(asked, Change.CANCELLING, expected=running.status, lease_token=None)
-        tx.ring(cancelling(call.id))
+            await tx.calls.update(asked, CallChange.CANCELLING, expected=running.status, lease_token=None)
+        tx.notify(call_cancel_topic(call.id))
 
     await engine.store.write(ask)
 
@@ -90,6 +90,6 @@ async def wake(engine: Engine, call: Call) -> None:
     """Have whoever drives the call look at the world."""
 
     async def ring(tx: Transaction) -> None:
-        tx.ring(cancelling(call.id))
+        tx.notify(call_cancel_topic(call.id))
 
     await engine.store.write(ring)

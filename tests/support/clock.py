@@ -90,7 +90,7 @@ class ShiftedClock(SystemClock):
         self._stopped_at = None
 
     def wall(self) -> datetime:
-        return super().wall() + self._ahead
+        return super().wall_time() + self._ahead
 
     def continue_from(self, last: datetime) -> None:
         super().continue_from(last - self._ahead)

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from ringback.waits import first_of
+from ringback.waits import wait_first
 from tests.support.processes import WAIT_SECONDS, ServiceProcess
 from tests.support.receivers import Receiver
 
@@ -29,7 +29,7 @@ async def finished_events(running: ServiceProcess, receiver: Receiver, call_id: 
                 listed = (await client.get("/v1/deliveries", params={"call_id": call_id})).json()["deliveries"]
                 if listed and all(delivery["state"] == "delivered" for delivery in listed):
                     break
-                await first_of(receiver.arrived.wait(), timeout_seconds=0.1)
+                await wait_first(receiver.arrived.wait(), timeout_seconds=0.1)
     # Parsed only where the call is named: a deep run has thousands of calls, and each looks through all that was received.
     about = (request for request in receiver.requests if call_id.encode() in request.body)
     bodies = [(request.headers["webhook-id"], json.loads(request.body)) for request in about]

@@ -37,7 +37,7 @@ class PaperDesk:
         self.call = replace(self.call, handle=handle)
 
     async def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
-        self.call = inputs.ask(self.call, requests, now=self.call.updated_at)
+        self.call = inputs.request_input(self.call, requests, now=self.call.updated_at)
         if self.call.input_requests:
             self.asked.set()
 
@@ -50,11 +50,11 @@ class PaperDesk:
         return self.call.input_responses
 
     async def passed_on(self, keys: Collection[str]) -> None:
-        self.call = inputs.pass_on(self.call, keys)
+        self.call = inputs.remove_sent_responses(self.call, keys)
 
     # -- what a test does --
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Answer by the keys of ours, as a client does."""
-        self.call = inputs.answer(self.call, responses, now=self.call.updated_at).call
+        self.call = inputs.answer_input(self.call, responses, now=self.call.updated_at).call
         self._answered.set()

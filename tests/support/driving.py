@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from ringback.domain.call import Call, Handle, Status
-from ringback.domain.call_rows import Change
+from ringback.domain.call import Call, Handle, CallStatus
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
-from ringback.runner.drive import Drive
+from ringback.runner.drive import CallExecution
 from tests.support.builders import a_call
 from tests.support.engine import WAIT_SECONDS, Engine
 
@@ -35,23 +35,23 @@ async def take_lease(engine: Engine, call: Call) -> Call:
         found = await tx.calls.get(call.id)
         assert found is not None
         taken = replace(found, lease_owner="runner-2", lease_token="lease_of_another")
-        await tx.calls.update(taken, Change.QUEUED, expected=found.status, lease_token=None)
+        await tx.calls.update(taken, CallChange.QUEUED, expected=found.status, lease_token=None)
         return taken
 
     return await engine.store.write(take)
 
 
 @asynccontextmanager
-async def driven(drive: Drive) -> AsyncGenerator[None]:
+async def driven(drive: CallExecution) -> AsyncGenerator[None]:
     """The drive under way; left when it has ended."""
     running = asyncio.create_task(drive.run())
     yield
     await asyncio.wait_for(running, WAIT_SECONDS)
 
 
-async def run(drive: Drive) -> None:
+async def run(drive: CallExecution) -> None:
     await asyncio.wait_for(drive.run(), WAIT_SECONDS)
 
 
 def assert_queued_again(call: Call) -> None:
-    assert (call.status, call.lease_token, call.dispatched_at, call.runs) == (Status.WORKING, None, None, 0)
+    assert (call.status, call.lease_token, call.dispatched_at, call.runs) == (CallStatus.WORKING, None, None, 0)

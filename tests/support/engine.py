@@ -17,31 +17,31 @@ from typing import Any, Final
 import httpx
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import CANCELLED, Call, Ending, Progress, answered
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Progress, completion_from_result
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import Ids, WebhookId
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.signals import DUE
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.body import Bodies
+from ringback.notifier.body import PayloadBuilder
 from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
-from ringback.notifier.ends import Ends
+from ringback.notifier.ends import CompletionBatcher
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
-from ringback.notifier.resume_tokens import CallTokens
-from ringback.runner.drive import Drive, Halt, Sessions
-from ringback.runner.drivers import CallSession, Desk
-from ringback.runner.live import LiveHub
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.runner.drive import CallExecution, ShutdownSignal, CallSessionProvider
+from ringback.runner.drivers import BoundDriverPort, CallContext
+from ringback.runner.live import NotificationHub
 from ringback.runner.runner import Runner, RunnerConfig
-from ringback.services.births import Births
-from ringback.signing.resume_token import ResumeTokens
+from ringback.services.births import PostCommitHandoff
+from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.targets import PUBLIC
@@ -51,7 +51,7 @@ RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
 OWNER: Final = "runner-1"
 LEASE_SECONDS: Final = 30.0
 PUBLIC_URL: Final = "https://ringback.example"
-DONE: Final = answered(RESULT, is_error=False)
+DONE: Final = completion_from_result(RESULT, is_error=False)
 
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
@@ -64,10 +64,10 @@ async def until(reached: Callable[[], Awaitable[bool]]) -> None:
 # -- upstreams --------------------------------------------------------------------------------------------------------------
 
 OnProgress = Callable[[Progress], Awaitable[None]]
-Tool = Callable[[Call, OnProgress], Awaitable[Ending]]
+Tool = Callable[[Call, OnProgress], Awaitable[CallCompletion]]
 
 
-async def done(call: Call, on_progress: OnProgress) -> Ending:
+async def done(call: Call, on_progress: OnProgress) -> CallCompletion:
     """A tool that answers at once."""
     return DONE
 
@@ -82,7 +82,7 @@ class Holding:
         self.release = asyncio.Event()
         self._moved = asyncio.Event()
 
-    async def __call__(self, call: Call, on_progress: OnProgress) -> Ending:  # noqa: ARG002 - what a tool is given
+    async def __call__(self, call: Call, on_progress: OnProgress) -> CallCompletion:  # noqa: ARG002 - what a tool is given
         self.inside.append(call)
         self.inside_max = max(self.inside_max, len(self.inside))
         self._moved.set()
@@ -130,19 +130,19 @@ class ScriptedUpstreams:
         return self._capacity
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
+    async def session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
         self.wanted.set()
         if call.upstream in self._away:
             await asyncio.Event().wait()
         yield self
 
-    async def drive(self, desk: Desk) -> Ending:
+    async def drive(self, desk: CallContext) -> CallCompletion:
         self.called.append(desk.call)
-        return await self._tool(desk.call, desk.progress)
+        return await self._tool(desk.call, desk.report_progress)
 
-    async def cancel(self, call: Call) -> Ending:
+    async def cancel(self, call: Call) -> CallCompletion:
         self.told_to_stop.append(call)
-        return CANCELLED
+        return CANCELLED_COMPLETION
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------------
@@ -165,45 +165,45 @@ class Engine:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self.ids = Ids(clock)
-        self.live = LiveHub()
-        self.births = Births()
-        self.tokens = CallTokens(
-            ResumeTokens([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
+        self.ids = IdGenerator(clock)
+        self.live = NotificationHub()
+        self.births = PostCommitHandoff()
+        self.tokens = CallResumeTokens(
+            ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
-        self.recorder = self.recorder_with(Bodies(tokens=self.tokens, public_url=PUBLIC_URL))
+        self.recorder = self.recorder_with(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
 
-    def recorder_with(self, bodies: Bodies) -> Recorder:
-        return Recorder(ids=self.ids, bodies=bodies, result_retention_seconds=RETENTION.result_seconds)
+    def recorder_with(self, bodies: PayloadBuilder) -> Recorder:
+        return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def drive(self, call: Call, sessions: Sessions, *, halt: Halt | None = None) -> Drive:
-        return Drive(
+    def drive(self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None) -> CallExecution:
+        return CallExecution(
             call,
             trusted_until=self.clock.monotonic() + LEASE_SECONDS,
             store=self.store,
             clock=self.clock,
             recorder=self.recorder,
-            ends=Ends(store=self.store, recorder=self.recorder),
+            completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
             sessions=sessions,
-            halt=halt or Halt(),
-            live=self.live,
+            shutdown=halt or ShutdownSignal(),
+            notification_hub=self.live,
         )
 
-    def runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:
+    def runner(self, sessions: CallSessionProvider, *, recorder: Recorder | None = None, **config: Any) -> Runner:
         return Runner(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             recorder=recorder or self.recorder,
             sessions=sessions,
-            live=self.live,
-            births=self.births,
+            notification_hub=self.live,
+            post_commit=self.births,
             admission=AdmissionGate(),
             config=RunnerConfig(owner=OWNER, **config),
         )
 
     @asynccontextmanager
-    async def running(self, sessions: Sessions, **config: Any) -> AsyncGenerator[asyncio.Event]:
+    async def running(self, sessions: CallSessionProvider, **config: Any) -> AsyncGenerator[asyncio.Event]:
         """A runner at work; the event stops it, and so does the end."""
         stop = asyncio.Event()
         work = asyncio.create_task(self.runner(sessions, **config).run(stop))
@@ -229,7 +229,7 @@ class Engine:
             sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),
             recorder=self.recorder,
             policy=PUBLIC,
-            chance=lambda: 0.5,
+            random_fraction=lambda: 0.5,
             admission=admission,
             config=DispatcherConfig(owner=OWNER, **config),
         )
@@ -252,7 +252,7 @@ class Engine:
         async def insert(tx: Transaction) -> None:
             for call in calls:
                 await tx.calls.insert(call)
-            tx.ring("calls")
+            tx.notify("calls")
 
         await self.store.write(insert)
 
@@ -267,10 +267,10 @@ class Engine:
         """Store a call and lease it, as the runner does."""
         await self.queue(call)
         leased = await self.store.write(
-            lambda tx: tx.call_queue.lease(
+            lambda tx: tx.call_queue.lease_queued(
                 call.upstream,
                 owner=OWNER,
-                token=self.ids.lease(),
+                token=self.ids.new_lease_token(),
                 until=tx.now() + seconds(LEASE_SECONDS),
                 limit=1,
             )
@@ -278,21 +278,21 @@ class Engine:
         assert [each.id for each in leased] == [call.id]
         return leased[0]
 
-    async def finish(self, call: Call, ending: Ending = DONE) -> Call:
+    async def finish(self, call: Call, ending: CallCompletion = DONE) -> Call:
         """Store a call that has just ended, with its event and the deliveries of it."""
         await self.queue(call)
-        ended = await self.store.write(lambda tx: self.recorder.finish(tx, call, ending, lease_token=None))
+        ended = await self.store.write(lambda tx: self.recorder.finish_call(tx, call, ending, lease_token=None))
         assert ended is not None
         return ended
 
     async def cancel(self, call: Call) -> None:
         """End a call that was not dispatched, as whoever asks for its cancellation does."""
-        await self.store.write(lambda tx: self.recorder.finish(tx, call, CANCELLED, lease_token=None))
+        await self.store.write(lambda tx: self.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
     async def deliver(self, *deliveries: Delivery) -> None:
         async def insert(tx: Transaction) -> None:
             await tx.deliveries.insert(deliveries)
-            tx.ring(DUE)
+            tx.notify(DELIVERY_DUE_TOPIC)
 
         await self.store.write(insert)
 
@@ -302,7 +302,7 @@ class Engine:
         return found
 
     async def result(self, call: Call) -> bytes | None:
-        return await self.store.read(lambda tx: tx.calls.result(call.id))
+        return await self.store.read(lambda tx: tx.calls.get_result(call.id))
 
     async def webhook(self, webhook_id: WebhookId) -> Webhook:
         found = await self.store.read(lambda tx: tx.webhooks.get(webhook_id))
@@ -310,12 +310,12 @@ class Engine:
         return found
 
     async def events(self, principal: Principal = ALICE) -> Sequence[Event]:
-        return await self.store.read(lambda tx: tx.events.after(principal, 0, EventFilter(), limit=1000))
+        return await self.store.read(lambda tx: tx.events.list_after(principal, 0, EventFilter(), limit=1000))
 
     async def deliveries(self, principal: Principal = ALICE) -> list[Delivery]:
         """In the order of the log."""
         found = await self.store.read(
-            lambda tx: tx.deliveries.page(principal, DeliveryFilter(), before=None, limit=1000)
+            lambda tx: tx.deliveries.list_page(principal, DeliveryFilter(), position=None, limit=1000)
         )
         return sorted(found, key=lambda delivery: delivery.seq or 0)
 
@@ -326,7 +326,7 @@ class Engine:
 
     async def attempts(self, delivery: Delivery) -> Sequence[Attempt]:
         """Newest first."""
-        return await self.store.read(lambda tx: tx.deliveries.attempts(delivery.id))
+        return await self.store.read(lambda tx: tx.deliveries.list_attempts(delivery.id))
 
     async def until_final(self, *calls: Call) -> list[Call]:
         """The calls at their end."""
@@ -335,6 +335,6 @@ class Engine:
 
     async def _final(self, call: Call) -> Call:
         with self.store.signals.listen(f"call:{call.id}") as bell:
-            while not (found := await self.call(call)).final:
+            while not (found := await self.call(call)).is_final:
                 await bell.wait(WAIT_SECONDS)
             return found

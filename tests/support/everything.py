@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from ringback.runner.config import Isolation, Transport, UpstreamConfig
+from ringback.runner.config import Isolation, UpstreamTransport, UpstreamConfig
 from tests.support import npm
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import free_port
@@ -30,7 +30,7 @@ async def over_stdio(*, isolation: Isolation = Isolation.SHARED) -> UpstreamConf
     script = await installed()
     return UpstreamConfig(
         name="stage",
-        transport=Transport.STDIO,
+        transport=UpstreamTransport.STDIO,
         command="node",
         args=(str(script), "stdio"),
         max_concurrent=4,

@@ -5,7 +5,7 @@ from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.delivery import Delivery, DeliveryState
-from ringback.domain.event import EventName, event_of
+from ringback.domain.event import EventName, build_call_event
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookSecret
@@ -28,7 +28,7 @@ CALL: Final = Call(
     deadline_at=START + timedelta(hours=1),
 )
 
-EVENT: Final = event_of(
+EVENT: Final = build_call_event(
     EventName.CALL_FINISHED, CALL, event_id=EventId("evt_01KAGZ8A000000000000000001"), seq=1, now=START
 )
 

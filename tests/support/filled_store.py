@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from ringback.storage.queries import parse
-from ringback.storage.sqlite.database import connect, use_wal
-from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.queries import parse_statements
+from ringback.storage.sqlite.database import connect, enable_wal
+from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
 
 PAST: Final = 500_000
 NOW: Final = 1_000_000
@@ -20,14 +20,14 @@ FUTURE: Final = 9_000_000_000_000
 MANY: Final = {"calls", "events", "deliveries"}
 """Tables that get the whole crowd. The others get a fifth of it."""
 
-_SQL: Final = parse(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+_SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
 def a_filled_store(path: Path, *, rows: int) -> sqlite3.Connection:
     """A database with a crowd of so many calls, events and deliveries, and a fifth of it of everything else."""
     connection = connect(path, lock_wait_seconds=0)
-    use_wal(connection)
-    migrate(connection, shipped(), now=datetime.fromtimestamp(0, UTC))
+    enable_wal(connection)
+    apply_migrations(connection, load_migrations(), now=datetime.fromtimestamp(0, UTC))
     connection.execute("PRAGMA foreign_keys = OFF")  # what is filled here refers to what it should
     connection.execute("PRAGMA synchronous = OFF")  # and need not outlive the machine
     connection.execute("BEGIN")

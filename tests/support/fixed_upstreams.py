@@ -38,7 +38,7 @@ class ListedConnection:
             transport="stdio",
             state=str(self.state),
             max_concurrent=16,
-            trust_annotations=self.trusted,
+            trusts_annotations=self.trusted,
         )
 
     def inline_wait_seconds(self, tool: str) -> float | None:

@@ -51,8 +51,8 @@ class Guarded:
     async def key(
         self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES, upstreams: frozenset[str] | None = None
     ) -> str:
-        keys = self.service.app.services.keys
-        _, text = await keys.create(principal, name="test", scopes=scopes, upstreams=upstreams)
+        keys = self.service.app.services.api_keys
+        _, text = await keys.create_key(principal, name="test", scopes=scopes, upstreams=upstreams)
         return text
 
     async def ask(

@@ -12,7 +12,7 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrate import Migration, migrate, shipped
+from ringback.storage.sqlite.migrate import Migration, apply_migrations, load_migrations
 
 Migrate = Callable[..., None]
 
@@ -20,12 +20,12 @@ Migrate = Callable[..., None]
 def migrate_by_copying(folder: Path) -> Migrate:
     """A `migrate` that copies an empty database, which is kept in the folder, into each file that has no tables yet."""
     template = connect(folder / "template.db", lock_wait_seconds=0)
-    migrate(template, shipped(), now=datetime.fromtimestamp(0, UTC))
+    apply_migrations(template, load_migrations(), now=datetime.fromtimestamp(0, UTC))
 
     def copy_and_migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
             template.backup(connection)
-        migrate(connection, migrations, now=now)
+        apply_migrations(connection, migrations, now=now)
 
     return copy_and_migrate
 

@@ -15,12 +15,12 @@ import orjson
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
-from ringback.notifier.consent import PUBLISHED_PATH
+from ringback.notifier.consent import RECEIVER_LIST_PATH
 from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.sender import Asker
+from ringback.notifier.sender import HttpRequester
 from ringback.notifier.verifier import Verifier
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.verification import Mode, Verification, VerificationPolicy
+from ringback.services.verification import VerificationMode, WebhookVerification, VerificationPolicy
 from tests.support.builders import a_webhook
 from tests.support.engine import Engine
 from tests.support.targets import PUBLIC
@@ -51,7 +51,7 @@ def publishes(*receivers: object) -> Callable[[httpx.Request], httpx.Response]:
     """A receiver that knows no challenges, at an origin that publishes a list."""
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == PUBLISHED_PATH:
+        if request.url.path == RECEIVER_LIST_PATH:
             return httpx.Response(200, json={"receivers": receivers})
         return httpx.Response(404)
 
@@ -62,13 +62,13 @@ class Proving:
     """Notes every request that leaves; `answer` may be exchanged at any time."""
 
     def __init__(
-        self, engine: Engine, answer: Answering = answers_challenges, *, mode: Mode = "always", **policy: Any
+        self, engine: Engine, answer: Answering = answers_challenges, *, mode: VerificationMode = "always", **policy: Any
     ) -> None:
         self.engine = engine
         self.answer = answer
         self.requests: list[httpx.Request] = []
         self.verifier = self.another_verifier()
-        self.verification = Verification(
+        self.verification = WebhookVerification(
             store=engine.store,
             clock=engine.clock,
             lifecycle=Lifecycle(),
@@ -76,15 +76,15 @@ class Proving:
             policy=VerificationPolicy(mode=mode, **policy),
         )
 
-    def another_verifier(self, asker: Asker | None = None) -> Verifier:
+    def another_verifier(self, asker: HttpRequester | None = None) -> Verifier:
         """As of another process."""
         return Verifier(
             store=self.engine.store,
             clock=self.engine.clock,
             ids=self.engine.ids,
-            asker=asker or HttpxSender(httpx.MockTransport(self._answer), clock=self.engine.clock),
+            requester=asker or HttpxSender(httpx.MockTransport(self._answer), clock=self.engine.clock),
             policy=PUBLIC,
-            chance=lambda: 0.5,
+            random_fraction=lambda: 0.5,
         )
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -97,13 +97,13 @@ class Proving:
 
     async def register(self, url: str | None = None, **over: Any) -> Webhook:
         webhook = a_webhook(**({"url": url} if url else {}), **over)
-        return await self.engine.store.write(lambda tx: self.verification.insert(tx, webhook))
+        return await self.engine.store.write(lambda tx: self.verification.insert_webhook(tx, webhook))
 
     async def change(self, webhook: Webhook, **over: Any) -> Webhook:
         async def change(tx: Transaction) -> Webhook:
             before = await tx.webhooks.get(webhook.id)
             assert before is not None
-            return await self.verification.update(tx, before, replace(before, **over))
+            return await self.verification.update_webhook(tx, before, replace(before, **over))
 
         return await self.engine.store.write(change)
 
@@ -112,7 +112,7 @@ class Proving:
         return await self.verifier.run_once()
 
     async def again(self, webhook: Webhook) -> None:
-        await self.engine.store.write(lambda tx: self.verification.again(tx, webhook))
+        await self.engine.store.write(lambda tx: self.verification.restart_challenge(tx, webhook))
 
 
 async def states(engine: Engine) -> set[DeliveryState]:

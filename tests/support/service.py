@@ -22,44 +22,44 @@ from fastapi import FastAPI
 from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
-from ringback.domain.call import MRTR, Call, Ending, Handle, Phase, Progress, answered, enter
-from ringback.domain.call_rows import Change
+from ringback.domain.call import MRTR_DRIVER, Call, CallCompletion, Handle, CallPhase, Progress, completion_from_result, enter_phase
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import Delivery, DeliveryState, Settled
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.ids import CallId, Ids, WebhookId
-from ringback.domain.inputs import ELICITATION
+from ringback.domain.ids import CallId, IdGenerator, WebhookId
+from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.identity.bearers import Bearers, Everybody
+from ringback.identity.bearers import BearerAuthenticator, AnonymousAuthenticator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.body import Bodies
-from ringback.notifier.on_demand import OnDemand
+from ringback.notifier.body import PayloadBuilder
+from ringback.notifier.on_demand import RequestedDeliveries
 from ringback.notifier.record import Recorder
-from ringback.notifier.resume_tokens import CallTokens
+from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
-from ringback.runner.catalog import UpstreamCatalog
-from ringback.runner.connection import Connection
-from ringback.services.adoption import Adoption
-from ringback.services.answers import Answers
-from ringback.services.births import Births
+from ringback.runner.catalog import UpstreamToolCatalog
+from ringback.runner.connection import UpstreamConnection
+from ringback.services.adoption import TaskAdoption
+from ringback.services.answers import InputAnswers
+from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
-from ringback.services.keys import Keys
+from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.quotas import QuotaKeeper, Quotas
-from ringback.services.registrations import Registrations
-from ringback.services.replays import Replays
-from ringback.services.reports import Reports
-from ringback.services.resume import Resume
-from ringback.services.upkeep import Upkeep
-from ringback.services.verification import Verification, VerificationPolicy
+from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.registrations import WebhookRegistrations
+from ringback.services.replays import DeliveryReplays
+from ringback.services.reports import CallReports
+from ringback.services.resume import CallResumption
+from ringback.services.upkeep import Administration
+from ringback.services.verification import WebhookVerification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
-from ringback.signing.resume_token import ResumeTokens
+from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import ShiftedClock
 from tests.support.fixed_upstreams import TOOLS, FixedUpstreams, ListedConnection, NoTasks
 from tests.support.stores import UnsteadyStore, sqlite_store
@@ -86,7 +86,7 @@ class Service:
     services: Services
     store: UnsteadyStore
     clock: ShiftedClock
-    ids: Ids
+    ids: IdGenerator
     recorder: Recorder
     file: Path
     failing: set[str] = field(default_factory=set[str])
@@ -112,15 +112,15 @@ class Service:
         scopes: frozenset[Scope] = DEFAULT_SCOPES,
         upstreams: frozenset[str] | None = None,
     ) -> str:
-        _, text = await self.services.keys.create(principal, name="test", scopes=scopes, upstreams=upstreams)
+        _, text = await self.services.api_keys.create_key(principal, name="test", scopes=scopes, upstreams=upstreams)
         return text
 
-    async def finish(self, call_id: str, ending: Ending | None = None) -> Call:
+    async def finish(self, call_id: str, ending: CallCompletion | None = None) -> Call:
         """End a call, as the runner does."""
 
         async def finish(tx: Transaction) -> Call | None:
-            return await self.recorder.finish(
-                tx, await _call(tx, call_id), ending or answered(RESULT, is_error=False), lease_token=None
+            return await self.recorder.finish_call(
+                tx, await _call(tx, call_id), ending or completion_from_result(RESULT, is_error=False), lease_token=None
             )
 
         ended = await self.store.write(finish)
@@ -133,22 +133,22 @@ class Service:
         async def dispatch(tx: Transaction) -> bool:
             call = await _call(tx, call_id)
             running = replace(
-                call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
+                call, phase=CallPhase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
             )
-            return await tx.calls.update(running, Change.QUEUED, expected=call.status, lease_token=None)
+            return await tx.calls.update(running, CallChange.QUEUED, expected=call.status, lease_token=None)
 
         assert await self.store.write(dispatch)
 
     async def ask(self, call_id: str, *names: str) -> Call:
         """Have the upstream ask, and hold nothing until it is answered, as the runner does."""
-        asked = {name: {"method": ELICITATION, "params": {"message": f"{name}?"}} for name in names}
+        asked = {name: {"method": ELICITATION_METHOD, "params": {"message": f"{name}?"}} for name in names}
 
         async def park(tx: Transaction) -> Call:
             call = await _call(tx, call_id)
-            handle = Handle(driver=MRTR, data={"request_state": None, "round": 1})
-            dispatched = replace(call, phase=Phase.RUNNING, dispatched_at=tx.now(), runs=1, handle=handle)
-            parked = enter(inputs.ask(dispatched, asked, now=tx.now()), Phase.PARKED, now=tx.now())
-            assert await self.recorder.ask(tx, call, parked, lease_token=None)
+            handle = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": 1})
+            dispatched = replace(call, phase=CallPhase.RUNNING, dispatched_at=tx.now(), runs=1, handle=handle)
+            parked = enter_phase(inputs.request_input(dispatched, asked, now=tx.now()), CallPhase.PARKED, now=tx.now())
+            assert await self.recorder.record_input_requests(tx, call, parked, lease_token=None)
             return parked
 
         return await self.store.write(park)
@@ -161,7 +161,7 @@ class Service:
         """Tell progress of a call that was dispatched."""
 
         async def tell(tx: Transaction) -> bool:
-            return await self.recorder.progress(tx, await _call(tx, call_id), progress, lease_token="lease_1")
+            return await self.recorder.record_progress(tx, await _call(tx, call_id), progress, lease_token="lease_1")
 
         assert await self.store.write(tell)
 
@@ -169,7 +169,7 @@ class Service:
         """Everything that was or will be sent, newest first."""
         return list(
             await self.store.read(
-                lambda tx: tx.deliveries.page(Principal(principal), DeliveryFilter(), before=None, limit=1000)
+                lambda tx: tx.deliveries.list_page(Principal(principal), DeliveryFilter(), position=None, limit=1000)
             )
         )
 
@@ -180,7 +180,7 @@ class Service:
         async def settle(tx: Transaction) -> None:
             for webhook_id in {delivery.webhook_id for delivery in deliveries}:
                 now = tx.now()
-                leased = await tx.delivery_queue.lease(
+                leased = await tx.delivery_queue.lease_due(
                     webhook_id,
                     now=now,
                     owner="dispatcher-1",
@@ -190,7 +190,7 @@ class Service:
                     ordered=False,
                 )
                 settled = [
-                    Settled(
+                    DeliveryUpdate(
                         delivery=delivery,
                         state=state if delivery.id in wanted else DeliveryState.PENDING,
                         due_at=delivery.due_at,
@@ -199,7 +199,7 @@ class Service:
                     )
                     for delivery in leased
                 ]
-                assert wanted & set(await tx.delivery_queue.settle(settled))
+                assert wanted & set(await tx.delivery_queue.apply_updates(settled))
 
         await self.store.write(settle)
 
@@ -243,19 +243,19 @@ async def running_service(
     clock = ShiftedClock()
     async with AsyncExitStack() as stack:
         store = UnsteadyStore(await stack.enter_async_context(sqlite_store(folder, clock)))
-        ids = Ids(clock)
-        tokens = CallTokens(
-            ResumeTokens([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
+        ids = IdGenerator(clock)
+        tokens = CallResumeTokens(
+            ResumeTokenCodec([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
         )
         recorder = Recorder(
-            ids=ids, bodies=Bodies(tokens=tokens, public_url=PUBLIC_URL), result_retention_seconds=RETENTION_SECONDS
+            ids=ids, payloads=PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL), result_retention_seconds=RETENTION_SECONDS
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
         services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())
         failing: set[str] = set()
         failing_endpoints: set[str] = set()
         config = ApiConfig(
-            authenticator=Bearers(keys=services.keys) if auth == "keys" else Everybody(),
+            authenticator=BearerAuthenticator(keys=services.api_keys) if auth == "keys" else AnonymousAuthenticator(),
             public_url=public_url,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
@@ -280,23 +280,23 @@ async def running_service(
 def _services(
     store: Store,
     clock: ShiftedClock,
-    ids: Ids,
-    tokens: CallTokens,
+    ids: IdGenerator,
+    tokens: CallResumeTokens,
     recorder: Recorder,
     guard: TargetGuard,
     quotas: Quotas,
 ) -> Services:
     lifecycle = Lifecycle()
-    catalog = UpstreamCatalog({name: cast("Connection", ListedConnection(name)) for name in TOOLS})
-    keeper, on_demand = QuotaKeeper(quotas, clock=clock), OnDemand(ids=ids)
-    verification = Verification(
+    catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", ListedConnection(name)) for name in TOOLS})
+    keeper, on_demand = QuotaEnforcer(quotas, clock=clock), RequestedDeliveries(ids=ids)
+    verification = WebhookVerification(
         store=store,
         clock=clock,
         lifecycle=lifecycle,
         targets=guard.policy,
-        policy=VerificationPolicy(patience_seconds=0.0),
+        policy=VerificationPolicy(first_challenge_wait_seconds=0.0),
     )
-    registrations = Registrations(
+    registrations = WebhookRegistrations(
         store=store,
         clock=clock,
         ids=ids,
@@ -310,7 +310,7 @@ def _services(
     webhooks = Webhooks(
         store=store,
         ids=ids,
-        on_demand=on_demand,
+        requested_deliveries=on_demand,
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
@@ -327,13 +327,13 @@ def _services(
         registrations=registrations,
         quotas=keeper,
         lifecycle=lifecycle,
-        births=Births(),
+        post_commit=PostCommitHandoff(),
         admission=AdmissionGate(),
     )
     return Services(
         calls=calls,
-        answers=Answers(store, recorder),
-        adoption=Adoption(
+        input_answers=InputAnswers(store, recorder),
+        task_adoption=TaskAdoption(
             store=store,
             ids=ids,
             tasks=NoTasks(),
@@ -342,7 +342,7 @@ def _services(
             quotas=keeper,
             lifecycle=lifecycle,
         ),
-        reports=Reports(
+        reports=CallReports(
             store=store,
             ids=ids,
             recorder=recorder,
@@ -355,11 +355,11 @@ def _services(
         webhooks=webhooks,
         events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=Replays(store=store, on_demand=on_demand, quotas=keeper, lifecycle=lifecycle),
-        resume=Resume(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
-        keys=Keys(store=store, ids=ids),
+        replays=DeliveryReplays(store=store, requested_deliveries=on_demand, quotas=keeper, lifecycle=lifecycle),
+        call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
+        api_keys=ApiKeys(store=store, ids=ids),
         insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
-        upkeep=Upkeep(store=store, configured=FixedUpstreams()),
+        administration=Administration(store=store, configuration=FixedUpstreams()),
         lifecycle=lifecycle,
     )
 

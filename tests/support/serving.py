@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from ringback.http_server import HttpLimits
-from ringback.server import http_server
+from ringback.server import build_http_server
 
 ALL_FROM_HERE: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
 """Every client of a test has the same address, as behind a proxy; some tests have ten thousand."""
@@ -23,7 +23,7 @@ async def serving(api: FastAPI, *, limits: HttpLimits = ALL_FROM_HERE) -> AsyncG
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
-        server = http_server(api, limits=limits)
+        server = build_http_server(api, limits=limits)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -8,8 +8,8 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers import Negotiated, Told
-from ringback.runner.drivers.base import OnPlace, OnQuestion, Place, SessionName, StatefulSession
+from ringback.runner.drivers import NegotiatedProtocol, NotificationStreamPort
+from ringback.runner.drivers.base import OnStreamPosition, OnElicitation, StreamPosition, LegacySessionId, LegacySessionPort
 from ringback.runner.failures import RequestFailed
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -23,15 +23,15 @@ class Answering:
         self,
         *replies: Reply,
         progress: tuple[tuple[float, float | None, str | None], ...] = (),
-        negotiated: Negotiated | None = None,
+        negotiated: NegotiatedProtocol | None = None,
     ) -> None:
         self._replies = list(replies)
         self._progress = progress
-        self.negotiated = negotiated or Negotiated(protocol_version=LATEST_MODERN_VERSION)
+        self.negotiated = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.declared: list[Mapping[str, Any] | None] = []
         self.held = Held(self)
-        self.places: list[Place] = []
+        self.places: list[StreamPosition] = []
         """Told with the next request that wants to hear of places."""
 
     def tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - a Session's name
@@ -43,7 +43,7 @@ class Answering:
         notifications: Mapping[str, Any],  # noqa: ARG002 - a Session's name
         *,
         declare: Mapping[str, Any],  # noqa: ARG002 - a Session's name
-    ) -> AsyncGenerator[Told | None]:
+    ) -> AsyncGenerator[NotificationStreamPort | None]:
         yield None
 
     async def request(
@@ -53,7 +53,7 @@ class Answering:
         *,
         declare: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
-        on_place: OnPlace | None = None,
+        on_place: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
         self.asked.append((method, params))
         self.declared.append(declare)
@@ -68,11 +68,11 @@ class Answering:
         return reply
 
     @property
-    def stateful(self) -> StatefulSession:
+    def stateful(self) -> LegacySessionPort:
         return self.held
 
     @asynccontextmanager
-    async def rejoined(self, name: SessionName) -> AsyncGenerator[StatefulSession]:
+    async def rejoined(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
         self.held.name = name
         self.held.rejoined += 1
         yield self.held
@@ -83,12 +83,12 @@ class Held:
 
     def __init__(self, session: Answering) -> None:
         self._session = session
-        self.name: SessionName | None = None
+        self.name: LegacySessionId | None = None
         self.rejoined = 0
-        self.resumed: list[Place] = []
+        self.resumed: list[StreamPosition] = []
         self.told: list[tuple[str, Mapping[str, Any]]] = []
         self.replied: list[tuple[str, Mapping[str, Any]]] = []
-        self.on_question: OnQuestion | None = None
+        self.on_question: OnElicitation | None = None
 
     def named(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -96,7 +96,7 @@ class Held:
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._session.request(method, params)
 
-    async def resume(self, place: Place, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
+    async def resume(self, place: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         self.resumed.append(place)
         return await self._session.request("resume", {}, on_progress=on_progress)
 
@@ -104,7 +104,7 @@ class Held:
         self.told.append((method, params))
 
     @contextmanager
-    def answering(self, on_question: OnQuestion) -> Generator[None]:
+    def answering(self, on_question: OnElicitation) -> Generator[None]:
         self.on_question = on_question
         yield
         self.on_question = None

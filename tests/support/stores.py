@@ -21,7 +21,7 @@ OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
 
 def a_sealer() -> AesGcmSealer:
-    return AesGcmSealer({"test": b"k" * KEY_BYTES}, current="test", random=os.urandom)
+    return AesGcmSealer({"test": b"k" * KEY_BYTES}, current="test", random_bytes=os.urandom)
 
 
 def sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Store]:
@@ -46,7 +46,7 @@ class StoreAround:
 
     @property
     def exclusive(self) -> bool:
-        return self._store.exclusive
+        return self._store.is_exclusive
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self._store.read(work)

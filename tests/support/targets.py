@@ -12,7 +12,7 @@ from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
 PUBLIC: Final = TargetPolicy()
 """As shipped: public https only."""
 LOOPBACK: Final = TargetPolicy(
-    private_cidrs=(ip_network("127.0.0.0/8"), ip_network("::1/128")), http_allowed_for_private=True
+    private_cidrs=(ip_network("127.0.0.0/8"), ip_network("::1/128")), allows_private_http=True
 )
 """What --dev sets, and what a receiver of a test needs."""
 
@@ -34,7 +34,7 @@ class FakeResolver:
 
 def resolved(*addresses: str, seconds: float = 0.0) -> Resolution:
     """What a resolver answers; nothing of it is cached unless it says so."""
-    return Resolution(addresses=tuple(ip_address(address) for address in addresses), seconds=seconds)
+    return Resolution(addresses=tuple(ip_address(address) for address in addresses), ttl_seconds=seconds)
 
 
 class SocketCounter:

@@ -27,11 +27,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import Ending
+from ringback.domain.call import CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, Transport, UpstreamConfig
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamTransport, UpstreamConfig
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.desks import OnProgress, PaperDesk, ignore
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
@@ -294,7 +294,7 @@ async def answer_json(send: Send, message: dict[str, Any]) -> None:
 
 def http_config(url: str, *, name: str = "stage", headers: Mapping[str, str] | None = None) -> UpstreamConfig:
     return UpstreamConfig(
-        name=name, transport=Transport.HTTP, url=url, headers=headers or {}, max_concurrent=MAX_CONCURRENT_HTTP
+        name=name, transport=UpstreamTransport.HTTP, url=url, headers=headers or {}, max_concurrent=MAX_CONCURRENT_HTTP
     )
 
 
@@ -302,7 +302,7 @@ def python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None
     """A stdio server in Python: a script, or `-m` and a module."""
     return UpstreamConfig(
         name=name,
-        transport=Transport.STDIO,
+        transport=UpstreamTransport.STDIO,
         command=sys.executable,
         args=args,
         env=env or {},
@@ -322,12 +322,12 @@ async def opened(
     clock: Clock | None = None,
     children_folder: Path | None = None,
     hosts: ConfiguredHosts | None = None,
-) -> AsyncGenerator[Upstreams]:
-    async with Upstreams(
+) -> AsyncGenerator[UpstreamRegistry]:
+    async with UpstreamRegistry(
         configs,
         clock=clock or SystemClock(),
-        chance=lambda: 0.5,
-        connect_patience_seconds=patience_seconds,
+        random_fraction=lambda: 0.5,
+        connect_timeout_seconds=patience_seconds,
         children_folder=children_folder,
         hosts=hosts,
     ) as upstreams:
@@ -341,24 +341,24 @@ async def until_so(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def until_state(upstreams: Upstreams, state: str) -> None:
+async def until_state(upstreams: UpstreamRegistry, state: str) -> None:
     """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while {info.state for info in upstreams.catalog.upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
+        while {info.state for info in upstreams.tool_catalog.list_upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
             await asyncio.sleep(0.002)
 
 
 async def drive(
-    upstreams: Upstreams,
+    upstreams: UpstreamRegistry,
     tool: str,
     arguments: dict[str, Any] | None = None,
     *,
     upstream: str = "stage",
     meta: dict[str, Any] | None = None,
     on_progress: OnProgress = ignore,
-) -> Ending:
+) -> CallCompletion:
     call = replace(CALL, upstream=upstream, tool=tool, arguments=arguments or {}, meta=meta or {})
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(call) as session:
-        ending = await session.drive(PaperDesk(call, on_progress=on_progress))
-        assert isinstance(ending, Ending)
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+        ending = await session.run_call(PaperDesk(call, on_progress=on_progress))
+        assert isinstance(ending, CallCompletion)
         return ending

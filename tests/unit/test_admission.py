@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.admission import RELEASED_AT_ONCE, AdmissionGate, begin_background, is_admission
+from ringback.admission import RELEASE_BATCH_MAX, AdmissionGate, leave_admission_context, is_in_admission
 from tests.support.limits import WAIT_SECONDS
 
 FOR_EVER = 1e9
@@ -16,21 +16,21 @@ async def turns(count: int) -> None:
 
 
 async def begin(gate: AdmissionGate, begun: list[int], number: int) -> None:
-    await gate.pass_background()
+    await gate.wait_for_background_turn()
     begun.append(number)
 
 
 async def test_background_work_begins_at_once_while_nothing_is_admitted() -> None:
-    await asyncio.wait_for(AdmissionGate().pass_background(), WAIT_SECONDS)
+    await asyncio.wait_for(AdmissionGate().wait_for_background_turn(), WAIT_SECONDS)
 
 
 async def test_background_work_waits_until_the_admission_is_over_and_then_begins_in_its_order() -> None:
-    gate, begun = AdmissionGate(hold_seconds=FOR_EVER), list[int]()
-    await gate.pass_background()
+    gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
+    await gate.wait_for_background_turn()
     await turns(1)
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        with gate.admitting():
+        with gate.admit_call():
             for number in range(3):
                 group.create_task(begin(gate, begun, number))
             await turns(10)
@@ -52,10 +52,10 @@ async def test_one_piece_of_background_work_begins_in_a_turn() -> None:
 
 
 async def test_admissions_without_end_do_not_stop_background_work() -> None:
-    gate, begun = AdmissionGate(hold_seconds=0), list[int]()
+    gate, begun = AdmissionGate(interval_seconds=0), list[int]()
 
     async with asyncio.timeout(WAIT_SECONDS):
-        with gate.admitting():
+        with gate.admit_call():
             async with asyncio.TaskGroup() as group:
                 for number in range(5):
                     group.create_task(begin(gate, begun, number))
@@ -64,9 +64,9 @@ async def test_admissions_without_end_do_not_stop_background_work() -> None:
 
 
 async def test_a_held_piece_that_is_cancelled_holds_up_nobody() -> None:
-    gate, begun = AdmissionGate(hold_seconds=FOR_EVER), list[int]()
-    await gate.pass_background()
-    with gate.admitting():
+    gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
+    await gate.wait_for_background_turn()
+    with gate.admit_call():
         held = [asyncio.create_task(begin(gate, begun, number)) for number in range(3)]
         await turns(2)
         held[0].cancel()
@@ -81,29 +81,29 @@ async def test_a_held_piece_that_is_cancelled_holds_up_nobody() -> None:
 
 async def test_what_is_done_inside_an_admission_is_known_as_such() -> None:
     gate = AdmissionGate()
-    assert not is_admission()
+    assert not is_in_admission()
 
-    with gate.admitting():
-        assert is_admission()
-        with gate.admitting():
-            assert is_admission()
-        assert is_admission()
+    with gate.admit_call():
+        assert is_in_admission()
+        with gate.admit_call():
+            assert is_in_admission()
+        assert is_in_admission()
 
-    assert not is_admission()
+    assert not is_in_admission()
 
 
 async def test_after_a_long_turn_as_much_background_work_begins_as_would_have_begun_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate, begun, loop, ahead = AdmissionGate(hold_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
+    gate, begun, loop, ahead = AdmissionGate(interval_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
     machine = loop.time
     monkeypatch.setattr(loop, "time", lambda: machine() + ahead[0])
-    await gate.pass_background()
+    await gate.wait_for_background_turn()
     await turns(1)
 
     async with asyncio.TaskGroup() as group:
-        with gate.admitting():
-            for number in range(3 * RELEASED_AT_ONCE):
+        with gate.admit_call():
+            for number in range(3 * RELEASE_BATCH_MAX):
                 group.create_task(begin(gate, begun, number))
             await turns(2)
             assert begun == []
@@ -112,17 +112,17 @@ async def test_after_a_long_turn_as_much_background_work_begins_as_would_have_be
             assert begun == [0, 1, 2, 3, 4]
             ahead[0] += 1e6
             await turns(3)
-            assert len(begun) == 5 + RELEASED_AT_ONCE
+            assert len(begun) == 5 + RELEASE_BATCH_MAX
 
 
 async def test_a_task_of_the_background_is_no_part_of_the_admission_that_started_it() -> None:
     async def look() -> bool:
-        return is_admission()
+        return is_in_admission()
 
     async def background() -> bool:
-        begin_background()
+        leave_admission_context()
         return await asyncio.create_task(look())
 
-    with AdmissionGate().admitting():
+    with AdmissionGate().admit_call():
         assert not await asyncio.create_task(background())
-        assert is_admission()
+        assert is_in_admission()

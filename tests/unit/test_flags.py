@@ -1,12 +1,12 @@
 """A flag tells whoever watches it, once each time that it is set."""
 
-from ringback.waits import Flag
+from ringback.waits import ObservableFlag
 
 
 def test_whoever_watches_is_told_when_it_is_set_and_not_again_while_it_is() -> None:
-    flag, told = Flag(), list[str]()
-    flag.watch(lambda: told.append("first"))
-    flag.watch(lambda: told.append("second"))
+    flag, told = ObservableFlag(), list[str]()
+    flag.add_callback(lambda: told.append("first"))
+    flag.add_callback(lambda: told.append("second"))
 
     flag.set()
     flag.set()
@@ -16,8 +16,8 @@ def test_whoever_watches_is_told_when_it_is_set_and_not_again_while_it_is() -> N
 
 
 def test_what_was_cleared_is_told_when_it_is_set_again() -> None:
-    flag, told = Flag(is_set=True), list[int]()
-    flag.watch(lambda: told.append(1))
+    flag, told = ObservableFlag(is_set=True), list[int]()
+    flag.add_callback(lambda: told.append(1))
 
     flag.set()
     assert told == []
@@ -29,13 +29,13 @@ def test_what_was_cleared_is_told_when_it_is_set_again() -> None:
 
 
 def test_whoever_stopped_watching_is_told_nothing() -> None:
-    flag, told = Flag(), list[int]()
+    flag, told = ObservableFlag(), list[int]()
 
     def tell() -> None:
-        flag.unwatch(tell)
+        flag.remove_callback(tell)
         told.append(1)
 
-    flag.watch(tell)
+    flag.add_callback(tell)
     flag.set()
     flag.clear()
     flag.set()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.clock import SystemClock
-from ringback.keyring import load_key_ring, load_signing_keys, rotate_key_file, token_keys
+from ringback.keyring import load_key_ring, load_signing_keys, rotate_key_file, derive_token_keys
 from ringback.settings import Settings, SettingsError
 from ringback.signing import ed25519
-from ringback.signing.resume_token import ResumeClaims, ResumeTokens
+from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 from ringback.signing.sealing import KEY_BYTES, KeyRing
 from tests.support.limits import WAIT_SECONDS
 
@@ -50,7 +50,7 @@ def test_the_first_start_makes_a_key_that_later_starts_find_again(tmp_path: Path
     second = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
 
     assert first == second
-    assert len(first.keys[first.current]) == KEY_BYTES
+    assert len(first.keys[first.current_id]) == KEY_BYTES
 
 
 def test_the_key_file_is_its_owners_alone(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_rotated_file_has_a_new_key_in_front_and_is_still_its_owners_alone(tmp
     newest = [rotate_key_file(settings_of(tmp_path), random_bytes=os.urandom) for _ in range(2)]
 
     ring = load_key_ring(settings_of(tmp_path), random_bytes=os.urandom)
-    assert ring.newest_first == [newest[1], newest[0], first.current]
-    assert ring.keys[first.current] == first.keys[first.current]
+    assert ring.key_ids_newest_first == [newest[1], newest[0], first.current_id]
+    assert ring.keys[first.current_id] == first.keys[first.current_id]
     assert stat.S_IMODE(key_file(tmp_path).stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
 
@@ -143,13 +143,13 @@ def test_a_damaged_file_is_not_rotated(tmp_path: Path) -> None:
 
 
 def signing_keys(text: str | None) -> list[str]:
-    return [key.public for key in load_signing_keys(Settings.model_validate({"signing_keys": text}))]
+    return [key.public_key for key in load_signing_keys(Settings.model_validate({"signing_keys": text}))]
 
 
 def test_signing_keys_are_taken_in_their_order() -> None:
-    old, new = (ed25519.generate(seed) for seed in (OLD, NEW))
+    old, new = (ed25519.generate_signing_key(seed) for seed in (OLD, NEW))
 
-    assert signing_keys(f"{new}, {old}") == [ed25519.parse_signing_key(key).public for key in (new, old)]
+    assert signing_keys(f"{new}, {old}") == [ed25519.parse_signing_key(key).public_key for key in (new, old)]
     assert signing_keys(None) == signing_keys("") == []
 
 
@@ -163,7 +163,7 @@ def test_a_signing_key_that_is_none_is_refused_and_not_shown() -> None:
 
 def test_more_signing_keys_than_a_header_should_carry_are_refused() -> None:
     with pytest.raises(SettingsError, match="at most 4"):
-        signing_keys(",".join(ed25519.generate(bytes([number]) * 32) for number in range(5)))
+        signing_keys(",".join(ed25519.generate_signing_key(bytes([number]) * 32) for number in range(5)))
 
 
 # -- the environment --------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_more_signing_keys_than_a_header_should_carry_are_refused() -> None:
 def test_keys_from_the_environment_leave_no_file(tmp_path: Path) -> None:
     ring = load_key_ring(settings_of(tmp_path, f"{entry('new', NEW)},{entry('old', OLD)}"), random_bytes=os.urandom)
 
-    assert ring == KeyRing(keys={"new": NEW, "old": OLD}, current="new")
+    assert ring == KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,21 +189,21 @@ def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R24")
 def test_tokens_outlive_the_rotation_of_the_ring_until_their_key_is_dropped() -> None:
-    before = ResumeTokens(token_keys(KeyRing(keys={"old": OLD}, current="old")), audience="ringback")
-    during = ResumeTokens(token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current="new")), audience="ringback")
-    after = ResumeTokens(token_keys(KeyRing(keys={"new": NEW}, current="new")), audience="ringback")
+    before = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"old": OLD}, current_id="old")), audience="ringback")
+    during = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")), audience="ringback")
+    after = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW}, current_id="new")), audience="ringback")
     claims = ResumeClaims(call_id="call_1", principal="alice", token_version=1, cursor_seq=0, expires_at=2**40)
     now = SystemClock().now()
 
-    def reads(reader: ResumeTokens, token: str) -> bool:
+    def reads(reader: ResumeTokenCodec, token: str) -> bool:
         try:
-            return reader.read(token, principal="alice", now=now) == claims
+            return reader.decode_token(token, principal="alice", now=now) == claims
         except Exception:  # noqa: BLE001 - only whether it can be read
             return False
 
-    assert [reads(reader, before.issue(claims)) for reader in (before, during, after)] == [True, True, False]
-    assert [reads(reader, during.issue(claims)) for reader in (before, during, after)] == [False, True, True]
+    assert [reads(reader, before.encode_token(claims)) for reader in (before, during, after)] == [True, True, False]
+    assert [reads(reader, during.encode_token(claims)) for reader in (before, during, after)] == [False, True, True]
 
 
 def test_tokens_are_not_signed_with_the_key_that_seals() -> None:
-    assert OLD not in token_keys(KeyRing(keys={"old": OLD}, current="old"))
+    assert OLD not in derive_token_keys(KeyRing(keys={"old": OLD}, current_id="old"))

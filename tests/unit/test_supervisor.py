@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from ringback.supervisor import PAUSE_SECONDS_MAX, Supervisor, Worker
-from ringback.waits import first_of
+from ringback.supervisor import RESTART_DELAY_SECONDS_MAX, Supervisor, Worker
+from ringback.waits import wait_first
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, until
 
@@ -125,7 +125,7 @@ async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_u
             clock.wake_all()
         await faulty.until_run(9)
 
-    assert pauses[-1] == PAUSE_SECONDS_MAX
+    assert pauses[-1] == RESTART_DELAY_SECONDS_MAX
 
 
 async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pause() -> None:
@@ -133,20 +133,20 @@ async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pa
 
     async with supervised([faulty], clock) as supervisor:
         await clock.until_asleep(1)
-        assert supervisor.failing() == {"faulty"}
+        assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
         await clock.until_asleep(2)
-        assert supervisor.failing() == {"faulty"}
+        assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
         await faulty.until_run(3)
         await clock.until_asleep(2)
-        assert supervisor.failing() == {"faulty"}
+        assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
         await until(partial(nobody_fails, supervisor))
 
 
 async def nobody_fails(supervisor: Supervisor) -> bool:
-    return not supervisor.failing()
+    return not supervisor.failing_workers()
 
 
 async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixture) -> None:
@@ -154,7 +154,7 @@ async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixtu
 
     async with supervised([Faulty(failures=1), Good("other", diary)], clock) as supervisor:
         await clock.until_asleep(0, 1)
-        assert supervisor.failing() == {"faulty"}
+        assert supervisor.failing_workers() == {"faulty"}
         assert diary.entries == []
 
     assert diary.entries == ["other stops", "other stopped"]
@@ -173,7 +173,7 @@ async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
         async def run(self, stop: asyncio.Event) -> None:
             self.runs += 1
             if self.runs > 3:
-                await first_of(crash.wait(), stop.wait())
+                await wait_first(crash.wait(), stop.wait())
             if not stop.is_set():
                 crash.clear()
                 raise ZeroDivisionError
@@ -183,7 +183,7 @@ async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
             await clock.until_asleep(pause)
             clock.wake_all()
         await clock.until_asleep(4)
-        clock.advance(PAUSE_SECONDS_MAX + 1)
+        clock.advance(RESTART_DELAY_SECONDS_MAX + 1)
         crash.set()
         await clock.until_asleep(1)
 

@@ -78,7 +78,7 @@ def test_a_line_stays_a_line_whatever_a_fact_holds() -> None:
 def test_our_own_lines_come_at_their_level_and_those_of_libraries_from_warning_up(
     style: str, begins: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure_logging(level="info", style="json" if style == "json" else "text")
+    configure_logging(level="info", log_format="json" if style == "json" else "text")
 
     logging.getLogger("ringback.runner").info("call.finished")
     logging.getLogger("ringback.runner").debug("call.detail")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.waits import beside, first_of
+from ringback.waits import run_with_helper, wait_first
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -28,7 +28,7 @@ async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -
     rung.set()
     before = asyncio.all_tasks()
 
-    await first_of(waiter.wait(), rung.wait())
+    await wait_first(waiter.wait(), rung.wait())
 
     assert waiter.called_off
     assert asyncio.all_tasks() == before
@@ -37,7 +37,7 @@ async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -
 async def test_the_time_ends_the_wait_too() -> None:
     waiter = Waiter()
 
-    await asyncio.wait_for(first_of(waiter.wait(), timeout_seconds=0.001), WAIT_SECONDS)
+    await asyncio.wait_for(wait_first(waiter.wait(), timeout_seconds=0.001), WAIT_SECONDS)
 
     assert waiter.called_off
 
@@ -47,7 +47,7 @@ async def test_a_shielded_task_lives_on() -> None:
     task = asyncio.create_task(done.wait())
     rung.set()
 
-    await asyncio.wait_for(first_of(asyncio.shield(task), rung.wait()), WAIT_SECONDS)
+    await asyncio.wait_for(wait_first(asyncio.shield(task), rung.wait()), WAIT_SECONDS)
 
     assert not task.done()
     done.set()
@@ -58,12 +58,12 @@ async def test_what_fails_has_ended_and_is_not_looked_at() -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
-    await asyncio.wait_for(first_of(fail(), asyncio.Event().wait()), WAIT_SECONDS)
+    await asyncio.wait_for(wait_first(fail(), asyncio.Event().wait()), WAIT_SECONDS)
 
 
 async def test_a_cancelled_wait_calls_everybody_off() -> None:
     waiter = Waiter()
-    waiting = asyncio.create_task(first_of(waiter.wait()))
+    waiting = asyncio.create_task(wait_first(waiter.wait()))
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -81,7 +81,7 @@ async def test_work_returns_while_its_helper_is_called_off() -> None:
         await asyncio.sleep(0)
         return 7
 
-    assert await beside(work(), helper.wait()) == 7
+    assert await run_with_helper(work(), helper.wait()) == 7
     assert helper.called_off
 
 
@@ -93,13 +93,13 @@ async def test_a_helper_that_fails_ends_the_work() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await beside(worker.wait(), fail())
+        await run_with_helper(worker.wait(), fail())
     assert worker.called_off
 
 
 async def test_work_that_is_cancelled_takes_its_helper_along() -> None:
     worker, helper = Waiter(), Waiter()
-    both = asyncio.create_task(beside(worker.wait(), helper.wait()))
+    both = asyncio.create_task(run_with_helper(worker.wait(), helper.wait()))
     for _ in range(3):
         await asyncio.sleep(0)
 

@@ -25,12 +25,12 @@ from ringback.api import (
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
-from ringback.api.middleware import AnswerWriter, BodyLimit, Door, LastResort
-from ringback.api.problems import METHODS, PROBLEM_SCHEMA, add_problem_handlers
-from ringback.api.schemas.examples import EXAMPLES_OF
-from ringback.api.served_document import ServedDocument
+from ringback.api.middleware import ResponseHookMiddleware, BodyLimitMiddleware, HostOriginMiddleware, UnhandledErrorMiddleware
+from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
+from ringback.api.schemas.examples import EXAMPLES_BY_SCHEMA
+from ringback.api.served_document import OpenApiEndpoint
 
-__all__ = ["ApiConfig", "Services", "create_app", "describe_app"]
+__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may remember a preflight: the least that the common ones allow as a maximum."""
@@ -54,13 +54,13 @@ _DESCRIPTION: Final = (
 )
 
 
-class _Api(FastAPI):
+class _RingbackApi(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The document, with what FastAPI has no place for: problems, and examples that keep their nulls."""
         document = super().openapi()
         schemas = document["components"]["schemas"]
         schemas["Problem"] = PROBLEM_SCHEMA
-        for name, shown in EXAMPLES_OF.items():
+        for name, shown in EXAMPLES_BY_SCHEMA.items():
             schemas[name]["examples"] = shown
         return document
 
@@ -70,32 +70,32 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
 
     With `mcp`, MCP clients are served behind the same door.
     """
-    app = describe_app()
+    app = create_documented_app()
     if mcp is not None:
         app.router.routes.extend(Route(path, endpoint=mcp) for path in MCP_PATHS)
-    app.router.routes.append(Route("/openapi.json", endpoint=ServedDocument(app.openapi).__call__, methods=["GET"]))
+    app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.state.services = services
     app.state.config = config
     # The last one added is the outermost.
-    app.add_middleware(AnswerWriter)
-    app.add_middleware(BodyLimit, bytes_max=config.request_bytes_max)
+    app.add_middleware(ResponseHookMiddleware)
+    app.add_middleware(BodyLimitMiddleware, bytes_max=config.request_bytes_max)
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(config.allowed_origins),
-            allow_methods=list(METHODS),
+            allow_methods=list(HTTP_METHODS),
             allow_headers=list(_ALLOWED_HEADERS),
             expose_headers=list(_EXPOSED_HEADERS),
             max_age=CORS_MAX_AGE_SECONDS,
         )
-    app.add_middleware(Door, config=config)
-    app.add_middleware(LastResort)
+    app.add_middleware(HostOriginMiddleware, config=config)
+    app.add_middleware(UnhandledErrorMiddleware)
     return app
 
 
-def describe_app() -> FastAPI:
+def create_documented_app() -> FastAPI:
     """The API's operations with nothing behind them: enough to tell what there is."""
-    app = _Api(
+    app = _RingbackApi(
         title="Ringback",
         version=__version__,
         summary=_SUMMARY,
@@ -109,9 +109,9 @@ def describe_app() -> FastAPI:
         webhooks=callbacks.router,
         generate_unique_id_function=_operation_id,
     )
-    about_calls = (calls, answers, adoption, reports, results, resume)
-    for noun in (webhooks, *about_calls, events, deliveries, upstreams, metrics, operations):
-        app.include_router(noun.router)
+    call_modules = (calls, answers, adoption, reports, results, resume)
+    for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
+        app.include_router(module.router)
     add_problem_handlers(app)
     return app
 

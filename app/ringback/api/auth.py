@@ -5,9 +5,9 @@ from typing import Annotated, Final
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from ringback.api.context import config_of
+from ringback.api.context import get_config
 from ringback.domain.principal import Caller
-from ringback.domain.protected_resource import REST, bearer_in
+from ringback.domain.protected_resource import REST_RESOURCE, parse_bearer_token
 
 _BEARER: Final = HTTPBearer(
     scheme_name="apiKey",
@@ -20,18 +20,18 @@ _BEARER: Final = HTTPBearer(
 """Only for the document: what the header says was read before the body was."""
 
 
-async def authenticate(request: Request) -> Caller:
+async def authenticate_request(request: Request) -> Caller:
     """The caller, or `Unauthenticated`."""
-    bearer = bearer_in(request.headers.get("authorization"))
-    return await config_of(request).authenticator.authenticate(bearer, resource=REST)
+    bearer = parse_bearer_token(request.headers.get("authorization"))
+    return await get_config(request).authenticator.authenticate(bearer, resource=REST_RESOURCE)
 
 
-async def _caller_of(  # async, as `services_of`
+async def _get_caller(  # async, as `services_of`
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 ) -> Caller:
     caller: Caller = request.state.caller
     return caller
 
 
-Asking = Annotated[Caller, Depends(_caller_of)]
+CallerDep = Annotated[Caller, Depends(_get_caller)]
 """A parameter of an operation: who is asking."""

@@ -22,13 +22,13 @@ router = APIRouter(
 )
 
 
-class Message(BaseModel):
+class CallbackPart(BaseModel):
     """A part of a callback."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class CallbackData(Message):
+class CallbackData(CallbackPart):
     """Ids and digests. No text that an upstream controls is in here, unless the webhook asked for it."""
 
     call_id: str
@@ -68,7 +68,7 @@ class InputRequiredData(CallbackData):
     )
 
 
-class ProgressAmount(Message):
+class ProgressAmount(CallbackPart):
     progress: float
     total: float | None
     message: str | None = Field(description="The upstream's own words.")
@@ -79,7 +79,7 @@ class ProgressData(CallbackData):
     progress: ProgressAmount
 
 
-class Callback(Message):
+class CallbackBase(CallbackPart):
     """An MCP EventOccurrence."""
 
     eventId: str = Field(description="Equal to the webhook-id header. Use it to drop what you have seen.")  # noqa: N815 - the wire's name
@@ -87,33 +87,33 @@ class Callback(Message):
     cursor: str = Field(description="Everything of this webhook up to here was delivered or given up.")
 
 
-class FinishedCallback(Callback):
+class FinishedCallback(CallbackBase):
     name: Literal["call.finished"]
     data: FinishedData
 
 
-class InputRequiredCallback(Callback):
+class InputRequiredCallback(CallbackBase):
     name: Literal["call.input_required"]
     data: InputRequiredData
 
 
-class ProgressCallback(Callback):
+class ProgressCallback(CallbackBase):
     name: Literal["call.progress"]
     data: ProgressData
 
 
-class TestData(Message):
+class TestData(CallbackPart):
     webhook_id: str
     client_session_id: str | None = Field(description="The webhook's.")
     webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
 
 
-class TestCallback(Callback):
+class TestCallback(CallbackBase):
     name: Literal["webhook.test"]
     data: TestData
 
 
-class WebhookData(Message):
+class WebhookData(CallbackPart):
     """About a webhook of yours, told to the others of yours that ask for it."""
 
     webhook_id: str
@@ -130,47 +130,47 @@ class RecoveredData(WebhookData):
     state: Literal["active"]
 
 
-class SuspendedCallback(Callback):
+class SuspendedCallback(CallbackBase):
     name: Literal["webhook.suspended"]
     data: SuspendedData
 
 
-class RecoveredCallback(Callback):
+class RecoveredCallback(CallbackBase):
     name: Literal["webhook.recovered"]
     data: RecoveredData
 
 
-class UpstreamChangedData(Message):
+class UpstreamChangedData(CallbackPart):
     upstream: str
     change: Literal["tools", "resources", "prompts", "resource"]
     uri: str | None = Field(default=None, description="The resource that changed: as the webhook names it.")
     webhook_correlation_id: str | None = Field(default=None, description="The webhook's, if it has one.")
 
 
-class UpstreamChangedCallback(Callback):
+class UpstreamChangedCallback(CallbackBase):
     name: Literal["upstream.changed"]
     data: UpstreamChangedData
 
 
-class GapEnvelope(Message):
+class GapEnvelope(CallbackPart):
     """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_gap_`."""
 
     type: Literal["gap"]
     cursor: str = Field(description="Poll GET /v1/events with it for what was given up.")
 
 
-class VerificationEnvelope(Message):
+class VerificationEnvelope(CallbackPart):
     """A control envelope: no event, so it has no eventId; its `webhook-id` begins with `msg_verification_`."""
 
     type: Literal["verification"]
     challenge: str = Field(description="Answer with it, if its signature verifies and you want callbacks.")
 
 
-class VerificationAnswer(Message):
+class VerificationAnswer(CallbackPart):
     challenge: str = Field(description="As it came.")
 
 
-class CallbackHeaders(Message):
+class CallbackHeaders(CallbackPart):
     """Standard Webhooks' headers, and MCP's subscription id."""
 
     webhook_id: str = Field(alias="webhook-id", description="The same in every attempt.", examples=[examples.EVENT_ID])
@@ -188,41 +188,41 @@ class CallbackHeaders(Message):
     )
 
 
-Headers = Annotated[CallbackHeaders, Header()]
+CallbackHeadersParam = Annotated[CallbackHeaders, Header()]
 
 
 @router.post("call.finished", operation_id="on_call_finished", status_code=204)
-def call_finished(body: FinishedCallback, headers: Headers) -> None:
+def call_finished(body: FinishedCallback, headers: CallbackHeadersParam) -> None:
     """A call has ended."""
 
 
 @router.post("call.input_required", operation_id="on_call_input_required", status_code=204)
-def call_input_required(body: InputRequiredCallback, headers: Headers) -> None:
+def call_input_required(body: InputRequiredCallback, headers: CallbackHeadersParam) -> None:
     """A call waits for an answer of yours."""
 
 
 @router.post("call.progress", operation_id="on_call_progress", status_code=204)
-def call_progress(body: ProgressCallback, headers: Headers) -> None:
+def call_progress(body: ProgressCallback, headers: CallbackHeadersParam) -> None:
     """A call has come further. Sent only to webhooks that ask for it."""
 
 
 @router.post("webhook.test", operation_id="on_webhook_test", status_code=204)
-def webhook_test(body: TestCallback, headers: Headers) -> None:
+def webhook_test(body: TestCallback, headers: CallbackHeadersParam) -> None:
     """Somebody tests this webhook: POST /v1/webhooks/{id}/test. It is about no call, and in no event log."""
 
 
 @router.post("webhook.suspended", operation_id="on_webhook_suspended", status_code=204)
-def webhook_suspended(body: SuspendedCallback, headers: Headers) -> None:
+def webhook_suspended(body: SuspendedCallback, headers: CallbackHeadersParam) -> None:
     """Another webhook of yours has not been reached for 96 hours. What is for it is held; it is tried once an hour."""
 
 
 @router.post("webhook.recovered", operation_id="on_webhook_recovered", status_code=204)
-def webhook_recovered(body: RecoveredCallback, headers: Headers) -> None:
+def webhook_recovered(body: RecoveredCallback, headers: CallbackHeadersParam) -> None:
     """Another webhook of yours that was suspended has answered. What was held for it is on its way."""
 
 
 @router.post("upstream.changed", operation_id="on_upstream_changed", status_code=204)
-def upstream_changed(body: UpstreamChangedCallback, headers: Headers) -> None:
+def upstream_changed(body: UpstreamChangedCallback, headers: CallbackHeadersParam) -> None:
     """A list of an upstream's, or a resource that the webhook names, has changed: look again.
 
     At most once a second for the same thing. Also sent once when a change may have been missed: after a restart, or when the
@@ -231,10 +231,10 @@ def upstream_changed(body: UpstreamChangedCallback, headers: Headers) -> None:
 
 
 @router.post("verification", operation_id="on_verification", status_code=200, response_model=VerificationAnswer)
-def verification(body: VerificationEnvelope, headers: Headers) -> None:
+def verification(body: VerificationEnvelope, headers: CallbackHeadersParam) -> None:
     """Before anything else, where URLs have to be proven: answer with the challenge to say that callbacks are wanted here."""
 
 
 @router.post("gap", operation_id="on_gap", status_code=204)
-def gap(body: GapEnvelope, headers: Headers) -> None:
+def gap(body: GapEnvelope, headers: CallbackHeadersParam) -> None:
     """You are back, and something was given up meanwhile. Sent once an outage, and not counted against you if you refuse it."""

@@ -6,35 +6,35 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from ringback.api.auth import Asking
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_from
-from ringback.api.problems import GUARDED, WITH_BODY, documented
-from ringback.api.raw_results import with_result
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.paging import build_page
+from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
+from ringback.api.raw_results import build_result_response
 from ringback.api.schemas import examples
 from ringback.api.schemas.calls import (
     CallPageView,
-    CallsQuestion,
+    CallListQuery,
     CallView,
     JoinCallsBody,
     JoinedCallsView,
     StartCallBody,
     StartedCallView,
-    WaitQuestion,
+    WaitQuery,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List, decode_id
+from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
-from ringback.services.inline_answers import once_written
-from ringback.services.started import Started
-from ringback.waits import beside
+from ringback.services.inline_answers import on_response_written
+from ringback.services.started import StartedCall
+from ringback.waits import run_with_helper
 
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Room for several UUIDs, or for the client's own name of the work."""
 PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
 
-router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
 
 CallIdPath = Annotated[str, Path(description="A call's id.", examples=[examples.CALL_ID])]
 IdempotencyKey = Annotated[
@@ -56,9 +56,9 @@ IdempotencyKey = Annotated[
     response_description="The call was taken on and goes on without you.",
     responses={
         200: {"model": StartedCallView, "description": "It ended while you waited, or had ended before."},
-        **documented(
-            *GUARDED,
-            *WITH_BODY,
+        **problem_responses(
+            *AUTHENTICATED_ERRORS,
+            *BODY_ERRORS,
             errors.UnknownUpstream,
             errors.UnknownTool,
             errors.InvalidArguments,
@@ -71,62 +71,62 @@ IdempotencyKey = Annotated[
     },
 )
 async def start_call(
-    body: StartCallBody, request: Request, behind: Behind, caller: Asking, idempotency_key: IdempotencyKey = None
+    body: StartCallBody, request: Request, behind: ServicesDep, caller: CallerDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Start a tool call. Once this answers, the call is stored and runs, whatever becomes of you.
 
     A key that was used before answers with its call, and with `Idempotent-Replayed: true`.
     """
-    started = await behind.calls.start(caller, body.request(idempotency_key=idempotency_key))
-    waiting = behind.calls.wait(caller, started.call, wait_seconds=body.wait_seconds)
-    stays = started.created and body.wait_seconds > 0
-    call, result = await (beside(waiting, _leaves(request, behind, caller, started)) if stays else waiting)
+    started = await behind.calls.start_call(caller, body.to_request(idempotency_key=idempotency_key))
+    wait = behind.calls.wait_for_call(caller, started.call, wait_seconds=body.wait_seconds)
+    is_attended = started.is_new and body.wait_seconds > 0
+    call, result = await (run_with_helper(wait, _mark_unattended_on_disconnect(request, behind, caller, started)) if is_attended else wait)
     headers = {"Location": f"/v1/calls/{call.id}"}
-    if not started.created:
+    if not started.is_new:
         headers["Idempotent-Replayed"] = "true"
-    view = StartedCallView.of(started, call)
-    answer = with_result(view, result, status_code=200 if call.final else 202, headers=headers)
-    if call.final:
-        once_written(request.scope["state"], partial(behind.calls.told, call))
-    return answer
+    view = StartedCallView.from_started(started, call)
+    response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
+    if call.is_final:
+        on_response_written(request.scope["state"], partial(behind.calls.acknowledge_inline, call))
+    return response
 
 
-@router.post("/wait", responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.CallExpired))
-async def join_calls(body: JoinCallsBody, behind: Behind, caller: Asking) -> JoinedCallsView:
+@router.post("/wait", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired))
+async def join_calls(body: JoinCallsBody, behind: ServicesDep, caller: CallerDep) -> JoinedCallsView:
     """Wait for several calls at once: until any of them has ended, or all, or until the time is over."""
-    calls, done = await behind.calls.join(caller, body.call_ids, body.mode, wait_seconds=body.wait_seconds)
-    return JoinedCallsView.of(calls, done=done)
+    calls, done = await behind.calls.join_calls(caller, body.call_ids, body.mode, wait_seconds=body.wait_seconds)
+    return JoinedCallsView.from_calls(calls, done=done)
 
 
-@router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
-async def list_calls(question: Annotated[CallsQuestion, Query()], behind: Behind, caller: Asking) -> CallPageView:
+@router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
+async def list_calls(query: Annotated[CallListQuery, Query()], behind: ServicesDep, caller: CallerDep) -> CallPageView:
     """List your calls, newest first: also the way back when you know nothing but your own ids."""
-    before = decode_id(List.CALLS, question.cursor)
-    found = await behind.calls.page(caller, question.where(), before=before, limit=question.limit)
-    page = page_from(List.CALLS, found)
-    return CallPageView.of(page.things, page.next_cursor)
+    position = decode_id_cursor(CursorList.CALLS, query.cursor)
+    found = await behind.calls.list_calls(caller, query.to_filter(), position=position, limit=query.limit)
+    page = build_page(CursorList.CALLS, found)
+    return CallPageView.from_calls(page.items, page.next_cursor)
 
 
-@router.get("/{call_id}", responses=documented(*GUARDED, errors.NotFound, errors.CallExpired, errors.InvalidRequest))
+@router.get("/{call_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.InvalidRequest))
 async def read_call(
-    call_id: CallIdPath, question: Annotated[WaitQuestion, Query()], behind: Behind, caller: Asking
+    call_id: CallIdPath, query: Annotated[WaitQuery, Query()], behind: ServicesDep, caller: CallerDep
 ) -> CallView:
     """Read a call; with `wait_seconds`, as soon as its status changes."""
-    return CallView.of(await behind.calls.get(caller, call_id, wait_seconds=question.wait_seconds))
+    return CallView.from_call(await behind.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds))
 
 
-@router.post("/{call_id}/cancel", responses=documented(*GUARDED, errors.NotFound, errors.CallExpired))
-async def cancel_call(call_id: CallIdPath, behind: Behind, caller: Asking) -> CallView:
+@router.post("/{call_id}/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired))
+async def cancel_call(call_id: CallIdPath, behind: ServicesDep, caller: CallerDep) -> CallView:
     """Ask for the end of a call. May be repeated; on a call that has ended it changes nothing.
 
     A queued call ends at once. One that runs is asked to stop, and its status tells by itself how it ended.
     """
-    return CallView.of(await behind.calls.cancel(caller, call_id))
+    return CallView.from_call(await behind.calls.cancel_call(caller, call_id))
 
 
-async def _leaves(request: Request, behind: Behind, caller: Caller, started: Started) -> None:
+async def _mark_unattended_on_disconnect(request: Request, behind: ServicesDep, caller: Caller, started: StartedCall) -> None:
     """Note that the client has hung up, as soon as it has."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     with suppress(errors.RingbackError):  # the store cannot be written: the client counts as one that stayed
-        await behind.calls.leave(caller, started.call.id)
+        await behind.calls.mark_unattended(caller, started.call.id)

@@ -8,37 +8,37 @@ from fastapi import Depends, Request
 
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
-from ringback.services.adoption import Adoption
-from ringback.services.answers import Answers
+from ringback.services.adoption import TaskAdoption
+from ringback.services.answers import InputAnswers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
-from ringback.services.keys import Keys
+from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.registrations import Registrations
-from ringback.services.replays import Replays
-from ringback.services.reports import Reports
-from ringback.services.resume import Resume
-from ringback.services.upkeep import Upkeep
+from ringback.services.registrations import WebhookRegistrations
+from ringback.services.replays import DeliveryReplays
+from ringback.services.reports import CallReports
+from ringback.services.resume import CallResumption
+from ringback.services.upkeep import Administration
 from ringback.services.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     calls: Calls
-    answers: Answers
-    adoption: Adoption
-    reports: Reports
-    registrations: Registrations
+    input_answers: InputAnswers
+    task_adoption: TaskAdoption
+    reports: CallReports
+    registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
     deliveries: Deliveries
-    replays: Replays
-    resume: Resume
-    keys: Keys
+    replays: DeliveryReplays
+    call_resumption: CallResumption
+    api_keys: ApiKeys
     insights: Insights
-    upkeep: Upkeep
+    administration: Administration
     lifecycle: Lifecycle
 
 
@@ -61,15 +61,15 @@ class ApiConfig:
     """Paths of the MCP endpoints that are down. Readiness lists them and stays green: everything else is served."""
 
 
-async def services_of(request: Request) -> Services:  # async, or FastAPI would run it in a thread for each request
+async def get_services(request: Request) -> Services:  # async, or FastAPI would run it in a thread for each request
     services: Services = request.app.state.services
     return services
 
 
-def config_of(request: Request) -> ApiConfig:
+def get_config(request: Request) -> ApiConfig:
     config: ApiConfig = request.app.state.config
     return config
 
 
-Behind = Annotated[Services, Depends(services_of)]
+ServicesDep = Annotated[Services, Depends(get_services)]
 """A parameter of an operation: the services behind the API."""

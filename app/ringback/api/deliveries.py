@@ -4,49 +4,49 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ringback.api.auth import Asking
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_from
-from ringback.api.problems import GUARDED, documented
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.paging import build_page
+from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.schemas import examples
 from ringback.api.schemas.deliveries import (
-    DeliveriesQuestion,
+    DeliveryListQuery,
     DeliveryPageView,
     DeliveryView,
     DeliveryWithAttemptsView,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List, decode_id
+from ringback.domain.cursor import CursorList, decode_id_cursor
 
-router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=AuthenticatedRoute)
 
 DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=[examples.DELIVERY_ID])]
 
 
-@router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
+@router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_deliveries(
-    question: Annotated[DeliveriesQuestion, Query()], behind: Behind, caller: Asking
+    query: Annotated[DeliveryListQuery, Query()], behind: ServicesDep, caller: CallerDep
 ) -> DeliveryPageView:
     """List deliveries to your webhooks, newest first; `state=dead` shows what was given up."""
-    before = decode_id(List.DELIVERIES, question.cursor)
-    found = await behind.deliveries.page(caller, question.where(), before=before, limit=question.limit)
-    page = page_from(List.DELIVERIES, found)
-    return DeliveryPageView.of(page.things, page.next_cursor)
+    position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
+    found = await behind.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
+    page = build_page(CursorList.DELIVERIES, found)
+    return DeliveryPageView.from_deliveries(page.items, page.next_cursor)
 
 
-@router.get("/{delivery_id}", responses=documented(*GUARDED, errors.NotFound))
-async def read_delivery(delivery_id: DeliveryIdPath, behind: Behind, caller: Asking) -> DeliveryWithAttemptsView:
+@router.get("/{delivery_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
+async def read_delivery(delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryWithAttemptsView:
     """Read a delivery with every attempt."""
-    delivery, attempts = await behind.deliveries.get(caller, delivery_id)
-    return DeliveryWithAttemptsView.with_attempts(delivery, attempts)
+    delivery, attempts = await behind.deliveries.get_delivery(caller, delivery_id)
+    return DeliveryWithAttemptsView.from_delivery_and_attempts(delivery, attempts)
 
 
 @router.post(
     "/{delivery_id}/redeliver",
     status_code=202,
-    responses=documented(*GUARDED, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive),
 )
-async def redeliver(delivery_id: DeliveryIdPath, behind: Behind, caller: Asking) -> DeliveryView:
+async def redeliver(delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
     """Send one delivery again, under the same `webhook-id`. If it is on its way already, that one is answered."""
-    return DeliveryView.of(await behind.replays.redeliver(caller, delivery_id))
+    return DeliveryView.from_delivery(await behind.replays.redeliver_delivery(caller, delivery_id))

@@ -4,17 +4,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from ringback.api.auth import Asking
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.problems import GUARDED, documented
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.schemas import examples
-from ringback.api.schemas.events import EventPageView, EventsQuestion, StreamQuestion
+from ringback.api.schemas.events import EventPageView, EventListQuery, EventStreamQuery
 from ringback.api.schemas.fields import Cursor
-from ringback.api.server_sent import MEDIA_TYPE, EventStream
+from ringback.api.server_sent import EVENT_STREAM_MEDIA_TYPE, EventStreamResponse
 from ringback.domain import errors
 
-router = APIRouter(prefix="/v1/events", tags=["events"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
 LastEventId = Annotated[
     Cursor | None, Header(alias="Last-Event-ID", description="Where a stream broke off; goes over `cursor`.")
@@ -23,18 +23,18 @@ LastEventId = Annotated[
 
 @router.get(
     "",
-    responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
-async def poll_events(question: Annotated[EventsQuestion, Query()], behind: Behind, caller: Asking) -> EventPageView:
+async def poll_events(query: Annotated[EventListQuery, Query()], behind: ServicesDep, caller: CallerDep) -> EventPageView:
     """Read your events, oldest first. A cursor whose events are gone gives `truncated: true`, never an error."""
-    page = await behind.events.poll(
+    page = await behind.events.poll_events(
         caller,
-        question.where(),
-        cursor=question.cursor,
-        limit=question.limit,
-        wait_seconds=question.wait_seconds,
+        query.to_filter(),
+        cursor=query.cursor,
+        limit=query.limit,
+        wait_seconds=query.wait_seconds,
     )
-    return EventPageView.of(page)
+    return EventPageView.from_page(page)
 
 
 @router.get(
@@ -43,20 +43,20 @@ async def poll_events(question: Annotated[EventsQuestion, Query()], behind: Behi
     responses={
         200: {
             "description": "Server-sent events: `id` is the event's cursor, `event` its name, `data` what a poll shows.",
-            "content": {MEDIA_TYPE: {"schema": {"type": "string"}, "example": examples.STREAM}},
+            "content": {EVENT_STREAM_MEDIA_TYPE: {"schema": {"type": "string"}, "example": examples.STREAM}},
         },
-        **documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor, errors.QuotaExceeded),
+        **problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor, errors.QuotaExceeded),
     },
 )
 async def stream_events(
-    question: Annotated[StreamQuestion, Query()],
-    behind: Behind,
-    caller: Asking,
+    query: Annotated[EventStreamQuery, Query()],
+    behind: ServicesDep,
+    caller: CallerDep,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follow your events as they come. Every quarter of an hour the stream ends; come back with `Last-Event-ID`.
 
     A comment every 15 seconds tells that it lives. An event `truncated` tells that events after your place are no longer kept.
     """
-    pages = behind.events.follow(caller, question.where(), cursor=last_event_id or question.cursor)
-    return EventStream(await anext(pages), pages)
+    pages = behind.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
+    return EventStreamResponse(await anext(pages), pages)

@@ -12,47 +12,47 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from ringback.api.auth import authenticate
+from ringback.api.auth import authenticate_request
 from ringback.api.problems import MalformedJson, UnsupportedMediaType
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 
 
-class GuardedRoute(APIRoute):
+class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        may_be_empty = self.body_field is not None and not self.body_field.field_info.is_required()
+        is_body_optional = self.body_field is not None and not self.body_field.field_info.is_required()
 
-        async def guarded(request: Request) -> Response:
-            request.state.caller = await authenticate(request)
+        async def handle_authenticated(request: Request) -> Response:
+            request.state.caller = await authenticate_request(request)
             if self.body_field is None:
                 return await handle(request)
-            strict = StrictRequest(request.scope, request.receive)
-            if may_be_empty and not await strict.body():
+            strict = StrictJsonRequest(request.scope, request.receive)
+            if is_body_optional and not await strict.body():
                 return await handle(strict)
-            require_json(request.headers.get("content-type"))
+            require_json_content_type(request.headers.get("content-type"))
             await strict.json()
             return await handle(strict)
 
-        return guarded
+        return handle_authenticated
 
 
-class StrictRequest(Request):
+class StrictJsonRequest(Request):
     """A request whose JSON is read by `parse_json`, once: FastAPI asks again and gets the same value."""
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):
-            self._value = parse_json(await self.body())
+            self._value = parse_strict_json(await self.body())
         return self._value
 
 
-def require_json(content_type: str | None) -> None:
+def require_json_content_type(content_type: str | None) -> None:
     """Raise `UnsupportedMediaType` unless the header says application/json, with whatever parameters."""
     if (content_type or "").partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("The body must be JSON. Send it with the header 'Content-Type: application/json'.")
 
 
-def parse_json(text: bytes) -> Any:
+def parse_strict_json(text: bytes) -> Any:
     """The value of a JSON text (RFC 8259) that can be written again as it is.
 
     orjson is the judge of the text: it knows where it stopped, and takes no NaN, no number beyond doubles and no half of a

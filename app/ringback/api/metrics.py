@@ -13,14 +13,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from ringback import __version__
-from ringback.api.auth import Asking
-from ringback.api.context import Behind, config_of
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.problems import GUARDED, documented
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep, get_config
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain.upstreams import UpstreamInfo
-from ringback.services.insights import Vitals
+from ringback.services.insights import ServiceStatus
 
-router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+router = APIRouter(tags=["operations"], route_class=AuthenticatedRoute)
 
 UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
 _EXAMPLE: Final = """\
@@ -38,24 +38,24 @@ ringback_calls{status="working"} 3.0
             "description": "Prometheus' text format.",
             "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
-        **documented(*GUARDED),
+        **problem_responses(*AUTHENTICATED_ERRORS),
     },
 )
-async def read_metrics(request: Request, behind: Behind, caller: Asking) -> Response:
+async def read_metrics(request: Request, behind: ServicesDep, caller: CallerDep) -> Response:
     """How the service is doing, for Prometheus. It tells of all principals: the key needs the scope `admin`."""
-    vitals = await behind.insights.vitals(caller)
+    vitals = await behind.insights.get_status(caller)
     registry = CollectorRegistry()
-    config = config_of(request)
+    config = get_config(request)
     registry.register(
-        _Families(
+        _MetricsCollector(
             vitals, failing_workers=len(config.failing_workers()), failing_endpoints=len(config.failing_endpoints())
         )
     )
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
-class _Families(Collector):
-    def __init__(self, vitals: Vitals, *, failing_workers: int, failing_endpoints: int) -> None:
+class _MetricsCollector(Collector):
+    def __init__(self, vitals: ServiceStatus, *, failing_workers: int, failing_endpoints: int) -> None:
         self._vitals = vitals
         self._failing_workers = failing_workers
         self._failing_endpoints = failing_endpoints
@@ -84,10 +84,10 @@ class _Families(Collector):
         yield GaugeMetricFamily(
             "ringback_failing_endpoints", "MCP endpoints that failed and are being restarted.", self._failing_endpoints
         )
-        yield from _of_upstreams(vitals.upstreams)
+        yield from _upstream_metrics(vitals.upstreams)
 
 
-def _of_upstreams(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
+def _upstream_metrics(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     states = GaugeMetricFamily(
         "ringback_upstream_state", "1 for the state that the upstream is in.", labels=["upstream", "state"]
     )

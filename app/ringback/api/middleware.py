@@ -15,20 +15,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
-from ringback.api.problems import ContentTooLarge, ForeignHost, ForeignOrigin, InternalError, problem_response
+from ringback.api.problems import ContentTooLarge, HostNotAllowed, OriginNotAllowed, InternalError, problem_response
 from ringback.domain.errors import RingbackError
 from ringback.domain.loopback import is_loopback
-from ringback.services.inline_answers import to_do
+from ringback.services.inline_answers import response_written_hook
 
 log = logging.getLogger(__name__)
 
-PROBES: Final = frozenset({"/healthz", "/readyz"})
+PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Asked by whatever keeps the service alive, under whatever name it knows it; they tell nothing and change nothing."""
 
-_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]{0,5})?")
+_HOST_PATTERN = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]{0,5})?")
 
 
-class LastResort:
+class UnhandledErrorMiddleware:
     """What nobody expected is logged here, and becomes a 500 that tells no details."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -37,15 +37,15 @@ class LastResort:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def watched(message: Message) -> None:
+        async def send_and_track(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_track)
         except Exception as error:  # the boundary between a bug and the other requests
-            if _is_disconnect(error):
+            if _is_client_disconnect(error):
                 log.debug("request.abandoned")
                 return
             if scope["type"] != "http" or started:
@@ -58,55 +58,55 @@ class LastResort:
             await problem_response(failure)(scope, receive, send)
 
 
-def _is_disconnect(error: BaseException) -> bool:
+def _is_client_disconnect(error: BaseException) -> bool:
     """Whether nothing but the client's leaving is told: by itself, or by each of the tasks that have met it."""
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_disconnect(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+        return all(_is_client_disconnect(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
     return isinstance(error, ClientDisconnect)
 
 
-class Door:
+class HostOriginMiddleware:
     """Refuses requests for other hosts and from other origins."""
 
     def __init__(self, app: ASGIApp, *, config: ApiConfig) -> None:
         self._app = app
         public = config.public_url.partition("://")[2].partition("/")[0]
-        self._hosts = {_host_name(host) for host in (public, *config.allowed_hosts)}
+        self._hosts = {_parse_host_name(host) for host in (public, *config.allowed_hosts)}
         self._origins = frozenset(config.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] == "http" and scope["path"] not in PROBES else None
+        refusal = self._check_host_and_origin(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
         answer = self._app if refusal is None else problem_response(refusal)
         await answer(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> RingbackError | None:
+    def _check_host_and_origin(self, scope: Scope) -> RingbackError | None:
         headers = Headers(scope=scope)
-        if not self._is_ours(headers.getlist("host"), scope):
-            return ForeignHost(
+        if not self._is_allowed_host(headers.getlist("host"), scope):
+            return HostNotAllowed(
                 "The Host header names another service. Use the public URL of this one, or have its operator set "
                 "RINGBACK_PUBLIC_URL or RINGBACK_ALLOWED_HOSTS."
             )
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not _is_local(origin, headers["host"]):
-            return ForeignOrigin(
+        if origin is not None and origin not in self._origins and not _is_same_loopback_origin(origin, headers["host"]):
+            return OriginNotAllowed(
                 "Pages of this origin may not call the API. Have its operator add the origin to RINGBACK_ALLOWED_ORIGINS."
             )
         return None
 
-    def _is_ours(self, hosts: list[str], scope: Scope) -> bool:
-        name = _host_name(hosts[0]) if len(hosts) == 1 else None
+    def _is_allowed_host(self, hosts: list[str], scope: Scope) -> bool:
+        name = _parse_host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None:
             return False
-        return name in self._hosts or (is_loopback(name) and self._serves_loopback(scope))
+        return name in self._hosts or (is_loopback(name) and self._is_on_loopback(scope))
 
-    def _serves_loopback(self, scope: Scope) -> bool:
+    def _is_on_loopback(self, scope: Scope) -> bool:
         """Whether the connection came in on a loopback address, or the public URL is one."""
         server = scope.get("server")
         names = {*self._hosts, server[0] if server else None}
         return any(is_loopback(name) for name in names if name is not None)
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Counts a body as it comes and stops it at the limit, whatever length was declared."""
 
     def __init__(self, app: ASGIApp, *, bytes_max: int) -> None:
@@ -114,24 +114,24 @@ class BodyLimit:
         self._bytes_max = bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, self._counting(scope, receive) if scope["type"] == "http" else receive, send)
+        await self._app(scope, self._counting_receive(scope, receive) if scope["type"] == "http" else receive, send)
 
-    def _counting(self, scope: Scope, receive: Receive) -> Receive:
-        taken = 0
+    def _counting_receive(self, scope: Scope, receive: Receive) -> Receive:
+        received_bytes = 0
         declared = Headers(scope=scope).get("content-length", "")
-        foretold = int(declared) if declared.isascii() and declared.isdigit() else 0
+        declared_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
 
         async def counted() -> Message:
-            nonlocal taken
-            self._judge(foretold)
+            nonlocal received_bytes
+            self._check_size(declared_bytes)
             message = await receive()
-            taken += len(message.get("body", b""))
-            self._judge(taken)
+            received_bytes += len(message.get("body", b""))
+            self._check_size(received_bytes)
             return message
 
         return counted
 
-    def _judge(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._bytes_max:
             raise ContentTooLarge(
                 f"The body is larger than {self._bytes_max} bytes. Send large things by reference.",
@@ -139,7 +139,7 @@ class BodyLimit:
             )
 
 
-class AnswerWriter:
+class ResponseHookMiddleware:
     """Does what was left to do once an answer was written (`services.inline_answers`), if its client was there till then.
 
     A server tells of a client that has gone only before the answer is complete, and holds a message back until most of what was
@@ -152,33 +152,33 @@ class AnswerWriter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope.setdefault("state", {})
-        told = False
+        is_delivered = False
 
-        async def written(message: Message) -> None:
-            nonlocal told
-            if message["type"] == "http.response.body" and not message.get("more_body", False) and to_do(state):
+        async def send_and_check(message: Message) -> None:
+            nonlocal is_delivered
+            if message["type"] == "http.response.body" and not message.get("more_body", False) and response_written_hook(state):
                 for body in (message.get("body", b""), b""):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-                told = not await Request(scope, receive).is_disconnected()
+                is_delivered = not await Request(scope, receive).is_disconnected()
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        await self._app(scope, receive, written)
-        action = to_do(state)
-        if told and action is not None:
+        await self._app(scope, receive, send_and_check)
+        action = response_written_hook(state)
+        if is_delivered and action is not None:
             with suppress(RingbackError):  # then a callback rings that nobody needed
                 await action()
 
 
-def _is_local(origin: str, host: str) -> bool:
+def _is_same_loopback_origin(origin: str, host: str) -> bool:
     """Whether a loopback address that is ours, as its Host says, was asked by a page of the very same address.
 
     Clients on this machine send it as they are told to (MCP 2026-07-28, transports: servers accept valid local origins).
     """
-    return is_loopback(_host_name(host) or "") and origin == f"http://{host}"
+    return is_loopback(_parse_host_name(host) or "") and origin == f"http://{host}"
 
 
-def _host_name(host: str) -> str | None:
+def _parse_host_name(host: str) -> str | None:
     """The name in a Host header or a setting, without its port; None when it is none."""
-    parts = _HOST.fullmatch(host)
-    return parts["name"].strip("[]").lower() if parts else None
+    match = _HOST_PATTERN.fullmatch(host)
+    return match["name"].strip("[]").lower() if match else None

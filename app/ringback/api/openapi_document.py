@@ -3,12 +3,12 @@
 import json
 import sys
 
-from ringback.api.app import describe_app
+from ringback.api.app import create_documented_app
 
 
-def document() -> str:
-    return json.dumps(describe_app().openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def render_document() -> str:
+    return json.dumps(create_documented_app().openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(document())
+    sys.stdout.write(render_document())

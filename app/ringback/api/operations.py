@@ -5,66 +5,66 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 
-from ringback.api.context import Behind, config_of
-from ringback.api.problems import UnknownPath, documented, every_kind, problem_type, status_of
+from ringback.api.context import ServicesDep, get_config
+from ringback.api.problems import UnknownPath, problem_responses, iterate_error_types, problem_type, status_for
 from ringback.api.schemas.signing_keys import JwkSetView
 from ringback.api.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
 from ringback.domain import errors
-from ringback.domain.protected_resource import WELL_KNOWN
+from ringback.domain.protected_resource import WELL_KNOWN_PATH
 
-KEYS_FRESH_SECONDS: Final = 3600
+SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may keep the public keys. A new key signs beside the old one for longer, before the old one goes."""
 
-METADATA_AGE_SECONDS: Final = 3600
+METADATA_MAX_AGE_SECONDS: Final = 3600
 """How long a client may keep a description of a protected resource: it changes with the settings only."""
 
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/healthz", responses=documented())
+@router.get("/healthz", responses=problem_responses())
 async def check_health() -> HealthView:
     """Answers while the process lives."""
     return HealthView()
 
 
-@router.get("/readyz", responses=documented(errors.ShuttingDown, errors.StoreUnavailable))
-async def check_readiness(request: Request, behind: Behind) -> ReadinessView:
+@router.get("/readyz", responses=problem_responses(errors.ShuttingDown, errors.StoreUnavailable))
+async def check_readiness(request: Request, behind: ServicesDep) -> ReadinessView:
     """Answers 200 while the service takes work: it is not stopping, its database can be written, its workers live.
 
     `degraded` lists the MCP endpoints that failed and are being restarted. They do not turn the answer red, because a load
     balancer would then take away the REST API and all other endpoints too.
     """
     await behind.insights.require_ready()
-    config = config_of(request)
+    config = get_config(request)
     if failing := sorted(config.failing_workers()):
         raise errors.Unavailable(f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing)
     return ReadinessView(degraded=sorted(config.failing_endpoints()))
 
 
-@router.get("/.well-known/mcp-webhook-jwks.json", responses=documented())
+@router.get("/.well-known/mcp-webhook-jwks.json", responses=problem_responses())
 async def read_signing_keys(request: Request, response: Response) -> JwkSetView:
     """The public keys that verify the `v1a` signatures of callbacks. Look again when none of them does."""
-    response.headers["Cache-Control"] = f"public, max-age={KEYS_FRESH_SECONDS}"
-    return JwkSetView.of(config_of(request).public_keys)
+    response.headers["Cache-Control"] = f"public, max-age={SIGNING_KEYS_MAX_AGE_SECONDS}"
+    return JwkSetView.from_keys(get_config(request).public_keys)
 
 
-@router.get("/problems/{slug}", responses=documented(errors.NotFound))
+@router.get("/problems/{slug}", responses=problem_responses(errors.NotFound))
 async def read_problem_type(
     slug: Annotated[str, Path(description="The last part of a problem's type.", examples=["unknown-tool"])],
 ) -> ProblemTypeView:
     """What a problem type means."""
-    kind = next((kind for kind in every_kind() if kind.slug == slug), None)
+    kind = next((kind for kind in iterate_error_types() if kind.slug == slug), None)
     if kind is None:
         raise errors.NotFound("No problem of ours has this type.")
-    return ProblemTypeView(type=problem_type(kind), title=kind.title(), status=status_of(kind))
+    return ProblemTypeView(type=problem_type(kind), title=kind.title(), status=status_for(kind))
 
 
-@router.get(WELL_KNOWN, include_in_schema=False)
-@router.get(WELL_KNOWN + "/{suffix:path}", include_in_schema=False)
+@router.get(WELL_KNOWN_PATH, include_in_schema=False)
+@router.get(WELL_KNOWN_PATH + "/{suffix:path}", include_in_schema=False)
 async def describe_protected_resource(request: Request, suffix: str = "") -> JSONResponse:
     """Where tokens for a resource come from (RFC 9728 §3.2): for OAuth clients, who know where to look."""
-    oauth = config_of(request).oauth
-    document = oauth.document(f"/{suffix}" if suffix else "") if oauth else None
+    oauth = get_config(request).oauth
+    document = oauth.metadata_document(f"/{suffix}" if suffix else "") if oauth else None
     if document is None:
         raise UnknownPath("There is no OAuth-protected resource of this name. Send an API key where one is asked for.")
-    return JSONResponse(document, headers={"Cache-Control": f"max-age={METADATA_AGE_SECONDS}"})
+    return JSONResponse(document, headers={"Cache-Control": f"max-age={METADATA_MAX_AGE_SECONDS}"})

@@ -5,38 +5,38 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from ringback.domain import pages
-from ringback.domain.cursor import List, encode
+from ringback.domain.cursor import CursorList, encode_cursor
 
-LIMIT_DEFAULT: Final = 50
-LIMIT_MAX: Final = 100
+PAGE_SIZE_DEFAULT: Final = 50
+PAGE_SIZE_MAX: Final = 100
 """At most so many things on a page: what a client can show, and what a store reads without being noticed."""
 
-NEXT_CURSOR: Final = (
+NEXT_CURSOR_DESCRIPTION: Final = (
     "Where the list goes on; null at its end, and only there. With a filter that little matches, a page may be short or empty "
     "and the list still go on: one request looks at a bounded number of rows."
 )
 
 
-class Listed(Protocol):
+class HasId(Protocol):
     @property
     def id(self) -> str: ...
 
 
-T = TypeVar("T", bound=Listed)
+T = TypeVar("T", bound=HasId)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
-    things: Sequence[T]
+class CursorPage(Generic[T]):
+    items: Sequence[T]
     next_cursor: str | None
 
 
-def page_from(listing: List, found: pages.Page[T, str]) -> Page[T]:
+def build_page(cursor_list: CursorList, page: pages.Page[T, str]) -> CursorPage[T]:
     """What the store found in one bounded look: it may be nothing although the list goes on."""
-    return Page(things=found, next_cursor=None if found.next_place is None else encode(listing, found.next_place))
+    return CursorPage(items=page, next_cursor=None if page.next_position is None else encode_cursor(cursor_list, page.next_position))
 
 
-def page_of(listing: List, found: Sequence[T], *, limit: int) -> Page[T]:
+def build_page_from_rows(cursor_list: CursorList, found: Sequence[T], *, limit: int) -> CursorPage[T]:
     """A page from what was found when one more than `limit` was asked for."""
     things = found[:limit]
-    return Page(things=things, next_cursor=encode(listing, things[-1].id) if len(found) > limit else None)
+    return CursorPage(items=things, next_cursor=encode_cursor(cursor_list, things[-1].id) if len(found) > limit else None)

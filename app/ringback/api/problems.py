@@ -15,16 +15,16 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from ringback.api.context import config_of
+from ringback.api.context import get_config
 from ringback.domain import errors, jsontext
-from ringback.domain.protected_resource import resource_of
+from ringback.domain.protected_resource import resource_for_path
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
 """Said with every 503: a restart, and a database that was locked, are over in about that time."""
-VIOLATIONS_MAX: Final = 20
+VALIDATION_ERRORS_MAX: Final = 20
 """Of one body; whoever sends more mistakes than that wants to see the first ones."""
-METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
 
 
 # -- what only HTTP can get wrong ------------------------------------------------------------------------------------------
@@ -66,13 +66,13 @@ class UnknownPath(errors.NotFound):
     slug = "unknown-path"
 
 
-class ForeignHost(errors.RingbackError):
+class HostNotAllowed(errors.RingbackError):
     """Host not served here."""
 
     slug = "foreign-host"
 
 
-class ForeignOrigin(errors.Forbidden):
+class OriginNotAllowed(errors.Forbidden):
     """Origin not allowed."""
 
     slug = "foreign-origin"
@@ -114,7 +114,7 @@ class InternalError(errors.RingbackError):
     slug = "internal-error"
 
 
-STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
+STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
     MalformedJson: 400,
     MalformedRequest: 400,
     errors.Unauthenticated: 401,
@@ -128,7 +128,7 @@ STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
     UrlTooLong: 414,
     UnsupportedMediaType: 415,
     RangeNotSatisfiable: 416,
-    ForeignHost: 421,
+    HostNotAllowed: 421,
     errors.InvalidRequest: 422,
     errors.QuotaExceeded: 429,
     HeadersTooLarge: 431,
@@ -138,15 +138,15 @@ STATUS_OF: Final[dict[type[errors.RingbackError], int]] = {
 """An error that is not listed has the status of its nearest ancestor."""
 
 
-def status_of(kind: type[errors.RingbackError]) -> int:
-    return next(STATUS_OF[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS_OF)
+def status_for(kind: type[errors.RingbackError]) -> int:
+    return next(STATUS_BY_ERROR[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS_BY_ERROR)
 
 
-def every_kind(root: type[errors.RingbackError] = errors.RingbackError) -> Iterator[type[errors.RingbackError]]:
+def iterate_error_types(root: type[errors.RingbackError] = errors.RingbackError) -> Iterator[type[errors.RingbackError]]:
     """Every error that can become a problem document."""
     for kind in root.__subclasses__():
         yield kind
-        yield from every_kind(kind)
+        yield from iterate_error_types(kind)
 
 
 # -- an error as an answer -------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def problem_type(kind: type[errors.RingbackError]) -> str:
 
 def problem_response(error: errors.RingbackError) -> Response:
     kind = type(error)
-    status = status_of(kind)
+    status = status_for(kind)
     document = {
         "type": problem_type(kind),
         "title": kind.title(),
@@ -167,11 +167,11 @@ def problem_response(error: errors.RingbackError) -> Response:
         **error.extra,
     }
     return Response(
-        jsontext.dumps(document), status_code=status, headers=_headers(error, status), media_type=MEDIA_TYPE
+        jsontext.dumps(document), status_code=status, headers=_problem_headers(error, status), media_type=MEDIA_TYPE
     )
 
 
-def _headers(error: errors.RingbackError, status: int) -> dict[str, str]:
+def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]:
     if isinstance(error, errors.QuotaExceeded):
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(error, MethodNotAllowed):
@@ -191,37 +191,37 @@ def _headers(error: errors.RingbackError, status: int) -> dict[str, str]:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(errors.RingbackError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_violations)
-    app.add_exception_handler(HTTPException, _on_routing)
+    app.add_exception_handler(errors.RingbackError, _handle_service_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_routing_error)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
+async def _handle_service_error(request: Request, error: Exception) -> Response:
     refusal = cast("errors.RingbackError", error)
     response = problem_response(refusal)
-    if (challenge := _challenge(request, refusal)) is not None:
+    if (challenge := _oauth_challenge(request, refusal)) is not None:
         response.headers["WWW-Authenticate"] = challenge
     return response
 
 
-def _challenge(request: Request, error: errors.RingbackError) -> str | None:
+def _oauth_challenge(request: Request, error: errors.RingbackError) -> str | None:
     """What an OAuth client has to know to come back with a better token (RFC 6750 §3, RFC 9728 §5.1)."""
-    oauth = config_of(request).oauth
+    oauth = get_config(request).oauth
     if oauth is None:
         return None
-    resource = resource_of(request.scope["path"])
+    resource = resource_for_path(request.scope["path"])
     match error:
         case errors.Unauthenticated():
-            return oauth.challenge(resource, error="invalid_token" if "authorization" in request.headers else None)
+            return oauth.challenge_header(resource, error="invalid_token" if "authorization" in request.headers else None)
         case errors.Forbidden(extra={"scope": scope}):
-            return oauth.challenge(resource, error="insufficient_scope", scopes=[scope])
+            return oauth.challenge_header(resource, error="insufficient_scope", scopes=[scope])
         case _:
             return None
 
 
-async def _on_violations(_request: Request, error: Exception) -> Response:
+async def _handle_validation_error(_request: Request, error: Exception) -> Response:
     found = cast("Sequence[dict[str, Any]]", cast("RequestValidationError", error).errors())
-    violations = [_violation(one) for one in found[:VIOLATIONS_MAX]]
+    violations = [_format_validation_error(one) for one in found[:VALIDATION_ERRORS_MAX]]
     first = violations[0]
     detail = f"{first.get('pointer') or first.get('parameter')}: {first['detail']}"
     if len(found) > 1:
@@ -229,25 +229,25 @@ async def _on_violations(_request: Request, error: Exception) -> Response:
     return problem_response(errors.InvalidRequest(detail, errors=violations))
 
 
-def _violation(error: dict[str, Any]) -> dict[str, str]:
+def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
     """Where and what, never the value: it may be a secret."""
-    place, *path = (str(part) for part in error["loc"])
+    location, *path = (str(part) for part in error["loc"])
     detail = error["msg"].removeprefix("Value error, ")
-    if place != "body":
+    if location != "body":
         return {"parameter": ".".join(path)[: jsontext.POINTER_LENGTH_MAX], "detail": detail}
-    return {"pointer": jsontext.pointer(path), "detail": detail}
+    return {"pointer": jsontext.format_pointer(path), "detail": detail}
 
 
-async def _on_routing(request: Request, _error: Exception) -> Response:
+async def _handle_routing_error(request: Request, _error: Exception) -> Response:
     """The router's own 404 and 405; nothing of ours raises an HTTPException."""
-    if allowed := [method for method in METHODS if _serves(request, method)]:
+    if allowed := [method for method in HTTP_METHODS if _allows_method(request, method)]:
         return problem_response(
             MethodNotAllowed(f"This path does not take {request.method}. It takes {', '.join(allowed)}.", allow=allowed)
         )
     return problem_response(UnknownPath("There is nothing at this path. What there is: GET /openapi.json"))
 
 
-def _serves(request: Request, method: str) -> bool:
+def _allows_method(request: Request, method: str) -> bool:
     scope = {**request.scope, "method": method}
     return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
@@ -266,7 +266,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         "errors": {
             "description": "What is wrong with the request, place by place: a JSON pointer into the body, or a parameter.",
             "type": "array",
-            "maxItems": VIOLATIONS_MAX,
+            "maxItems": VALIDATION_ERRORS_MAX,
             "items": {
                 "type": "object",
                 "properties": {
@@ -290,17 +290,17 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     ],
 }
 
-GUARDED: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable, errors.IssuerUnavailable)
+AUTHENTICATED_ERRORS: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable, errors.IssuerUnavailable)
 """What every operation that has an owner can end in."""
-WITH_BODY: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
+BODY_ERRORS: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
 """What every operation that takes a body can end in."""
 
 
-def documented(*kinds: type[errors.RingbackError]) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*kinds: type[errors.RingbackError]) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an operation that can end in these errors, and in what can befall every request."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     by_status: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other problem.", "content": content}}
-    for kind in sorted(kinds, key=lambda kind: (status_of(kind), kind.slug)):
-        answer = by_status.setdefault(status_of(kind), {"description": "", "content": content})
+    for kind in sorted(kinds, key=lambda kind: (status_for(kind), kind.slug)):
+        answer = by_status.setdefault(status_for(kind), {"description": "", "content": content})
         answer["description"] = f"{answer['description']} `{kind.slug}`: {kind.title()}.".strip()
     return by_status

@@ -6,16 +6,16 @@ from typing import Final
 import orjson
 from fastapi import Response
 
-from ringback.api.schemas.fields import View
+from ringback.api.schemas.fields import ResponseBody
 
-MEDIA_TYPE: Final = "application/json"
+JSON_MEDIA_TYPE: Final = "application/json"
 
 
-def with_result(
-    view: View, result: bytes | None, *, status_code: int = 200, headers: Mapping[str, str] | None = None
+def build_result_response(
+    view: ResponseBody, result: bytes | None, *, status_code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The view, and in it the result byte for byte as it is stored: parsing it again could only change it."""
     document = view.model_dump(mode="json", by_alias=True)
     if result is not None:
         document["result"] = orjson.Fragment(result)
-    return Response(orjson.dumps(document), status_code=status_code, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+    return Response(orjson.dumps(document), status_code=status_code, headers=dict(headers or {}), media_type=JSON_MEDIA_TYPE)

@@ -4,17 +4,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from ringback.api.auth import Asking
+from ringback.api.auth import CallerDep
 from ringback.api.calls import CallIdPath
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.problems import GUARDED, RangeNotSatisfiable, documented
-from ringback.api.ranges import range_of, still_current
-from ringback.api.raw_results import MEDIA_TYPE
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.problems import AUTHENTICATED_ERRORS, RangeNotSatisfiable, problem_responses
+from ringback.api.ranges import parse_range, if_range_matches
+from ringback.api.raw_results import JSON_MEDIA_TYPE
 from ringback.api.schemas import examples
 from ringback.domain import errors
 
-router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="An ETag you already have.")]
 Range = Annotated[
@@ -25,8 +25,8 @@ IfRange = Annotated[
 ]
 
 _ETAG = {"ETag": {"description": "The result's SHA-256.", "schema": {"type": "string"}}}
-_RESULT = {MEDIA_TYPE: {"schema": {"type": "object"}, "example": examples.RESULT}}
-_PART = {MEDIA_TYPE: {"schema": {"type": "string"}, "example": '{"content":[{"type":'}}
+_RESULT = {JSON_MEDIA_TYPE: {"schema": {"type": "object"}, "example": examples.RESULT}}
+_PART = {JSON_MEDIA_TYPE: {"schema": {"type": "string"}, "example": '{"content":[{"type":'}}
 _UNCHANGED = {304: {"description": "It is still the one you have."}}
 
 
@@ -45,27 +45,27 @@ _UNCHANGED = {304: {"description": "It is still the one you have."}}
             "content": _PART,
         },
         **_UNCHANGED,
-        **documented(*GUARDED, errors.NotFound, errors.CallExpired, errors.ResultNotReady, RangeNotSatisfiable),
+        **problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady, RangeNotSatisfiable),
     },
 )
 async def read_result(
     call_id: CallIdPath,
-    behind: Behind,
-    caller: Asking,
+    behind: ServicesDep,
+    caller: CallerDep,
     if_none_match: IfNoneMatch = None,
     range_: Range = None,
     if_range: IfRange = None,
 ) -> Response:
     """Take the result. A call that has none answers 409 and says why."""
-    call, result = await behind.calls.result(caller, call_id)
-    headers = _headers(call.result_sha256)
-    if _matches(if_none_match, headers["ETag"]):
+    call, result = await behind.calls.get_result(caller, call_id)
+    headers = _result_headers(call.result_sha256)
+    if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    part = range_of(range_, size=len(result)) if still_current(if_range, headers["ETag"]) else None
+    part = parse_range(range_, size=len(result)) if if_range_matches(if_range, headers["ETag"]) else None
     if part is None:
-        return Response(result, headers=headers, media_type=MEDIA_TYPE)
+        return Response(result, headers=headers, media_type=JSON_MEDIA_TYPE)
     headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(result)}"
-    return Response(result[part.start : part.stop], status_code=206, headers=headers, media_type=MEDIA_TYPE)
+    return Response(result[part.start : part.stop], status_code=206, headers=headers, media_type=JSON_MEDIA_TYPE)
 
 
 @router.head(
@@ -74,25 +74,25 @@ async def read_result(
     responses={
         200: {"description": "There is a result; Content-Length is its size.", "headers": _ETAG, "content": {}},
         **_UNCHANGED,
-        **documented(*GUARDED, errors.NotFound, errors.CallExpired, errors.ResultNotReady),
+        **problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady),
     },
 )
-async def look_at_result(
-    call_id: CallIdPath, behind: Behind, caller: Asking, if_none_match: IfNoneMatch = None
+async def head_result(
+    call_id: CallIdPath, behind: ServicesDep, caller: CallerDep, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Ask for the size and the ETag of a result, without the result."""
-    call, result = await behind.calls.result(caller, call_id)
-    headers = _headers(call.result_sha256)
-    if _matches(if_none_match, headers["ETag"]):
+    call, result = await behind.calls.get_result(caller, call_id)
+    headers = _result_headers(call.result_sha256)
+    if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(headers={**headers, "Content-Length": str(len(result))}, media_type=MEDIA_TYPE)
+    return Response(headers={**headers, "Content-Length": str(len(result))}, media_type=JSON_MEDIA_TYPE)
 
 
-def _headers(sha256: str | None) -> dict[str, str]:
+def _result_headers(sha256: str | None) -> dict[str, str]:
     return {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}
 
 
-def _matches(if_none_match: str | None, etag: str) -> bool:
+def _etag_matches(if_none_match: str | None, etag: str) -> bool:
     """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
-    given = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    return etag in given or given == ["*"]
+    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+    return etag in tags or tags == ["*"]

@@ -2,43 +2,43 @@
 
 from fastapi import APIRouter, Response
 
-from ringback.api.auth import Asking
+from ringback.api.auth import CallerDep
 from ringback.api.calls import CallIdPath
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.problems import GUARDED, WITH_BODY, documented
-from ringback.api.raw_results import with_result
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
+from ringback.api.raw_results import build_result_response
 from ringback.api.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
 from ringback.domain import errors
 
-router = APIRouter(prefix="/v1", tags=["calls"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1", tags=["calls"], route_class=AuthenticatedRoute)
 
-_NOTHING_REVOKED = ResumeTokenBody()
+_DEFAULT_TOKEN_BODY = ResumeTokenBody()
 
 
 @router.post(
     "/resume",
     response_model=ResumedView,
-    responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired),
 )
-async def resume_call(body: ResumeBody, behind: Behind, caller: Asking) -> Response:
+async def resume_call(body: ResumeBody, behind: ServicesDep, caller: CallerDep) -> Response:
     """Rejoin a call from anywhere. A resume token names a call; it does not identify you: send your API key too.
 
     With `wait_seconds`, answers once the call has ended or that time is over.
     """
-    resumed = await behind.resume.resume(caller, body.resume_token, wait_seconds=body.wait_seconds)
-    return with_result(ResumedView.of(resumed), resumed.result)
+    resumed = await behind.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
+    return build_result_response(ResumedView.from_resumed(resumed), resumed.result)
 
 
 @router.post(
     "/calls/{call_id}/resume-token",
-    responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.CallExpired),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired),
 )
 async def issue_resume_token(
-    call_id: CallIdPath, behind: Behind, caller: Asking, body: ResumeTokenBody = _NOTHING_REVOKED
+    call_id: CallIdPath, behind: ServicesDep, caller: CallerDep, body: ResumeTokenBody = _DEFAULT_TOKEN_BODY
 ) -> ResumeTokenView:
     """Get a fresh resume token for a call; with `revoke_older`, the only one that still works.
 
     Revoking reaches the tokens in callbacks too, also in those that are still on their way.
     """
-    return ResumeTokenView(resume_token=await behind.resume.issue(caller, call_id, revoke_older=body.revoke_older))
+    return ResumeTokenView(resume_token=await behind.call_resumption.issue_token(caller, call_id, revoke_previous=body.revoke_older))

@@ -13,28 +13,28 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-PIECE_BYTES: Final = 32 * 1024
+CHUNK_BYTES: Final = 32 * 1024
 """Half of what a connection may hold unwritten before its writer waits (asyncio: 64 KiB)."""
 
 
-class ServedDocument:
+class OpenApiEndpoint:
     """The endpoint. `make` gives the document, and runs in a thread."""
 
-    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
-        self._make = make
-        self._making: asyncio.Task[bytes] | None = None
+    def __init__(self, build_document: Callable[[], dict[str, Any]]) -> None:
+        self._build_document = build_document
+        self._build_task: asyncio.Task[bytes] | None = None
 
     async def __call__(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        if self._making is None or (self._making.done() and self._making.exception() is not None):
-            self._making = asyncio.create_task(asyncio.to_thread(self._serialise))
-        document = await asyncio.shield(self._making)
+        if self._build_task is None or (self._build_task.done() and self._build_task.exception() is not None):
+            self._build_task = asyncio.create_task(asyncio.to_thread(self._serialise))
+        document = await asyncio.shield(self._build_task)
         headers = {"content-length": str(len(document))}
-        return StreamingResponse(_pieces(document), media_type="application/json", headers=headers)
+        return StreamingResponse(_iterate_chunks(document), media_type="application/json", headers=headers)
 
     def _serialise(self) -> bytes:
-        return orjson.dumps(self._make())
+        return orjson.dumps(self._build_document())
 
 
-async def _pieces(document: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(document), PIECE_BYTES):
-        yield document[start : start + PIECE_BYTES]
+async def _iterate_chunks(document: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(document), CHUNK_BYTES):
+        yield document[start : start + CHUNK_BYTES]

@@ -18,11 +18,11 @@ from ringback.api.schemas.events import EventView
 from ringback.domain.errors import StoreUnavailable
 from ringback.services.events import EventPage
 
-MEDIA_TYPE: Final = "text/event-stream"
+EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
 RETRY_MILLISECONDS: Final = 2000
 """A restart takes about that long."""
-HEARTBEAT: Final = b": still here\n\n"
-TRUNCATED: Final = b'event: truncated\ndata: {"truncated":true}\n\n'
+HEARTBEAT_FRAME: Final = b": still here\n\n"
+TRUNCATED_FRAME: Final = b'event: truncated\ndata: {"truncated":true}\n\n'
 """Events after the reader's place are no longer kept. It has no id: the reader's place is still where it was."""
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -30,13 +30,13 @@ _HEADERS: Final = {
 }
 
 
-class EventStream(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """Sends what a follower of the log is given, at the pace at which it is read, and ends the following however it ends."""
 
     def __init__(self, first: EventPage, pages: AsyncGenerator[EventPage]) -> None:
         self._pages = pages
-        self._frames = _frames(first, pages)
-        super().__init__(self._frames, headers=_HEADERS, media_type=MEDIA_TYPE)
+        self._frames = _stream_frames(first, pages)
+        super().__init__(self._frames, headers=_HEADERS, media_type=EVENT_STREAM_MEDIA_TYPE)
 
     async def stream_response(self, send: Send) -> None:
         # A reader that goes away while it is being written to leaves both generators where they stand.
@@ -44,17 +44,17 @@ class EventStream(StreamingResponse):
             await super().stream_response(send)
 
 
-async def _frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
+async def _stream_frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
-    yield b"".join(_frames_of(first))
+    yield b"".join(_page_frames(first))
     with suppress(StoreUnavailable):  # the stream ends, and the reader comes back to where it was
         async for page in pages:
-            yield b"".join(_frames_of(page)) or HEARTBEAT
+            yield b"".join(_page_frames(page)) or HEARTBEAT_FRAME
 
 
-def _frames_of(page: EventPage) -> Iterator[bytes]:
-    if page.truncated:
-        yield TRUNCATED
+def _page_frames(page: EventPage) -> Iterator[bytes]:
+    if page.is_truncated:
+        yield TRUNCATED_FRAME
     for event in page.events:
-        view = EventView.of(event)
+        view = EventView.from_event(event)
         yield f"id: {view.cursor}\nevent: {view.name}\ndata: {view.model_dump_json(by_alias=True)}\n\n".encode()

@@ -4,32 +4,32 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from ringback.api.auth import Asking
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.problems import GUARDED, documented
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.schemas.fields import Label
 from ringback.api.schemas.upstreams import ReloadedView, ToolsView, UpstreamsView
 from ringback.domain import errors
 
-router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=AuthenticatedRoute)
 
 
-@router.get("", responses=documented(*GUARDED))
-async def list_upstreams(behind: Behind, caller: Asking) -> UpstreamsView:
+@router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS))
+async def list_upstreams(behind: ServicesDep, caller: CallerDep) -> UpstreamsView:
     """List the MCP servers whose tools you can call, and how they are doing."""
-    return UpstreamsView.of(behind.insights.upstreams(caller))
+    return UpstreamsView.from_infos(behind.insights.list_upstreams(caller))
 
 
-@router.get("/{name}/tools", responses=documented(*GUARDED, errors.NotFound, errors.InvalidRequest, errors.Unavailable))
+@router.get("/{name}/tools", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.Unavailable))
 async def list_tools(
-    name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])], behind: Behind, caller: Asking
+    name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])], behind: ServicesDep, caller: CallerDep
 ) -> ToolsView:
     """List an upstream's tools."""
-    return ToolsView.of(await behind.insights.tools(caller, name))
+    return ToolsView.from_infos(await behind.insights.list_tools(caller, name))
 
 
-@router.post("/reload", responses=documented(*GUARDED, errors.InvalidConfiguration))
-async def reload_upstreams(behind: Behind, caller: Asking) -> ReloadedView:
+@router.post("/reload", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidConfiguration))
+async def reload_upstreams(behind: ServicesDep, caller: CallerDep) -> ReloadedView:
     """Read the file with the upstreams again, without dropping calls. Takes the scope `admin`. SIGHUP does the same."""
-    return ReloadedView.of(await behind.upkeep.reload_upstreams(caller))
+    return ReloadedView.from_reloaded(await behind.administration.reload_upstreams(caller))

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from ringback.api.auth import Asking
-from ringback.api.context import Behind
-from ringback.api.guarded_route import GuardedRoute
-from ringback.api.paging import page_of
-from ringback.api.problems import GUARDED, WITH_BODY, documented
+from ringback.api.auth import CallerDep
+from ringback.api.context import ServicesDep
+from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.paging import build_page_from_rows
+from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.schemas import examples
 from ringback.api.schemas.deliveries import DeliveryView
 from ringback.api.schemas.webhooks import (
@@ -20,16 +20,16 @@ from ringback.api.schemas.webhooks import (
     RotatedWebhookView,
     RotateSecretBody,
     WebhookPageView,
-    WebhooksQuestion,
+    WebhookListQuery,
     WebhookView,
 )
 from ringback.domain import errors
-from ringback.domain.cursor import List, decode_id
+from ringback.domain.cursor import CursorList, decode_id_cursor
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=GuardedRoute)
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=AuthenticatedRoute)
 
-_SENDING = (errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive)
-_ROTATE_BY_DEFAULT = RotateSecretBody()
+_SENDING_ERRORS = (errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive)
+_DEFAULT_ROTATE_BODY = RotateSecretBody()
 
 WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[examples.WEBHOOK_ID])]
 
@@ -37,9 +37,9 @@ WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[exa
 @router.post(
     "",
     status_code=201,
-    responses=documented(
-        *GUARDED,
-        *WITH_BODY,
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS,
+        *BODY_ERRORS,
         errors.InvalidCallbackUrl,
         errors.InvalidCursor,
         errors.QuotaExceeded,
@@ -47,36 +47,36 @@ WebhookIdPath = Annotated[str, Path(description="A webhook's id.", examples=[exa
     ),
 )
 async def register_webhook(
-    body: RegisterWebhookBody, behind: Behind, caller: Asking, response: Response
+    body: RegisterWebhookBody, behind: ServicesDep, caller: CallerDep, response: Response
 ) -> RegisteredWebhookView:
     """Register a callback URL. From this answer on, every event that it hears is delivered to it."""
-    registered = await behind.registrations.register(caller, body.registration())
+    registered = await behind.registrations.register_webhook(caller, body.to_registration())
     response.headers["Location"] = f"/v1/webhooks/{registered.webhook.id}"
-    return RegisteredWebhookView.registered(registered)
+    return RegisteredWebhookView.from_registered(registered)
 
 
-@router.get("", responses=documented(*GUARDED, errors.InvalidRequest, errors.InvalidCursor))
+@router.get("", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor))
 async def list_webhooks(
-    question: Annotated[WebhooksQuestion, Query()], behind: Behind, caller: Asking
+    query: Annotated[WebhookListQuery, Query()], behind: ServicesDep, caller: CallerDep
 ) -> WebhookPageView:
     """List your webhooks, newest first."""
-    before = decode_id(List.WEBHOOKS, question.cursor)
-    found = await behind.webhooks.page(caller, before=before, limit=question.limit + 1)
-    page = page_of(List.WEBHOOKS, found, limit=question.limit)
-    return WebhookPageView.of(page.things, page.next_cursor)
+    position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
+    found = await behind.webhooks.list_webhooks(caller, position=position, limit=query.limit + 1)
+    page = build_page_from_rows(CursorList.WEBHOOKS, found, limit=query.limit)
+    return WebhookPageView.from_webhooks(page.items, page.next_cursor)
 
 
-@router.get("/{webhook_id}", responses=documented(*GUARDED, errors.NotFound))
-async def read_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> WebhookView:
+@router.get("/{webhook_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
+async def read_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> WebhookView:
     """Read a webhook."""
-    return WebhookView.of(await behind.webhooks.get(caller, webhook_id))
+    return WebhookView.from_webhook(await behind.webhooks.get_webhook(caller, webhook_id))
 
 
 @router.patch(
     "/{webhook_id}",
-    responses=documented(
-        *GUARDED,
-        *WITH_BODY,
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS,
+        *BODY_ERRORS,
         errors.NotFound,
         errors.InvalidCallbackUrl,
         errors.QuotaExceeded,
@@ -84,55 +84,55 @@ async def read_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking
     ),
 )
 async def change_webhook(
-    webhook_id: WebhookIdPath, body: ChangeWebhookBody, behind: Behind, caller: Asking
+    webhook_id: WebhookIdPath, body: ChangeWebhookBody, behind: ServicesDep, caller: CallerDep
 ) -> WebhookView:
     """Change a webhook, or switch it off and on. What is left out stays; what was held goes out when it becomes active."""
-    return WebhookView.of(await behind.webhooks.change(caller, webhook_id, body.change()))
+    return WebhookView.from_webhook(await behind.webhooks.change_webhook(caller, webhook_id, body.to_change()))
 
 
 @router.post(
-    "/{webhook_id}/verify", responses=documented(*GUARDED, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING)
+    "/{webhook_id}/verify", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS)
 )
-async def verify_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> WebhookView:
+async def verify_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> WebhookView:
     """Challenge the URL now. Its state says whether it has proven that it wants callbacks, and last_error why not."""
-    return WebhookView.of(await behind.webhooks.verify(caller, webhook_id))
+    return WebhookView.from_webhook(await behind.webhooks.verify_webhook(caller, webhook_id))
 
 
-@router.post("/{webhook_id}/test", status_code=202, responses=documented(*GUARDED, errors.NotFound, *_SENDING))
-async def test_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> DeliveryView:
+@router.post("/{webhook_id}/test", status_code=202, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS))
+async def test_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
     """Send a signed `webhook.test` to this webhook, as everything is sent to it. The delivery tells what comes of it."""
-    return DeliveryView.of(await behind.webhooks.test(caller, webhook_id))
+    return DeliveryView.from_delivery(await behind.webhooks.send_test(caller, webhook_id))
 
 
 @router.post(
     "/{webhook_id}/rotate-secret",
-    responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.QuotaExceeded),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.QuotaExceeded),
 )
 async def rotate_secret(
-    webhook_id: WebhookIdPath, behind: Behind, caller: Asking, body: RotateSecretBody = _ROTATE_BY_DEFAULT
+    webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep, body: RotateSecretBody = _DEFAULT_ROTATE_BODY
 ) -> RotatedWebhookView:
     """Give the webhook a new signing secret. Until the overlap is over, callbacks carry a signature of each older one, too."""
     secret = body.secret.get_secret_value() if body.secret else None
     rotated = await behind.webhooks.rotate_secret(
         caller, webhook_id, secret=secret, overlap_seconds=body.overlap_seconds
     )
-    return RotatedWebhookView.rotated(rotated)
+    return RotatedWebhookView.from_rotated(rotated)
 
 
 @router.post(
     "/{webhook_id}/replay",
     status_code=202,
-    responses=documented(*GUARDED, *WITH_BODY, errors.NotFound, errors.InvalidCursor, *_SENDING),
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.InvalidCursor, *_SENDING_ERRORS),
 )
-async def replay_webhook(webhook_id: WebhookIdPath, body: ReplayBody, behind: Behind, caller: Asking) -> ReplayedView:
+async def replay_webhook(webhook_id: WebhookIdPath, body: ReplayBody, behind: ServicesDep, caller: CallerDep) -> ReplayedView:
     """Send again what this webhook was to hear: since a time, from a cursor on, or whatever was given up.
 
     The same bodies under the same `webhook-id`. What is still being delivered is left alone: asking twice sends nothing twice.
     """
-    return ReplayedView.of(await behind.replays.replay(caller, webhook_id, body.wanted()))
+    return ReplayedView.from_result(await behind.replays.replay_webhook(caller, webhook_id, body.to_request()))
 
 
-@router.delete("/{webhook_id}", status_code=204, responses=documented(*GUARDED, errors.NotFound))
-async def remove_webhook(webhook_id: WebhookIdPath, behind: Behind, caller: Asking) -> None:
+@router.delete("/{webhook_id}", status_code=204, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
+async def remove_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> None:
     """Remove a webhook. What was not delivered to it by now never will be."""
-    await behind.webhooks.remove(caller, webhook_id)
+    await behind.webhooks.remove_webhook(caller, webhook_id)

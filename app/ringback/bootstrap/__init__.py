@@ -16,17 +16,17 @@ doors        who comes in, and where
 application  all of it, opened and closed
 """
 
-from ringback.bootstrap.application import Application, application, open_beside, open_keys
+from ringback.bootstrap.application import Application, open_application, open_shared_store, open_api_keys
 from ringback.bootstrap.keys import accept_lost_keys, accept_restore
-from ringback.bootstrap.world import ReadConfigs, World
+from ringback.bootstrap.world import ReadConfigs, Environment
 
 __all__ = [
     "Application",
     "ReadConfigs",
-    "World",
+    "Environment",
     "accept_lost_keys",
     "accept_restore",
-    "application",
-    "open_beside",
-    "open_keys",
+    "open_application",
+    "open_shared_store",
+    "open_api_keys",
 ]

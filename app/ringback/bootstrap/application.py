@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app
-from ringback.bootstrap.doors import api_config, authenticator_for, mcp_server
-from ringback.bootstrap.keys import key_ring_of
-from ringback.bootstrap.parts import new_sealer, open_parts
-from ringback.bootstrap.policies import retention_of
-from ringback.bootstrap.services import all_services
-from ringback.bootstrap.workers import dispatcher, runner, verifier, watchman
-from ringback.bootstrap.world import ReadConfigs, World
-from ringback.domain.ids import Ids
+from ringback.bootstrap.doors import build_api_config, open_authenticator, open_mcp_server
+from ringback.bootstrap.keys import load_service_key_ring
+from ringback.bootstrap.parts import build_sealer, open_components
+from ringback.bootstrap.policies import build_retention
+from ringback.bootstrap.services import build_services
+from ringback.bootstrap.workers import build_dispatcher, build_runner, build_verifier, build_change_recorder
+from ringback.bootstrap.world import ReadConfigs, Environment
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.janitor import Janitor, JanitorConfig
 from ringback.mcp_server.endpoints import McpServer
 from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.resealing import Resealer
 from ringback.runner.upstreams import UpstreamConfig
-from ringback.services.keys import Keys
+from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.settings import Settings
 from ringback.storage.open import open_store
@@ -45,7 +45,7 @@ class Application:
 
         async def close_when_stopped() -> None:
             await stop.wait()
-            self.lifecycle.stop()
+            self.lifecycle.begin_shutdown()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(close_when_stopped())
@@ -54,46 +54,46 @@ class Application:
 
 
 @asynccontextmanager
-async def application(
+async def open_application(
     settings: Settings,
     upstream_configs: Sequence[UpstreamConfig],
     *,
-    reread: ReadConfigs | None = None,
-    world: World | None = None,
+    read_configs: ReadConfigs | None = None,
+    environment: Environment | None = None,
 ) -> AsyncGenerator[Application]:
     """A whole service over its own store; everything it opened is closed at the end.
 
     `reread` is asked when the upstreams are to be configured anew; without it they stay as they are.
     Raises storage's error when another process serves the same SQLite file.
     """
-    retention = retention_of(settings)
-    async with open_parts(settings, upstream_configs, reread, world or World(), retention) as parts:
+    retention = build_retention(settings)
+    async with open_components(settings, upstream_configs, read_configs, environment or Environment(), retention) as components:
         janitor = Janitor(
-            store=parts.store,
-            recorder=parts.recorder,
-            clock=parts.world.clock,
-            config=JanitorConfig(retention=retention, only_owner=parts.owner if parts.store.exclusive else None),
+            store=components.store,
+            recorder=components.recorder,
+            clock=components.environment.clock,
+            config=JanitorConfig(retention=retention, exclusive_owner=components.owner if components.store.is_exclusive else None),
         )
         workers: list[Worker] = [
-            runner(parts, settings),
-            watchman(parts),
-            verifier(parts, settings),
-            CatchUpWorker(store=parts.store, catch_ups=parts.recorder.catch_ups, clock=parts.world.clock),
-            dispatcher(parts, settings),
+            build_runner(components, settings),
+            build_change_recorder(components),
+            build_verifier(components, settings),
+            CatchUpWorker(store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock),
+            build_dispatcher(components, settings),
             janitor,
         ]
-        if parts.keys > 1:
-            workers.append(Resealer(store=parts.store, sleep=parts.world.clock.sleep))
-        supervisor = Supervisor(workers, clock=parts.world.clock)
-        services = all_services(parts, settings)
+        if components.key_count > 1:
+            workers.append(Resealer(store=components.store, sleep=components.environment.clock.sleep))
+        supervisor = Supervisor(workers, clock=components.environment.clock)
+        services = build_services(components, settings)
         async with (
-            authenticator_for(parts, services, settings) as authenticator,
-            mcp_server(parts, services, settings, authenticator) as mcp,
+            open_authenticator(components, services, settings) as authenticator,
+            open_mcp_server(components, services, settings, authenticator) as mcp,
         ):
             yield Application(
-                api=create_app(services, config=api_config(settings, supervisor, authenticator, mcp), mcp=mcp),
+                api=create_app(services, config=build_api_config(settings, supervisor, authenticator, mcp), mcp=mcp),
                 services=services,
-                store=parts.store,
+                store=components.store,
                 supervisor=supervisor,
                 lifecycle=services.lifecycle,
                 mcp=mcp,
@@ -101,17 +101,17 @@ async def application(
 
 
 @asynccontextmanager
-async def open_keys(settings: Settings) -> AsyncGenerator[Keys]:
+async def open_api_keys(settings: Settings) -> AsyncGenerator[ApiKeys]:
     """The API keys of a service's database, also while the service runs."""
-    world = World()
-    async with open_beside(settings) as store:
-        yield Keys(store=store, ids=Ids(world.clock, random_bytes=world.random_bytes))
+    world = Environment()
+    async with open_shared_store(settings) as store:
+        yield ApiKeys(store=store, ids=IdGenerator(world.clock, random_bytes=world.random_bytes))
 
 
 @asynccontextmanager
-async def open_beside(settings: Settings) -> AsyncGenerator[Store]:
+async def open_shared_store(settings: Settings) -> AsyncGenerator[Store]:
     """A service's store, also while the service runs: for tools that look, or write a row."""
-    world = World()
-    sealer = new_sealer(await key_ring_of(settings, world), world)
+    world = Environment()
+    sealer = build_sealer(await load_service_key_ring(settings, world), world)
     async with open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=False) as store:
         yield store

@@ -4,80 +4,80 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 
 from ringback.api.app import ApiConfig, Services
-from ringback.bootstrap.parts import Parts
-from ringback.bootstrap.policies import gateway_config, protected_resource, token_rules
+from ringback.bootstrap.parts import Components
+from ringback.bootstrap.policies import build_gateway_config, build_protected_resource, build_token_policy
 from ringback.domain.principal import Authenticator
-from ringback.identity.access_tokens import AccessTokens
-from ringback.identity.bearers import Bearers, Everybody
-from ringback.identity.documents import client as issuer_client
-from ringback.identity.issuer import Issuer
+from ringback.identity.access_tokens import AccessTokenAuthenticator
+from ringback.identity.bearers import BearerAuthenticator, AnonymousAuthenticator
+from ringback.identity.documents import create_issuer_client as issuer_client
+from ringback.identity.issuer import IssuerKeys
 from ringback.keyring import load_signing_keys
-from ringback.mcp_server.endpoints import McpServer, Workers
+from ringback.mcp_server.endpoints import McpServer, BackgroundTaskSet
 from ringback.mcp_server.gateway import Gateway
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.services.joined_names import JoinedNames
+from ringback.services.joined_names import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor
 
 
 @asynccontextmanager
-async def authenticator_for(parts: Parts, services: Services, settings: Settings) -> AsyncGenerator[Authenticator]:
+async def open_authenticator(components: Components, services: Services, settings: Settings) -> AsyncGenerator[Authenticator]:
     if settings.auth == "off":
-        yield Everybody()
+        yield AnonymousAuthenticator()
         return
     if settings.oidc_issuer is None:
-        yield Bearers(keys=services.keys)
+        yield BearerAuthenticator(keys=services.api_keys)
         return
     async with (
-        aclosing(ConfiguredHosts(parts.world.host_resolver)) as hosts,
+        aclosing(ConfiguredHosts(components.environment.host_resolver)) as hosts,
         issuer_client(hosts.look_up_for("issuer")) as http,
     ):
-        clock = parts.world.clock
-        issuer = Issuer(settings.oidc_issuer, http=http, clock=clock)
-        tokens = AccessTokens(issuer=issuer, rules=token_rules(settings), clock=clock)
-        yield Bearers(keys=services.keys, tokens=tokens)
+        clock = components.environment.clock
+        issuer = IssuerKeys(settings.oidc_issuer, http=http, clock=clock)
+        tokens = AccessTokenAuthenticator(issuer=issuer, policy=build_token_policy(settings), clock=clock)
+        yield BearerAuthenticator(keys=services.api_keys, tokens=tokens)
 
 
 @asynccontextmanager
-async def mcp_server(
-    parts: Parts, services: Services, settings: Settings, authenticator: Authenticator
+async def open_mcp_server(
+    components: Components, services: Services, settings: Settings, authenticator: Authenticator
 ) -> AsyncGenerator[McpServer]:
-    workers = Workers()
+    workers = BackgroundTaskSet()
     gateway = Gateway(
-        config=gateway_config(settings),
+        config=build_gateway_config(settings),
         calls=services.calls,
-        answers=services.answers,
+        input_answers=services.input_answers,
         webhooks=services.webhooks,
         events=services.events,
-        resume=services.resume,
+        resume=services.call_resumption,
         lifecycle=services.lifecycle,
-        quotas=parts.quotas,
-        catalog=parts.upstreams.catalog,
-        passage=parts.upstreams.passage,
-        live=parts.upstreams.live,
-        names=JoinedNames(parts.store),
-        signals=parts.store.signals,
-        sealer=parts.sealer,
-        clock=parts.world.clock,
-        background=workers,
+        quotas=components.quotas,
+        catalog=components.upstreams.tool_catalog,
+        proxy=components.upstreams.proxy,
+        call_notifications=components.upstreams.notification_hub,
+        tool_aliases=ToolAliases(components.store),
+        signals=components.store.signals,
+        sealer=components.sealer,
+        clock=components.environment.clock,
+        background_tasks=workers,
     )
     server = McpServer(gateway, authenticator=authenticator)
-    async with server.running():
+    async with server.run():
         try:
             yield server
         finally:
             await workers.aclose()
 
 
-def api_config(settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer) -> ApiConfig:
+def build_api_config(settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer) -> ApiConfig:
     return ApiConfig(
         authenticator=authenticator,
-        oauth=protected_resource(settings),
+        oauth=build_protected_resource(settings),
         public_url=settings.base_url,
         allowed_origins=settings.allowed_origins,
         allowed_hosts=settings.allowed_hosts,
         request_bytes_max=settings.request_bytes_max,
-        failing_workers=supervisor.failing,
-        failing_endpoints=mcp.failing,
+        failing_workers=supervisor.failing_workers,
+        failing_endpoints=mcp.failing_endpoints,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )

@@ -7,121 +7,121 @@ from pathlib import Path
 from typing import Final
 
 from ringback.admission import AdmissionGate
-from ringback.bootstrap.keys import key_ring_of, require_keys
-from ringback.bootstrap.policies import quotas_of, target_policy
-from ringback.bootstrap.world import ReadConfigs, World
-from ringback.domain.ids import Ids
+from ringback.bootstrap.keys import load_service_key_ring, require_key_ring
+from ringback.bootstrap.policies import build_quotas, build_target_policy
+from ringback.bootstrap.world import ReadConfigs, Environment
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.sealed import Sealer
-from ringback.domain.upstreams import Configured
+from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
-from ringback.keyring import token_keys
-from ringback.notifier.body import Bodies
+from ringback.keyring import derive_token_keys
+from ringback.notifier.body import PayloadBuilder
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.record import Recorder
-from ringback.notifier.resume_tokens import CallTokens
+from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.target_guard import TargetGuard
 from ringback.runner.changes import ChangeStream
-from ringback.runner.reloading import Reloading
-from ringback.runner.upstreams import UpstreamConfig, Upstreams
-from ringback.services.births import Births
-from ringback.services.quotas import QuotaKeeper
+from ringback.runner.reloading import UpstreamReloader
+from ringback.runner.upstreams import UpstreamConfig, UpstreamRegistry
+from ringback.services.births import PostCommitHandoff
+from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
-from ringback.signing.resume_token import ResumeTokens
+from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.signing.sealing import AesGcmSealer, KeyRing
 from ringback.storage.open import open_store, sqlite_path
 
-AUDIENCE: Final = "ringback"
+RESUME_TOKEN_AUDIENCE: Final = "ringback"
 """Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Components:
     """What services and workers share."""
 
-    world: World
+    environment: Environment
     store: Store
-    upstreams: Upstreams
-    changes: ChangeStream
+    upstreams: UpstreamRegistry
+    change_stream: ChangeStream
     """What they tell unasked, from before they were opened."""
-    configured: Configured
-    ids: Ids
+    configuration: UpstreamConfiguration
+    ids: IdGenerator
     owner: str
     """Names this process in leases."""
-    tokens: CallTokens
+    resume_tokens: CallResumeTokens
     recorder: Recorder
-    births: Births
+    post_commit: PostCommitHandoff
     admission: AdmissionGate
-    guard: TargetGuard
+    target_guard: TargetGuard
     sender: Http1Sender | HttpxSender
-    quotas: QuotaKeeper
+    quotas: QuotaEnforcer
     sealer: Sealer
-    keys: int
+    key_count: int
     """In the key ring."""
 
 
 @asynccontextmanager
-async def open_parts(
+async def open_components(
     settings: Settings,
     upstream_configs: Sequence[UpstreamConfig],
-    reread: ReadConfigs | None,
-    world: World,
+    read_configs: ReadConfigs | None,
+    environment: Environment,
     retention: Retention,
-) -> AsyncGenerator[Parts]:
-    ring = await key_ring_of(settings, world)
-    sealer = new_sealer(ring, world)
-    ids = Ids(world.clock, random_bytes=world.random_bytes)
-    tokens = CallTokens(
-        ResumeTokens(token_keys(ring), audience=AUDIENCE), result_retention_seconds=retention.result_seconds
+) -> AsyncGenerator[Components]:
+    ring = await load_service_key_ring(settings, environment)
+    sealer = build_sealer(ring, environment)
+    ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
+    tokens = CallResumeTokens(
+        ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE), result_retention_seconds=retention.result_seconds
     )
-    bodies = Bodies(tokens=tokens, public_url=settings.base_url)
-    guard = TargetGuard(target_policy(settings), resolver=world.resolver)
-    sender = HttpxSender(world.egress, clock=world.clock) if world.egress else Http1Sender(guard, clock=world.clock)
+    bodies = PayloadBuilder(tokens=tokens, public_url=settings.base_url)
+    guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
+    sender = HttpxSender(environment.egress, clock=environment.clock) if environment.egress else Http1Sender(guard, clock=environment.clock)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
         stack.push_async_callback(sender.aclose)
         store = await stack.enter_async_context(
-            open_store(settings.database_url, clock=world.clock, sealer=sealer, exclusive=True)
+            open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
         )
-        if store.exclusive and (last := await store.read(lambda tx: tx.scheduling_time.last())) is not None:
-            world.clock.continue_from(last)
-        await require_keys(store, ring, settings)
-        store = world.store(store)
-        upstreams = Upstreams(
+        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
+            environment.clock.continue_from(last)
+        await require_key_ring(store, ring, settings)
+        store = environment.wrap_store(store)
+        upstreams = UpstreamRegistry(
             upstream_configs,
-            clock=world.clock,
-            chance=world.chance,
-            connect_patience_seconds=settings.connect_patience_seconds,
+            clock=environment.clock,
+            random_fraction=environment.random_fraction,
+            connect_timeout_seconds=settings.connect_patience_seconds,
             store=store,
-            children_folder=children_folder(sqlite_path(settings.database_url)),
-            hosts=ConfiguredHosts(world.host_resolver),
+            children_folder=child_records_folder(sqlite_path(settings.database_url)),
+            hosts=ConfiguredHosts(environment.host_resolver),
         )
-        yield Parts(
-            world=world,
+        yield Components(
+            environment=environment,
             store=store,
-            changes=stack.enter_context(upstreams.changes.listen()),
+            change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
             upstreams=await stack.enter_async_context(upstreams),
-            configured=Reloading(upstreams, read=reread or (lambda: upstream_configs)),
+            configuration=UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
             ids=ids,
-            owner=ids.lease(),
-            tokens=tokens,
-            recorder=Recorder(ids=ids, bodies=bodies, result_retention_seconds=retention.result_seconds),
-            births=Births(),
+            owner=ids.new_lease_token(),
+            resume_tokens=tokens,
+            recorder=Recorder(ids=ids, payloads=bodies, result_retention_seconds=retention.result_seconds),
+            post_commit=PostCommitHandoff(),
             admission=AdmissionGate(),
-            guard=guard,
+            target_guard=guard,
             sender=sender,
-            quotas=QuotaKeeper(quotas_of(settings), clock=world.clock),
+            quotas=QuotaEnforcer(build_quotas(settings), clock=environment.clock),
             sealer=sealer,
-            keys=len(ring.keys),
+            key_count=len(ring.keys),
         )
 
 
-def new_sealer(ring: KeyRing, world: World) -> AesGcmSealer:
-    return AesGcmSealer(ring.keys, current=ring.current, random=world.random_bytes)
+def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
+    return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
 
 
-def children_folder(database: Path) -> Path:
+def child_records_folder(database: Path) -> Path:
     """Where the child processes of the service that serves this database are written down."""
     return database.with_name(f"{database.name}-children")

@@ -2,7 +2,7 @@
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
-from ringback.identity.access_tokens import TokenRules
+from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.notifier.target_guard import TargetPolicy
@@ -10,7 +10,7 @@ from ringback.services.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 
 
-def retention_of(settings: Settings) -> Retention:
+def build_retention(settings: Settings) -> Retention:
     try:
         return Retention(
             result_seconds=settings.result_retention_seconds,
@@ -21,7 +21,7 @@ def retention_of(settings: Settings) -> Retention:
         raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None
 
 
-def quotas_of(settings: Settings) -> Quotas:
+def build_quotas(settings: Settings) -> Quotas:
     return Quotas(
         open_calls=settings.quota_open_calls,
         result_bytes=settings.quota_result_bytes,
@@ -31,22 +31,22 @@ def quotas_of(settings: Settings) -> Quotas:
     )
 
 
-def target_policy(settings: Settings) -> TargetPolicy:
-    return TargetPolicy(private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http)
+def build_target_policy(settings: Settings) -> TargetPolicy:
+    return TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
 
 
-def token_rules(settings: Settings) -> TokenRules:
-    return TokenRules(
+def build_token_policy(settings: Settings) -> AccessTokenPolicy:
+    return AccessTokenPolicy(
         public_url=settings.base_url,
         audiences=frozenset(settings.oidc_audience),
         principal_claim=settings.oidc_principal_claim,
-        granted=frozenset(settings.oidc_scopes),
-        untyped=settings.oidc_untyped_tokens,
-        seconds_max=settings.oidc_token_seconds_max,
+        granted_scopes=frozenset(settings.oidc_scopes),
+        accepts_untyped=settings.oidc_untyped_tokens,
+        lifetime_seconds_max=settings.oidc_token_seconds_max,
     )
 
 
-def protected_resource(settings: Settings) -> ProtectedResource | None:
+def build_protected_resource(settings: Settings) -> ProtectedResource | None:
     if settings.auth == "off" or settings.oidc_issuer is None:
         return None
     # An issuer that cannot give out our scopes refuses a client that asks for them.
@@ -54,13 +54,13 @@ def protected_resource(settings: Settings) -> ProtectedResource | None:
     return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
 
 
-def gateway_config(settings: Settings) -> GatewayConfig:
+def build_gateway_config(settings: Settings) -> GatewayConfig:
     return GatewayConfig(
         public_url=settings.base_url,
         inline_wait_seconds=settings.inline_wait_seconds,
         task_grace_seconds=settings.task_grace_seconds,
-        keep_on_disconnect=settings.disconnect == "keep",
+        keeps_call_on_disconnect=settings.disconnect == "keep",
         request_bytes_max=settings.request_bytes_max,
-        callers_identified=settings.auth != "off",
+        authentication_enabled=settings.auth != "off",
         result_retention_seconds=settings.result_retention_seconds,
     )

@@ -1,117 +1,117 @@
 """The use cases."""
 
 from ringback.api.app import Services
-from ringback.bootstrap.parts import Parts
-from ringback.bootstrap.policies import target_policy
+from ringback.bootstrap.parts import Components
+from ringback.bootstrap.policies import build_target_policy
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.on_demand import OnDemand
-from ringback.services.adoption import Adoption
-from ringback.services.answers import Answers
+from ringback.notifier.on_demand import RequestedDeliveries
+from ringback.services.adoption import TaskAdoption
+from ringback.services.answers import InputAnswers
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
 from ringback.services.insights import Insights
-from ringback.services.keys import Keys
+from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.registrations import Registrations
-from ringback.services.replays import Replays
-from ringback.services.reports import Reports
-from ringback.services.resume import Resume
-from ringback.services.upkeep import Upkeep
-from ringback.services.verification import Verification, VerificationPolicy
+from ringback.services.registrations import WebhookRegistrations
+from ringback.services.replays import DeliveryReplays
+from ringback.services.reports import CallReports
+from ringback.services.resume import CallResumption
+from ringback.services.upkeep import Administration
+from ringback.services.verification import WebhookVerification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 
 
-def _verification(parts: Parts, settings: Settings, lifecycle: Lifecycle) -> Verification:
+def _build_verification(parts: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
     try:
-        return Verification(
+        return WebhookVerification(
             store=parts.store,
-            clock=parts.world.clock,
+            clock=parts.environment.clock,
             lifecycle=lifecycle,
-            targets=target_policy(settings),
+            targets=build_target_policy(settings),
             policy=VerificationPolicy(mode=settings.verify_callbacks, allowlist=settings.callback_allowlist),
         )
     except InvalidCallbackUrl as problem:
         raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
 
 
-def _registrations(parts: Parts, lifecycle: Lifecycle, verification: Verification) -> Registrations:
-    return Registrations(
+def _build_registrations(parts: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> WebhookRegistrations:
+    return WebhookRegistrations(
         store=parts.store,
-        clock=parts.world.clock,
+        clock=parts.environment.clock,
         ids=parts.ids,
         recorder=parts.recorder,
-        guard=parts.guard,
+        guard=parts.target_guard,
         quotas=parts.quotas,
         lifecycle=lifecycle,
         verification=verification,
-        catalog=parts.upstreams.catalog,
+        catalog=parts.upstreams.tool_catalog,
     )
 
 
-def _webhooks(parts: Parts, lifecycle: Lifecycle, verification: Verification) -> Webhooks:
+def _build_webhooks(parts: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> Webhooks:
     return Webhooks(
         store=parts.store,
         ids=parts.ids,
-        on_demand=OnDemand(ids=parts.ids),
-        guard=parts.guard,
+        requested_deliveries=RequestedDeliveries(ids=parts.ids),
+        guard=parts.target_guard,
         quotas=parts.quotas,
         lifecycle=lifecycle,
         verification=verification,
-        catalog=parts.upstreams.catalog,
+        catalog=parts.upstreams.tool_catalog,
     )
 
 
-def all_services(parts: Parts, settings: Settings) -> Services:
-    store, clock, lifecycle = parts.store, parts.world.clock, Lifecycle()
-    quotas = parts.quotas
-    verification = _verification(parts, settings, lifecycle)
-    registrations = _registrations(parts, lifecycle, verification)
+def build_services(components: Components, settings: Settings) -> Services:
+    store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
+    quotas = components.quotas
+    verification = _build_verification(components, settings, lifecycle)
+    registrations = _build_registrations(components, lifecycle, verification)
     calls = Calls(
         store=store,
         clock=clock,
-        ids=parts.ids,
-        catalog=parts.upstreams.catalog,
-        recorder=parts.recorder,
-        tokens=parts.tokens,
+        ids=components.ids,
+        catalog=components.upstreams.tool_catalog,
+        recorder=components.recorder,
+        tokens=components.resume_tokens,
         registrations=registrations,
         quotas=quotas,
         lifecycle=lifecycle,
-        births=parts.births,
-        admission=parts.admission,
+        post_commit=components.post_commit,
+        admission=components.admission,
     )
     return Services(
         calls=calls,
-        answers=Answers(store, parts.recorder),
-        adoption=Adoption(
+        input_answers=InputAnswers(store, components.recorder),
+        task_adoption=TaskAdoption(
             store=store,
-            ids=parts.ids,
-            tasks=parts.upstreams.tasks,
-            tokens=parts.tokens,
+            ids=components.ids,
+            tasks=components.upstreams.task_lookup,
+            tokens=components.resume_tokens,
             registrations=registrations,
             quotas=quotas,
             lifecycle=lifecycle,
         ),
-        reports=Reports(
+        reports=CallReports(
             store=store,
-            ids=parts.ids,
-            recorder=parts.recorder,
-            tokens=parts.tokens,
+            ids=components.ids,
+            recorder=components.recorder,
+            tokens=components.resume_tokens,
             registrations=registrations,
             quotas=quotas,
             lifecycle=lifecycle,
         ),
         registrations=registrations,
-        webhooks=_webhooks(parts, lifecycle, verification),
+        webhooks=_build_webhooks(components, lifecycle, verification),
         events=Events(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=Replays(store=store, on_demand=OnDemand(ids=parts.ids), quotas=quotas, lifecycle=lifecycle),
-        resume=Resume(store=store, clock=clock, tokens=parts.tokens, lifecycle=lifecycle),
-        keys=Keys(store=store, ids=parts.ids),
+        replays=DeliveryReplays(store=store, requested_deliveries=RequestedDeliveries(ids=components.ids), quotas=quotas, lifecycle=lifecycle),
+        call_resumption=CallResumption(store=store, clock=clock, tokens=components.resume_tokens, lifecycle=lifecycle),
+        api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(
-            store=store, clock=clock, catalog=parts.upstreams.catalog, quotas=quotas, lifecycle=lifecycle
+            store=store, clock=clock, catalog=components.upstreams.tool_catalog, quotas=quotas, lifecycle=lifecycle
         ),
-        upkeep=Upkeep(store=store, configured=parts.configured),
+        administration=Administration(store=store, configuration=components.configuration),
         lifecycle=lifecycle,
     )

@@ -1,61 +1,61 @@
 """The work behind the doors, each to be kept up by the supervisor."""
 
-from ringback.bootstrap.parts import Parts
-from ringback.bootstrap.policies import target_policy
+from ringback.bootstrap.parts import Components
+from ringback.bootstrap.policies import build_target_policy
 from ringback.keyring import load_signing_keys
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.runner.runner import Runner, RunnerConfig
-from ringback.runner.watchman import Watchman
+from ringback.runner.watchman import UpstreamChangeRecorder
 from ringback.settings import Settings
 
 
-def runner(parts: Parts, settings: Settings) -> Runner:
+def build_runner(components: Components, settings: Settings) -> Runner:
     return Runner(
-        store=parts.store,
-        clock=parts.world.clock,
-        ids=parts.ids,
-        recorder=parts.recorder,
-        sessions=parts.upstreams,
-        live=parts.upstreams.live,
-        births=parts.births,
-        admission=parts.admission,
-        config=RunnerConfig(owner=parts.owner, drain_seconds=settings.drain_seconds),
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        recorder=components.recorder,
+        sessions=components.upstreams,
+        notification_hub=components.upstreams.notification_hub,
+        post_commit=components.post_commit,
+        admission=components.admission,
+        config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
     )
 
 
-def watchman(parts: Parts) -> Watchman:
-    return Watchman(
-        store=parts.store,
-        clock=parts.world.clock,
-        recorder=parts.recorder,
-        passage=parts.upstreams.passage,
-        changes=parts.changes,
+def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
+    return UpstreamChangeRecorder(
+        store=components.store,
+        clock=components.environment.clock,
+        recorder=components.recorder,
+        proxy=components.upstreams.proxy,
+        changes=components.change_stream,
     )
 
 
-def dispatcher(parts: Parts, settings: Settings) -> Dispatcher:
+def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
     return Dispatcher(
-        store=parts.store,
-        clock=parts.world.clock,
-        ids=parts.ids,
-        sender=parts.sender,
-        recorder=parts.recorder,
-        policy=target_policy(settings),
-        chance=parts.world.chance,
-        admission=parts.admission,
-        config=DispatcherConfig(owner=parts.owner),
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        sender=components.sender,
+        recorder=components.recorder,
+        policy=build_target_policy(settings),
+        random_fraction=components.environment.random_fraction,
+        admission=components.admission,
+        config=DispatcherConfig(owner=components.owner),
         signing_keys=load_signing_keys(settings),
     )
 
 
-def verifier(parts: Parts, settings: Settings) -> Verifier:
+def build_verifier(components: Components, settings: Settings) -> Verifier:
     return Verifier(
-        store=parts.store,
-        clock=parts.world.clock,
-        ids=parts.ids,
-        asker=parts.sender,
-        policy=target_policy(settings),
-        chance=parts.world.chance,
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        requester=components.sender,
+        policy=build_target_policy(settings),
+        random_fraction=components.environment.random_fraction,
         signing_keys=load_signing_keys(settings),
     )

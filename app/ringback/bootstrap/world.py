@@ -16,16 +16,16 @@ ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
 """Reads the configuration of the upstreams; raises `ConfigError`."""
 
 
-def _same(store: Store) -> Store:
+def _unwrapped(store: Store) -> Store:
     return store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class Environment:
     """What a whole service takes from outside, so that a test, a simulation or an embedder can bring its own."""
 
     clock: Clock = field(default_factory=SystemClock)
-    chance: Callable[[], float] = random.SystemRandom().random
+    random_fraction: Callable[[], float] = random.SystemRandom().random
     """Uniform in [0, 1), for jitter."""
     random_bytes: Callable[[int], bytes] = os.urandom
     resolver: Resolver | None = None
@@ -34,5 +34,5 @@ class World:
     """Looks up the hosts of upstreams and of the token issuer, instead of the machine's name servers."""
     egress: httpx.AsyncBaseTransport | None = None
     """Callbacks go out through it instead of our own guarded sender."""
-    store: Callable[[Store], Store] = _same
+    wrap_store: Callable[[Store], Store] = _unwrapped
     """Put around the store, to watch it or to fail at a chosen moment."""

@@ -10,31 +10,31 @@ from typer.core import TyperCommand, TyperGroup
 from ringback import __version__
 
 
-class _Entry(NamedTuple):
+class _CommandEntry(NamedTuple):
     module: str
     name: str
     help: str
     needs_server: bool = False
 
 
-COMMANDS: Final[Mapping[str, _Entry]] = {
-    "serve": _Entry(
+COMMANDS: Final[Mapping[str, _CommandEntry]] = {
+    "serve": _CommandEntry(
         "ringback.cli.serve", "serve", "Run the service. Every setting is a RINGBACK_* variable.", needs_server=True
     ),
-    "mcp": _Entry(
+    "mcp": _CommandEntry(
         "ringback.cli.mcp",
         "mcp",
         "Speak MCP on standard input and output, for clients that start a command.",
         needs_server=True,
     ),
-    "keys": _Entry("ringback.cli.keys", "app", "API keys: who may use the service.", needs_server=True),
-    "call": _Entry("ringback.cli.call", "call", "Start a call of a tool."),
-    "listen": _Entry(
+    "keys": _CommandEntry("ringback.cli.keys", "app", "API keys: who may use the service.", needs_server=True),
+    "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
+    "listen": _CommandEntry(
         "ringback.cli.listen", "listen", "Receive callbacks, verify them and print them, until interrupted."
     ),
-    "webhooks": _Entry("ringback.cli.webhooks", "app", "Webhooks: which URLs are called back, and for what."),
-    "deliveries": _Entry("ringback.cli.deliveries", "app", "Deliveries: what was sent, and what came of it."),
-    "doctor": _Entry(
+    "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Webhooks: which URLs are called back, and for what."),
+    "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "Deliveries: what was sent, and what came of it."),
+    "doctor": _CommandEntry(
         "ringback.cli.doctor",
         "doctor",
         "Look at the settings, the database, the keys, the upstreams and the service.",
@@ -48,7 +48,7 @@ SERVER_HINT: Final = """Error: `ringback {command}` needs the service, which is 
     pip install "ringback[server]\""""
 
 
-class Commands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """Imports a command's module when the command is run, so that a client's command does not import the service."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -67,26 +67,26 @@ class Commands(TyperGroup):
         return name, command if name is None else _import_command(name, COMMANDS[name]), rest
 
 
-def _import_command(name: str, entry: _Entry) -> TyperCommand | TyperGroup:
+def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGroup:
     try:
-        found = getattr(importlib.import_module(entry.module), entry.name)
+        command = getattr(importlib.import_module(entry.module), entry.name)
     except ModuleNotFoundError as missing:
         if not entry.needs_server or (missing.name or "").partition(".")[0] == "ringback":
             raise
         typer.echo(SERVER_HINT.format(command=name), err=True)
         raise typer.Exit(2) from None
-    if isinstance(found, typer.Typer):
-        group = typer.main.get_group(found)
+    if isinstance(command, typer.Typer):
+        group = typer.main.get_group(command)
         group.name = name
         return group
     single = typer.Typer(add_completion=False)
-    single.command(name)(found)
+    single.command(name)(command)
     return cast("TyperCommand", typer.main.get_command(single))
 
 
 # A traceback is for whoever repairs a bug: it is printed as Python prints it, and never with the values of variables.
 app = typer.Typer(
-    name="ringback", cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="ringback", cls=LazyCommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 
 

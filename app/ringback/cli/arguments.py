@@ -15,18 +15,18 @@ def parse_arguments(
     pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The arguments; what `pairs` say goes over what `json_arguments` says."""
-    arguments = {} if json_arguments is None else _object(json_arguments)
+    arguments = {} if json_arguments is None else _parse_object(json_arguments)
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise typer.BadParameter("write it as NAME=VALUE", param_hint="--arg")
-        arguments[name] = text if _wants_string(input_schema or {}, name) else _json_or_text(text)
+        arguments[name] = text if _takes_string(input_schema or {}, name) else _parse_json_or_text(text)
     return arguments
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
-        value = _loads(text)
+        value = _load_json(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -34,34 +34,34 @@ def _object(text: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _json_or_text(text: str) -> Any:
+def _parse_json_or_text(text: str) -> Any:
     try:
-        return _loads(text)
+        return _load_json(text)
     except ValueError:
         return text
 
 
-def _loads(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_reject_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     """Python reads NaN and Infinity, which are not JSON."""
     raise ValueError(name)
 
 
-def _wants_string(input_schema: Mapping[str, Any], name: str) -> bool:
+def _takes_string(input_schema: Mapping[str, Any], name: str) -> bool:
     match input_schema.get("properties"):
         case {**properties}:
-            return _is_text(cast("dict[str, Any]", properties).get(name))
+            return _is_string_schema(cast("dict[str, Any]", properties).get(name))
         case _:
             return False
 
 
-def _is_text(schema: Any) -> bool:
+def _is_string_schema(schema: Any) -> bool:
     """Whether a property's schema takes strings, and nothing else but null."""
     match schema:
         case {"type": "string"}:
@@ -69,13 +69,13 @@ def _is_text(schema: Any) -> bool:
         case {"type": [*types]}:
             return "string" in types and all(type_ in ("string", "null") for type_ in types)
         case {"anyOf": [*alternatives]} | {"oneOf": [*alternatives]}:
-            texts = [alternative for alternative in alternatives if not _is_null(alternative)]
-            return bool(texts) and all(_is_text(alternative) for alternative in texts)
+            texts = [alternative for alternative in alternatives if not _is_null_schema(alternative)]
+            return bool(texts) and all(_is_string_schema(alternative) for alternative in texts)
         case _:
             return False
 
 
-def _is_null(schema: Any) -> bool:
+def _is_null_schema(schema: Any) -> bool:
     match schema:
         case {"type": "null"}:
             return True

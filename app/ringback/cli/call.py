@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringback.cli.arguments import parse_arguments
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, client_of
-from ringback.cli.output import UNFINISHED, printable, reported, show, show_json, tell
+from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, create_client
+from ringback.cli.output import EXIT_NO_RESULT, strip_control_characters, exit_on_errors, print_output, print_json, print_message
 from ringback.client import Call, CallbackOptions, Problem, RingbackClient, Started
 
-QUICK_SECONDS: Final = 1.0
+INITIAL_WAIT_SECONDS: Final = 1.0
 """What ends within it is printed without a progress bar."""
-POLL_SECONDS: Final = 0.5
+POLL_INTERVAL_SECONDS: Final = 0.5
 """Between two looks at the progress, which the service writes down once a second at most."""
 
 
-@reported()
+@exit_on_errors()
 def call(
     upstream: Annotated[str, typer.Argument(help="The upstream, as the service names it.")],
     tool: Annotated[str, typer.Argument(help="Its tool.")],
@@ -41,7 +41,7 @@ def call(
     """Start a call of a tool. It runs to its end whatever becomes of this command."""
 
     async def run() -> int:
-        async with client_of(url, api_key) as client:
+        async with create_client(url, api_key) as client:
             schema = await _input_schema(client, upstream, tool) if arg else None
             started = await client.start_call(
                 upstream,
@@ -50,12 +50,12 @@ def call(
                 client_session_id=session,
                 correlation_id=correlation,
                 callback=CallbackOptions(url=callback) if callback else None,
-                wait_seconds=QUICK_SECONDS if wait else None,
+                wait_seconds=INITIAL_WAIT_SECONDS if wait else None,
             )
             if not wait:
                 _show_started(started)
                 return 0
-            return await _show_end(client, started)
+            return await _show_outcome(client, started)
 
     if code := asyncio.run(run()):
         raise typer.Exit(code)
@@ -71,32 +71,32 @@ async def _input_schema(client: RingbackClient, upstream: str, tool: str) -> Map
 
 
 def _show_started(started: Started) -> None:
-    show(f"call_id: {started.call.id}")
-    show(f"status: {started.call.status}")
-    show(f"resume_token: {started.resume_token}")
+    print_output(f"call_id: {started.call.id}")
+    print_output(f"status: {started.call.status}")
+    print_output(f"resume_token: {started.resume_token}")
     for webhook in started.webhooks:
-        show(f"rings: {webhook.url} ({webhook.id}, {webhook.state})")
+        print_output(f"rings: {webhook.url} ({webhook.id}, {webhook.state})")
     if started.callback_secret:
-        show(f"callback_secret: {started.callback_secret}")
+        print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:
-        tell(started.hint)
+        print_message(started.hint)
 
 
-async def _show_end(client: RingbackClient, started: Started) -> int:
+async def _show_outcome(client: RingbackClient, started: Started) -> int:
     """Print the result on standard output, or on standard error why there is none; the exit code."""
     if started.callback_secret:
-        tell(f"callback_secret: {started.callback_secret}")
-    call = started.call if started.call.final else await _watch(client, started.call)
+        print_message(f"callback_secret: {started.callback_secret}")
+    call = started.call if started.call.final else await _follow_call(client, started.call)
     if call.status != "completed":
-        tell(_why(call))
-        return UNFINISHED
+        print_message(_outcome_detail(call))
+        return EXIT_NO_RESULT
     _show_result(started.result if started.result is not None else await client.result(call.id))
-    return 0 if call.outcome == "result" else UNFINISHED
+    return 0 if call.outcome == "result" else EXIT_NO_RESULT
 
 
-async def _watch(client: RingbackClient, call: Call) -> Call:
+async def _follow_call(client: RingbackClient, call: Call) -> Call:
     """Look at the call until it ends, with a bar on standard error if that is a terminal."""
-    tell(f"{call.id} runs, and goes on if you interrupt this.")
+    print_message(f"{call.id} runs, and goes on if you interrupt this.")
     console = Console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -109,19 +109,19 @@ async def _watch(client: RingbackClient, call: Call) -> Call:
     ) as bar:
         task = bar.add_task(call.status, total=None)
         while not call.final:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
             call = await client.call(call.id)
             if call.progress is not None:
                 bar.update(
                     task,
-                    description=printable(call.progress.message or call.status),
+                    description=strip_control_characters(call.progress.message or call.status),
                     completed=call.progress.progress,
                     total=call.progress.total,
                 )
     return call
 
 
-def _why(call: Call) -> str:
+def _outcome_detail(call: Call) -> str:
     message = (call.error or {}).get("message")
     return f"{call.id} ended as {call.status} ({call.outcome})" + (f": {message}" if message else ".")
 
@@ -130,11 +130,11 @@ def _show_result(result: Mapping[str, Any]) -> None:
     """Text as text; everything else as the JSON that it is."""
     content: Any = result.get("content")
     if not isinstance(content, list) or not content:
-        show_json(result)
+        print_json(result)
         return
     for block in cast("list[Any]", content):
         match block:
             case {"type": "text", "text": str() as text}:
-                show(text)
+                print_output(text)
             case _:
-                show_json(block)
+                print_json(block)

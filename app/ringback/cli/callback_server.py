@@ -60,13 +60,13 @@ async def _serve_request(
     response = _Response()
     if refusal is not None:
         response.status = refusal
-    elif request.complete:
-        await receiver(request.scope(), request.receive, response.send)
+    elif request.is_complete:
+        await receiver(request.build_scope(), request.receive, response.send)
     else:
         return
     if response.status >= HTTPStatus.BAD_REQUEST:
         on_refused(bytes(response.body))
-    writer.write(response.encode())
+    writer.write(response.encode_response())
     await writer.drain()
 
 
@@ -74,7 +74,7 @@ async def _read_request(request: "_Request", reader: asyncio.StreamReader) -> HT
     """Read until the request is complete, the peer has closed, or a bound is reached; the status of a refusal."""
     parser = httptools.HttpRequestParser(request)
     read_bytes = 0
-    while not request.complete and (chunk := await reader.read(READ_BYTES)):
+    while not request.is_complete and (chunk := await reader.read(READ_BYTES)):
         read_bytes += len(chunk)
         try:
             parser.feed_data(chunk)
@@ -82,7 +82,7 @@ async def _read_request(request: "_Request", reader: asyncio.StreamReader) -> HT
             return HTTPStatus.BAD_REQUEST
         if read_bytes > HEAD_BYTES_MAX and not request.body:
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    request.method = parser.get_method().decode("ascii") if request.complete else ""
+    request.method = parser.get_method().decode("ascii") if request.is_complete else ""
     return None
 
 
@@ -93,19 +93,19 @@ class _Request:
         self.method = ""
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
-        self.complete = False
+        self.is_complete = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
     def on_body(self, chunk: bytes) -> None:
         self.body += chunk
-        self.complete = len(self.body) > BODY_BYTES_MAX
+        self.is_complete = len(self.body) > BODY_BYTES_MAX
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        self.is_complete = True
 
-    def scope(self) -> Message:
+    def build_scope(self) -> Message:
         return {"type": "http", "method": self.method, "headers": self.headers}
 
     async def receive(self) -> Message:
@@ -126,7 +126,7 @@ class _Response:
         else:
             self.body += message.get("body", b"")
 
-    def encode(self) -> bytes:
+    def encode_response(self) -> bytes:
         head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode(), b"connection: close"]
         head += [name + b": " + value for name, value in self.headers if name != b"content-length"]
         if self.status != HTTPStatus.NO_CONTENT:

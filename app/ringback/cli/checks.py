@@ -13,25 +13,25 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import open_beside
+from ringback.bootstrap import open_shared_store
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store
-from ringback.identity.documents import NoDocument
-from ringback.identity.documents import client as issuer_client
-from ringback.identity.issuer import fetch_keys
+from ringback.identity.documents import IssuerDocumentError
+from ringback.identity.documents import create_issuer_client as issuer_client
+from ringback.identity.issuer import fetch_issuer_keys
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.resolver import UnresolvedHost
 from ringback.notifier.target_guard import BlockedAddress, Target, TargetGuard, parse_target
-from ringback.resealing import count_sealed
-from ringback.runner.upstreams import UpstreamConfig, Upstreams
+from ringback.resealing import count_sealed_by_key
+from ringback.runner.upstreams import UpstreamConfig, UpstreamRegistry
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import examine_files, sqlite_path
+from ringback.storage.open import check_integrity, sqlite_path
 
-ANSWER_SECONDS: Final = 5.0
-SKEW_SECONDS_MAX: Final = 60.0
+CHECK_TIMEOUT_SECONDS: Final = 5.0
+CLOCK_SKEW_SECONDS_MAX: Final = 60.0
 """A fifth of what a signature's timestamp may be off (300 s): the rest is for the way."""
 CERTIFICATE_DAYS_MIN: Final = 7
 """An automatic renewal that works has happened long before (30 days are usual)."""
@@ -42,7 +42,7 @@ _DAY: Final = 86_400
 class Finding:
     about: str
     ok: bool
-    told: str
+    detail: str
 
 
 # -- what is on this machine -----------------------------------------------------------------------------------------------
@@ -60,14 +60,14 @@ async def check_database(settings: Settings) -> list[Finding]:
     if not key.ok:
         return [key]
     try:
-        async with open_beside(settings) as store:
+        async with open_shared_store(settings) as store:
             files = await _check_files(settings)
-            await store.write(lambda tx: tx.write_probe.write())
+            await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
                 Finding("database", True, f"{path} opens and can be written"),
                 *files,
                 key,
-                *await _in_store(store, settings),
+                *await _check_store(store, settings),
             ]
     except StoreUnavailable as problem:
         return [key, Finding("database", False, problem.detail)]
@@ -75,7 +75,7 @@ async def check_database(settings: Settings) -> list[Finding]:
 
 async def _check_files(settings: Settings) -> list[Finding]:
     """Whether the file is whole, and whether it holds every commit that its service had made."""
-    found = await asyncio.to_thread(examine_files, settings.database_url, clock=SystemClock())
+    found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
     if found.damage is not None:
         return [
             Finding(
@@ -94,7 +94,7 @@ async def _check_files(settings: Settings) -> list[Finding]:
                 "backup was restored. If the loss is meant, stop the service and run: ringback doctor --accept-restore",
             )
         ]
-    looked = "it is whole" if found.complete else "no damage in what could be read in ten seconds"
+    looked = "it is whole" if found.is_complete else "no damage in what could be read in ten seconds"
     return [Finding("database file", True, looked)]
 
 
@@ -122,11 +122,11 @@ def _check_key_ring(settings: Settings, database: Path) -> Finding:
         return Finding("key ring", False, str(problem))
     if settings.secret_keys is None and file.stat().st_mode & 0o077:
         return Finding("key ring", False, f"Others may read {file}. Run: chmod 600 {file}")
-    return Finding("key ring", True, f"'{ring.current}' is the current key of {len(ring.keys)}")
+    return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
 
 
-async def _in_store(store: Store, settings: Settings) -> list[Finding]:
-    keys = [key for key in await store.read(lambda tx: tx.keys.all()) if key.revoked_at is None]
+async def _check_store(store: Store, settings: Settings) -> list[Finding]:
+    keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
     principals = {key.principal for key in keys}
     sealed = await _check_sealed(store, settings)
     if settings.auth == "off":
@@ -141,8 +141,8 @@ async def _in_store(store: Store, settings: Settings) -> list[Finding]:
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:
     ring = load_key_ring(settings, random_bytes=os.urandom)
-    counts = await count_sealed(store)
-    accepted = {key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.all())).items() if lost_at}
+    counts = await count_sealed_by_key(store)
+    accepted = {key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.list_all())).items() if lost_at}
     if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
         lost = sum(counts[key_id] for key_id in missing)
         return Finding(
@@ -160,19 +160,19 @@ async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings,
         return [
             Finding("upstreams", False, "There is none, so nothing can be called. Name them: RINGBACK_CONFIG, --config")
         ]
-    upstreams = Upstreams(configs, clock=clock, chance=random.SystemRandom().random)
+    upstreams = UpstreamRegistry(configs, clock=clock, random_fraction=random.SystemRandom().random)
     async with upstreams:
         ends_at = clock.monotonic() + settings.connect_patience_seconds
         return await asyncio.gather(*(_check_upstream(upstreams, each.name, ends_at, clock) for each in configs))
 
 
-async def _check_upstream(upstreams: Upstreams, name: str, ends_at: float, clock: Clock) -> Finding:
+async def _check_upstream(upstreams: UpstreamRegistry, name: str, ends_at: float, clock: Clock) -> Finding:
     about = f"upstream {name}"
     while True:
         try:
-            tools = await upstreams.catalog.tools(name)
+            tools = await upstreams.tool_catalog.list_tools(name)
         except Unavailable:
-            (info,) = (info for info in upstreams.catalog.upstreams() if info.name == name)
+            (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:
                 continue
             last, advice = info.last_error or "it does not answer", info.advice or "Run it by hand to see why."
@@ -189,8 +189,8 @@ async def check_issuer(settings: Settings) -> list[Finding]:
         return []
     async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
         try:
-            keys = await fetch_keys(http, settings.oidc_issuer)
-        except NoDocument as problem:
+            keys = await fetch_issuer_keys(http, settings.oidc_issuer)
+        except IssuerDocumentError as problem:
             told = f"{settings.oidc_issuer} cannot be used, so only API keys get in: {problem}"
             return [Finding("token issuer", False, f"{told} RINGBACK_OIDC_ISSUER must be what its tokens say in iss.")]
     return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
@@ -199,7 +199,7 @@ async def check_issuer(settings: Settings) -> list[Finding]:
 async def check_service(url: str, *, clock: Clock) -> list[Finding]:
     """Whether the service answers and takes work, and whether its clock and this one agree."""
     try:
-        answer = await _get(f"{url}/readyz")
+        answer = await _get_url(f"{url}/readyz")
     except httpx.HTTPError:
         return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
     return [_judge_readiness(url, answer), _check_clock(answer, clock)]
@@ -207,7 +207,7 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
 
 def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
     if not answer.is_success:
-        return Finding("service", False, f"{url} answers, and is not ready: {_detail(answer)}")
+        return Finding("service", False, f"{url} answers, and is not ready: {_problem_detail(answer)}")
     if degraded := _degraded(answer):
         return Finding(
             "service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
@@ -222,8 +222,8 @@ def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
         return Finding(
             "clock", False, "The service tells no time. Is there a proxy in between that takes the Date header away?"
         )
-    skew = (there - clock.wall()).total_seconds()
-    if abs(skew) > SKEW_SECONDS_MAX:
+    skew = (there - clock.wall_time()).total_seconds()
+    if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
         return Finding(
             "clock",
             False,
@@ -237,7 +237,7 @@ async def check_public_url(settings: Settings) -> Finding:
     if settings.public_url is None:
         return Finding("public URL", True, f"none is set; callbacks name {settings.base_url}")
     try:
-        answer = await _get(f"{settings.base_url}/healthz")
+        answer = await _get_url(f"{settings.base_url}/healthz")
     except httpx.HTTPError as problem:
         return Finding(
             "public URL",
@@ -261,7 +261,7 @@ class CallbackCheck:
         self._clock = clock
         self._tls = tls
 
-    async def run(self, client: RingbackClient) -> list[Finding]:
+    async def run_checks(self, client: RingbackClient) -> list[Finding]:
         """One finding for each origin, however many webhooks go there."""
         targets: dict[str, Target | str] = {}
         try:
@@ -273,17 +273,17 @@ class CallbackCheck:
                     targets[webhook.id] = refused.detail
         except ClientError as problem:
             return [Finding("callbacks", False, f"Your webhooks cannot be listed: {problem}")]
-        return await asyncio.gather(*(self._check(name, target) for name, target in targets.items()))
+        return await asyncio.gather(*(self._check_target(name, target) for name, target in targets.items()))
 
-    async def _check(self, name: str, target: Target | str) -> Finding:
+    async def _check_target(self, name: str, target: Target | str) -> Finding:
         about = f"callback {name}"
         if isinstance(target, str):
             return Finding(about, False, target)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return Finding(about, *await self._connect(target))
+            async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+                return Finding(about, *await self._connect_to_target(target))
         except BlockedAddress as blocked:
-            return Finding(about, False, f"Its address may not be called back ({blocked.special}).")
+            return Finding(about, False, f"Its address may not be called back ({blocked.special_range}).")
         except UnresolvedHost as problem:
             return Finding(about, False, f"Its name cannot be looked up: {problem}. Check DNS.")
         except ssl.SSLError as problem:
@@ -291,8 +291,8 @@ class CallbackCheck:
         except (OSError, TimeoutError):
             return Finding(about, False, "Nobody answers there. Is the receiver running, and is its port open?")
 
-    async def _connect(self, target: Target) -> tuple[bool, str]:
-        address, *_ = await self._guard.resolve(target.host)
+    async def _connect_to_target(self, target: Target) -> tuple[bool, str]:
+        address, *_ = await self._guard.resolve_host(target.host)
         secure = target.scheme == "https"
         _, writer = await asyncio.open_connection(
             str(address),
@@ -304,14 +304,14 @@ class CallbackCheck:
         writer.transport.abort()
         if certificate is None:
             return True, "it can be reached"
-        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.wall().timestamp()) / _DAY
+        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.wall_time().timestamp()) / _DAY
         if days < CERTIFICATE_DAYS_MIN:
             return False, f"Its certificate ends in {days:.0f} days. Renew it."
         return True, f"it can be reached; its certificate is good for {days:.0f} days"
 
 
-async def _get(url: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=ANSWER_SECONDS) as http:
+async def _get_url(url: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS) as http:
         return await http.get(url)
 
 
@@ -323,7 +323,7 @@ def _degraded(answer: httpx.Response) -> str:
         return ""
 
 
-def _detail(answer: httpx.Response) -> str:
+def _problem_detail(answer: httpx.Response) -> str:
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):

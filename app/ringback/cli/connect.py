@@ -15,7 +15,7 @@ ApiKey = Annotated[
 ]
 
 
-def client_of(url: str, api_key: str | None) -> RingbackClient:
+def create_client(url: str, api_key: str | None) -> RingbackClient:
     try:
         return RingbackClient(url, api_key=api_key or None)
     except ValueError as error:

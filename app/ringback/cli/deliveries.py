@@ -7,20 +7,20 @@ import typer
 from rich.table import Table
 
 from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
-from ringback.cli.output import AsJson, out, reported, show, show_json, tell
-from ringback.cli.webhooks import ask
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
+from ringback.cli.webhooks import run_with_client
 from ringback.client import Delivery, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="Deliveries: what was sent, and what came of it.")
 
-LISTED_DEFAULT: Final = 50
+LIST_LIMIT_DEFAULT: Final = 50
 _COLUMNS: Final = ("id", "state", "webhook_id", "call_id", "generation", "attempt_count", "last_category", "created_at")
 
 DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_…")]
 
 
 @app.command("list")
-@reported()
+@exit_on_errors()
 def list_deliveries(
     *,
     state: Annotated[
@@ -28,7 +28,7 @@ def list_deliveries(
     ] = None,
     webhook: Annotated[str | None, typer.Option("--webhook", help="Only those to this webhook.")] = None,
     call: Annotated[str | None, typer.Option("--call", help="Only those about this call.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = LISTED_DEFAULT,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = LIST_LIMIT_DEFAULT,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -44,28 +44,28 @@ def list_deliveries(
                 break
         return found
 
-    deliveries = ask(url, api_key, newest)
+    deliveries = run_with_client(url, api_key, newest)
     if as_json:
-        show_json([delivery.model_dump() for delivery in deliveries])
+        print_json([delivery.model_dump() for delivery in deliveries])
         return
     table = Table(*_COLUMNS)
     for delivery in deliveries:
         document = delivery.model_dump()
         table.add_row(*("-" if document[name] is None else str(document[name]) for name in _COLUMNS))
-    out().print(table)
+    create_console().print(table)
 
 
 @app.command("show")
-@reported()
+@exit_on_errors()
 def show_delivery(delivery_id: DeliveryId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Show a delivery with every attempt, as JSON. Its body is for the receiver only."""
-    show_json(ask(url, api_key, lambda client: client.delivery(delivery_id)).model_dump())
+    print_json(run_with_client(url, api_key, lambda client: client.delivery(delivery_id)).model_dump())
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def redeliver(delivery_id: DeliveryId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Send a delivery again, under the same webhook-id."""
-    delivery = ask(url, api_key, lambda client: client.redeliver(delivery_id))
-    show(delivery.id)
-    tell(f"{delivery.state}. See what comes of it: ringback deliveries show {delivery.id}")
+    delivery = run_with_client(url, api_key, lambda client: client.redeliver(delivery_id))
+    print_output(delivery.id)
+    print_message(f"{delivery.state}. See what comes of it: ringback deliveries show {delivery.id}")

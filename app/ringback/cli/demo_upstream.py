@@ -12,9 +12,9 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-BELOW_DEFAULT: Final = 4_000_000
+LIMIT_DEFAULT: Final = 4_000_000
 """About five seconds of work on one core of 2024; slow enough to watch, short enough to wait for."""
-BELOW_MAX: Final = 100_000_000
+LIMIT_MAX: Final = 100_000_000
 SEGMENTS: Final = 50
 
 server = MCPServer("ringback-demo")
@@ -23,7 +23,7 @@ server = MCPServer("ringback-demo")
 @server.tool()
 async def count_primes(
     context: Context,
-    below: Annotated[int, Field(ge=0, le=BELOW_MAX, description="Count the primes below this number.")] = BELOW_DEFAULT,
+    below: Annotated[int, Field(ge=0, le=LIMIT_MAX, description="Count the primes below this number.")] = LIMIT_DEFAULT,
 ) -> int:
     """Count prime numbers the slow way, by trial division, and tell the progress."""
     divisors = [number for number in range(2, isqrt(below) + 1) if is_prime(number)]
@@ -37,14 +37,14 @@ async def count_primes(
 
 def count_between(start: int, end: int, divisors: list[int]) -> int:
     """How many primes there are from `start` to before `end`; `divisors` are the primes up to the root of `end`."""
-    return sum(1 for number in range(max(start, 2), end) if _has_none(number, divisors))
+    return sum(1 for number in range(max(start, 2), end) if _has_no_divisor(number, divisors))
 
 
 def is_prime(number: int) -> bool:
     return all(number % divisor for divisor in range(2, isqrt(number) + 1))
 
 
-def _has_none(number: int, divisors: list[int]) -> bool:
+def _has_no_divisor(number: int, divisors: list[int]) -> bool:
     root = isqrt(number)
     for divisor in divisors:
         if divisor > root:

@@ -11,9 +11,9 @@ import typer
 from ringback.bootstrap import accept_lost_keys, accept_restore
 from ringback.cli import checks
 from ringback.cli.checks import CallbackCheck, Finding
-from ringback.cli.connect import ApiKey, client_of
-from ringback.cli.output import UNFINISHED, AsJson, show, show_json
-from ringback.cli.serve import ConfigFile, MoreUpstreams, configured_upstreams
+from ringback.cli.connect import ApiKey, create_client
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_output, print_json
+from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.target_guard import TargetGuard, TargetPolicy
@@ -24,7 +24,7 @@ from ringback.settings import Settings, SettingsError, load_settings
 def doctor(
     *,
     config: ConfigFile = None,
-    upstream: MoreUpstreams = None,
+    upstream: UpstreamOption = None,
     database: Annotated[
         str | None,
         typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
@@ -53,14 +53,14 @@ def doctor(
     except SettingsError as problem:
         findings = [Finding("settings", False, str(problem))]
     else:
-        findings = asyncio.run(_accept(settings, restored=restored, lost_keys=lost_keys))
-        findings += asyncio.run(_examine(settings, upstream or [], url, api_key, callbacks=callbacks))
-    _tell(findings, as_json=as_json)
+        findings = asyncio.run(_accept_losses(settings, restored=restored, lost_keys=lost_keys))
+        findings += asyncio.run(_run_checks(settings, upstream or [], url, api_key, callbacks=callbacks))
+    _print_findings(findings, as_json=as_json)
     if not all(finding.ok for finding in findings):
-        raise typer.Exit(UNFINISHED)
+        raise typer.Exit(EXIT_NO_RESULT)
 
 
-async def _accept(settings: Settings, *, restored: bool, lost_keys: bool) -> list[Finding]:
+async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool) -> list[Finding]:
     """What an operator accepts is written down before anything is looked at."""
     findings: list[Finding] = []
     try:
@@ -75,35 +75,35 @@ async def _accept(settings: Settings, *, restored: bool, lost_keys: bool) -> lis
     return findings
 
 
-async def _examine(
+async def _run_checks(
     settings: Settings, options: list[str], url: str | None, api_key: str | None, *, callbacks: bool
 ) -> list[Finding]:
     clock = SystemClock()
-    at = (url or settings.base_url).rstrip("/")
+    service_url = (url or settings.base_url).rstrip("/")
     findings = [Finding("settings", True, "they hold together"), *await checks.check_database(settings)]
     try:
-        upstreams = configured_upstreams(settings, options, dev=False)
+        upstreams = load_configured_upstreams(settings, options, dev=False)
     except (ConfigError, OSError) as problem:
         findings.append(Finding("upstreams", False, str(problem)))
     else:
         findings += await checks.check_upstreams(upstreams, settings, clock=clock)
     findings += await checks.check_issuer(settings)
-    findings += await checks.check_service(at, clock=clock)
+    findings += await checks.check_service(service_url, clock=clock)
     findings.append(await checks.check_public_url(settings))
     if callbacks:
         policy = TargetPolicy(
-            private_cidrs=settings.callback_private_cidrs, http_allowed_for_private=settings.callback_http
+            private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http
         )
-        async with client_of(at, api_key) as client, aclosing(TargetGuard(policy)) as guard:
+        async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
             check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
-            findings += await check.run(client)
+            findings += await check.run_checks(client)
     return findings
 
 
-def _tell(findings: list[Finding], *, as_json: bool) -> None:
+def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        show_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in findings])
         return
     width = max(len(finding.about) for finding in findings)
     for finding in findings:
-        show(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.about:<{width}}  {finding.told}")
+        print_output(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.about:<{width}}  {finding.detail}")

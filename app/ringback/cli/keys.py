@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 from rich.table import Table
 
-from ringback.bootstrap import open_beside, open_keys
-from ringback.cli.output import AsJson, out, reported, show, show_json, tell
+from ringback.bootstrap import open_shared_store, open_api_keys
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS
-from ringback.domain.clock import iso
+from ringback.domain.clock import format_iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
-from ringback.resealing import count_sealed
-from ringback.services.keys import Keys
+from ringback.resealing import count_sealed_by_key
+from ringback.services.keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
@@ -31,7 +31,7 @@ Database = Annotated[
 
 
 @app.command()
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def create(
     principal: Annotated[str, typer.Argument(help="Whose key it is. Keys of one principal see the same calls.")],
     name: Annotated[str, typer.Option("--name", help="What the key is for, so that you can tell keys apart.")] = "",
@@ -49,110 +49,110 @@ def create(
     """Create a key and print it, this once."""
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
-    key, text = _with_keys(database, lambda keys: keys.create(principal, name=name, scopes=scopes, upstreams=upstreams))
+    key, text = _run_with_api_keys(database, lambda keys: keys.create_key(principal, name=name, scopes=scopes, upstreams=upstreams))
     if as_json:
-        show_json({**_document(key), "key": text})
+        print_json({**_key_to_json(key), "key": text})
         return
-    show(text)
-    tell(f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe.")
+    print_output(text)
+    print_message(f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe.")
 
 
 @app.command("list")
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     """List all keys, by what they begin with."""
-    keys = _with_keys(database, lambda keys: keys.all())
+    keys = _run_with_api_keys(database, lambda keys: keys.list_keys())
     if as_json:
-        show_json([_document(key) for key in keys])
+        print_json([_key_to_json(key) for key in keys])
         return
     table = Table("id", "principal", "name", "begins with", "scopes", "upstreams", "created", "revoked")
     for key in keys:
-        table.add_row(*(_cell(value) for value in _document(key).values()))
-    out().print(table)
+        table.add_row(*(_format_cell(value) for value in _key_to_json(key).values()))
+    create_console().print(table)
 
 
 @app.command()
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
     database: Database = None,
 ) -> None:
     """Revoke a key: from its next request on, it is unknown."""
-    _with_keys(database, lambda keys: keys.revoke(key_id))
-    tell(f"{key_id} is revoked.")
+    _run_with_api_keys(database, lambda keys: keys.revoke_key(key_id))
+    print_message(f"{key_id} is revoked.")
 
 
 @app.command()
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def rotate(database: Database = None) -> None:
     """Put a new key into the key file. From its next start on the service seals with it, also what older keys sealed."""
     key_id = rotate_key_file(load_settings(database_url=database), random_bytes=os.urandom)
-    show(key_id)
-    tell("Restart the service. See how far it is, and which keys may be dropped: ringback keys sealed")
+    print_output(key_id)
+    print_message("Restart the service. See how far it is, and which keys may be dropped: ringback keys sealed")
 
 
 @app.command()
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def sealed(as_json: AsJson = False, database: Database = None) -> None:
     """Show which key sealed how much: an old key may be dropped when it sealed nothing that is still there."""
     settings = load_settings(database_url=database)
     ring = load_key_ring(settings, random_bytes=os.urandom)
     counts = asyncio.run(_count_sealed(settings))
-    names = [*ring.newest_first, *sorted(counts.keys() - ring.keys.keys())]
-    rows = [_Sealed(name, _role(name, ring), counts.get(name, 0)) for name in names]
+    names = [*ring.key_ids_newest_first, *sorted(counts.keys() - ring.keys.keys())]
+    rows = [_SealedCount(name, _key_role(name, ring), counts.get(name, 0)) for name in names]
     if as_json:
-        show_json([row._asdict() for row in rows])
+        print_json([row._asdict() for row in rows])
         return
     table = Table("key", "is", "sealed")
     for row in rows:
         table.add_row(row.key, row.role, str(row.sealed))
-    out().print(table)
-    tell(
+    create_console().print(table)
+    print_message(
         "An old key that sealed nothing may be dropped once the resume tokens are gone that it signed: they live as long as "
         "results are kept."
     )
 
 
-class _Sealed(NamedTuple):
+class _SealedCount(NamedTuple):
     key: str
     role: str
     sealed: int
 
 
-def _role(name: str, ring: KeyRing) -> str:
-    if name == ring.current:
+def _key_role(name: str, ring: KeyRing) -> str:
+    if name == ring.current_id:
         return "newest"
     return "old" if name in ring.keys else "missing"
 
 
 async def _count_sealed(settings: Settings) -> Mapping[str, int]:
-    async with open_beside(settings) as store:
-        return await count_sealed(store)
+    async with open_shared_store(settings) as store:
+        return await count_sealed_by_key(store)
 
 
 @app.command()
-def signing() -> None:
+def generate_signing_key() -> None:
     """Make a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
-    key = ed25519.generate(os.urandom(ed25519.SEED_BYTES))
-    show(key)
-    tell(f"Receivers verify with its public half: {ed25519.parse_signing_key(key).public}")
+    key = ed25519.generate_signing_key(os.urandom(ed25519.SEED_BYTES))
+    print_output(key)
+    print_message(f"Receivers verify with its public half: {ed25519.parse_signing_key(key).public_key}")
 
 
 @app.command()
-def ring() -> None:
+def generate_ring_key() -> None:
     """Make a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
-    show(sealing.new_key(os.urandom(sealing.KEY_BYTES)))
+    print_output(sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES)))
 
 
-def _with_keys(database: str | None, work: Callable[[Keys], Awaitable[T]]) -> T:
+def _run_with_api_keys(database: str | None, work: Callable[[ApiKeys], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with open_keys(load_settings(database_url=database)) as keys:
+        async with open_api_keys(load_settings(database_url=database)) as keys:
             return await work(keys)
 
     return asyncio.run(run())
 
 
-def _document(key: ApiKey) -> dict[str, Any]:
+def _key_to_json(key: ApiKey) -> dict[str, Any]:
     return {
         "id": key.id,
         "principal": key.principal,
@@ -160,12 +160,12 @@ def _document(key: ApiKey) -> dict[str, Any]:
         "prefix": key.prefix,
         "scopes": sorted(key.scopes),
         "upstreams": None if key.upstreams is None else sorted(key.upstreams),
-        "created_at": iso(key.created_at),
-        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+        "created_at": format_iso(key.created_at),
+        "revoked_at": None if key.revoked_at is None else format_iso(key.revoked_at),
     }
 
 
-def _cell(value: str | list[str] | None) -> str:
+def _format_cell(value: str | list[str] | None) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else ", ".join(value)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback.cli.callback_server import serve_receiver
-from ringback.cli.connect import ApiKey, client_of
-from ringback.cli.output import fail, reported, show, tell
+from ringback.cli.connect import ApiKey, create_client
+from ringback.cli.output import exit_with_error, exit_on_errors, print_output, print_message
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from ringback.signing import secrets
@@ -20,7 +20,7 @@ from ringback.signing import secrets
 HOST: Final = "127.0.0.1"
 
 
-@reported()
+@exit_on_errors()
 def listen(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")],
     secret: Annotated[
@@ -42,78 +42,78 @@ def listen(
     """
     if secret is None and url is None:
         raise typer.BadParameter("give --secret, or --url of a Ringback to register with")
-    asyncio.run(_listen(port, _checked(secret), client=None if url is None else client_of(url, api_key)))
+    asyncio.run(_listen(port, _parse_or_generate_secret(secret), client=None if url is None else create_client(url, api_key)))
 
 
 async def _listen(port: int, secret: str, *, client: RingbackClient | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    receiver = ReceiverApp([secret], on_callback=_show_callback, on_notice=_show_notice)
-    with _bound(port) as listener:
+    receiver = ReceiverApp([secret], on_callback=_print_callback, on_notice=_print_notice)
+    with _bind_socket(port) as listener:
         address = f"http://{HOST}:{listener.getsockname()[1]}/"
-        serving = serve_receiver(receiver, listener, on_refused=_show_refusal)
-        async with serving, _registered(client, address, secret):
-            tell(f"Listening on {address}")
+        serving = serve_receiver(receiver, listener, on_refused=_print_refusal)
+        async with serving, _registered_webhook(client, address, secret):
+            print_message(f"Listening on {address}")
             await stop.wait()
 
 
-def _checked(secret: str | None) -> str:
+def _parse_or_generate_secret(secret: str | None) -> str:
     """The secret that was given, or a new one; whoever registers tells it to the service."""
     if secret is None:
-        return secrets.generate(os.urandom(secrets.SECRET_BYTES))
+        return secrets.generate_secret(os.urandom(secrets.SECRET_BYTES))
     try:
-        secrets.parse(secret)
+        secrets.parse_secret(secret)
     except secrets.InvalidSecret as error:
         raise typer.BadParameter(str(error), param_hint="--secret") from None
     return secret
 
 
 @contextmanager
-def _bound(port: int) -> Generator[socket.socket]:
+def _bind_socket(port: int) -> Generator[socket.socket]:
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
-        fail(f"Cannot listen on {HOST}:{port}: {error.strerror}. Choose another --port.")
+        exit_with_error(f"Cannot listen on {HOST}:{port}: {error.strerror}. Choose another --port.")
     with listener:
         yield listener
 
 
 @asynccontextmanager
-async def _registered(client: RingbackClient | None, address: str, secret: str) -> AsyncGenerator[None]:
+async def _registered_webhook(client: RingbackClient | None, address: str, secret: str) -> AsyncGenerator[None]:
     """With a client, a webhook for as long as this lasts."""
     if client is None:
         yield
         return
     async with client:
         webhook = await client.register_webhook(address, secret=secret, description="ringback listen")
-        tell(f"{webhook.id}: {webhook.hears}")
+        print_message(f"{webhook.id}: {webhook.hears}")
         try:
             yield
         finally:
-            await _remove(client, webhook.id)
+            await _remove_webhook(client, webhook.id)
 
 
-async def _remove(client: RingbackClient, webhook_id: str) -> None:
+async def _remove_webhook(client: RingbackClient, webhook_id: str) -> None:
     try:
         await client.delete_webhook(webhook_id)
     except ClientError as error:
-        tell(f"{webhook_id} could not be removed: {error}")
+        print_message(f"{webhook_id} could not be removed: {error}")
 
 
-def _show_refusal(body: bytes) -> None:
+def _print_refusal(body: bytes) -> None:
     """A wrong secret would be hard to find otherwise."""
-    tell(f"Refused a request: {body.decode()}")
+    print_message(f"Refused a request: {body.decode()}")
 
 
-async def _show_callback(callback: Callback) -> None:
-    show(f"{callback.timestamp:%H:%M:%S} {callback.name} {_of(callback.data)}")
+async def _print_callback(callback: Callback) -> None:
+    print_output(f"{callback.timestamp:%H:%M:%S} {callback.name} {_describe_callback(callback.data)}")
     for name in ("call_id", "correlation_id", "client_session_id", "resume_token"):
         if value := callback.data.get(name):
-            show(f"         {name}: {value}")
+            print_output(f"         {name}: {value}")
 
 
-def _of(data: Any) -> str:
+def _describe_callback(data: Any) -> str:
     """What the callback is about: `git/git_log completed (result)`, or nothing for a test."""
     if "call_id" not in data:
         return ""
@@ -121,9 +121,9 @@ def _of(data: Any) -> str:
     return f"{data.get('upstream')}/{data.get('tool')} {data.get('status')}{outcome}"
 
 
-async def _show_notice(notice: Gap | Terminated) -> None:
+async def _print_notice(notice: Gap | Terminated) -> None:
     match notice:
         case Gap():
-            tell("Some callbacks were given up while this did not listen. Poll for them: GET /v1/events")
+            print_message("Some callbacks were given up while this did not listen. Poll for them: GET /v1/events")
         case Terminated():
-            tell(f"The subscription has ended: {notice.message}")
+            print_message(f"The subscription has ended: {notice.message}")

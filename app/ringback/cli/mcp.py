@@ -13,14 +13,14 @@ import httpx2
 import typer
 
 from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
-from ringback.cli.output import reported
+from ringback.cli.output import exit_on_errors
 from ringback.cli.service_errors import SERVICE_ERRORS
-from ringback.cli.stdio_bridge import bridge
+from ringback.cli.stdio_bridge import run_bridge
 
-_UPSTREAM: Final = re.compile(r"[a-z0-9-]{1,24}")
+_UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
 
 
-@reported(*SERVICE_ERRORS)
+@exit_on_errors(*SERVICE_ERRORS)
 def mcp(
     *,
     url: Url = URL_DEFAULT,
@@ -31,19 +31,19 @@ def mcp(
     api_key: ApiKey = None,
 ) -> None:
     """Speak MCP on standard input and output, for clients that start a command. `ringback serve` runs elsewhere."""
-    endpoint = _endpoint(url, upstream)
+    endpoint = _build_endpoint_url(url, upstream)
     # Reading standard input cannot be interrupted from within Python, and here nothing has to be put in order.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(bridge(endpoint, api_key=api_key or None))
+    asyncio.run(run_bridge(endpoint, api_key=api_key or None))
 
 
-def _endpoint(url: str, upstream: str | None) -> str:
+def _build_endpoint_url(url: str, upstream: str | None) -> str:
     try:
         base = httpx2.URL(url)
     except httpx2.InvalidURL:
         base = httpx2.URL("")
     if base.scheme not in {"http", "https"} or not base.host:
         raise typer.BadParameter("write it as http://HOST:PORT or https://HOST", param_hint="--url")
-    if upstream is not None and not _UPSTREAM.fullmatch(upstream):
+    if upstream is not None and not _UPSTREAM_NAME_PATTERN.fullmatch(upstream):
         raise typer.BadParameter("upstreams have names of lower-case letters, digits and '-'", param_hint="--upstream")
     return f"{url.rstrip('/')}/mcp" + (f"/{upstream}" if upstream else "")

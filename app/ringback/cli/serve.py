@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback import server
-from ringback.cli.output import REFUSED, TRY_AGAIN, reported, tell
+from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
 from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
@@ -22,22 +22,22 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
 ]
-MoreUpstreams = Annotated[
+UpstreamOption = Annotated[
     list[str] | None,
     typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="One more upstream. May be repeated."),
 ]
 
-LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
 
 def exit_code_of_start(error: Exception) -> int:
     """Whether a supervisor such as systemd should start the service again: not if an operator has to act first."""
     is_passing = isinstance(error, StoreUnavailable) and not error.needs_operator
-    return TRY_AGAIN if is_passing or isinstance(error, server.AddressTaken) else REFUSED
+    return TRY_AGAIN if is_passing or isinstance(error, server.AddressTaken) else EXIT_NOT_DONE
 
 
-@reported(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
 def serve(
     dev: Annotated[
         bool,
@@ -48,7 +48,7 @@ def serve(
         ),
     ] = False,
     config: ConfigFile = None,
-    upstream: MoreUpstreams = None,
+    upstream: UpstreamOption = None,
     database: Annotated[
         str | None,
         typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="Where everything is kept."),
@@ -63,7 +63,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run the service. Every setting is a RINGBACK_* variable. Options take precedence."""
-    said = {
+    options = {
         "config": config,
         "database_url": database,
         "host": host,
@@ -71,23 +71,23 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = _for_development(said) if dev else load_settings(**said)
-    reread = partial(configured_upstreams, settings, upstream or [], dev=dev)
-    server.serve(settings, reread(), reread=reread)
+    settings = _load_development_settings(options) if dev else load_settings(**options)
+    reread = partial(load_configured_upstreams, settings, upstream or [], dev=dev)
+    server.serve(settings, reread(), read_configs=reread)
 
 
-def _for_development(said: dict[str, Any]) -> Settings:
+def _load_development_settings(options: dict[str, Any]) -> Settings:
     """The same settings, without keys and with callbacks to this machine."""
-    ranges = load_settings(**said, auth="off").callback_private_cidrs
-    return load_settings(**said, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK))
+    ranges = load_settings(**options, auth="off").callback_private_cidrs
+    return load_settings(**options, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK_NETWORKS))
 
 
-def configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:
+def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:
     """The upstreams of the configuration file and of the command line; for development, the demo if there are none."""
     upstreams = [parse_upstream_option(option) for option in options]
     if settings.config is not None:
         upstreams += load_upstreams(settings.config, os.environ)
     if dev and not upstreams:
-        tell("No upstream is named, so there is a demo. Try it: ringback call demo count_primes --wait")
+        print_message("No upstream is named, so there is a demo. Try it: ringback call demo count_primes --wait")
         upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
     return upstreams

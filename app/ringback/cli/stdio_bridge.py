@@ -41,28 +41,28 @@ from mcp_types import (
 )
 
 from ringback import __version__
-from ringback.cli.output import printable
+from ringback.cli.output import strip_control_characters
 from ringback.domain import jsontext
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
-ANSWER_BYTES_MAX: Final = 17 * 1024 * 1024
+RESPONSE_BYTES_MAX: Final = 17 * 1024 * 1024
 """One event of the service's: the largest result that it keeps (16 MiB), and the JSON-RPC around it."""
 CONNECT_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 60.0
-COURTESY_SECONDS: Final = 5.0
+SESSION_END_TIMEOUT_SECONDS: Final = 5.0
 """For ending the session: a service that does not answer holds up nobody's exit."""
-LAST_ANSWERS_SECONDS: Final = 1.0
+LAST_RESPONSES_SECONDS: Final = 1.0
 """For answers under way when standard input ends, so that a line in a pipe gets its answer too. Clients that close it give us
 two seconds to exit."""
 DETAIL_LENGTH_MAX: Final = 500
 
 SESSION_HEADER: Final = "mcp-session-id"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
-_NAME_OF: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
+_NAME_PARAM_BY_METHOD: Final[Mapping[str, str]] = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
 """The param that goes into `Mcp-Name`, by method; those of tasks are named by their extension, not by the SDK."""
 
 
-async def bridge(endpoint: str, *, api_key: str | None) -> None:
+async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
     """Carry messages until standard input ends, and what is answered right after."""
     headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
     if api_key:
@@ -73,106 +73,106 @@ async def bridge(endpoint: str, *, api_key: str | None) -> None:
         from_client, to_client = await stack.enter_async_context(stdio_server())
         stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when nobody can send to it any more
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(transport=ToldTransport(endpoint), headers=headers, timeout=timeout, trust_env=False)
+            httpx2.AsyncClient(transport=JsonRpcErrorTransport(endpoint), headers=headers, timeout=timeout, trust_env=False)
         )
         from_service, to_service = await stack.enter_async_context(
-            streamable_http_client(endpoint, http_client=http, max_sse_event_size=ANSWER_BYTES_MAX)
+            streamable_http_client(endpoint, http_client=http, max_sse_event_size=RESPONSE_BYTES_MAX)
         )
-        carried, unanswered = Headers(), Unanswered()
+        carried, unanswered = RequestHeaders(), PendingRequests()
 
         async def answer() -> None:
             async for message in from_service:
                 if isinstance(message, SessionMessage):
-                    carried.incoming(message.message)
+                    carried.learn_from_response(message.message)
                     await to_client.send(message)
-                    unanswered.told(message.message)
+                    unanswered.remove_answered(message.message)
 
         answering = asyncio.create_task(answer())
         try:
             async for message in from_client:
                 if isinstance(message, SessionMessage):
-                    unanswered.asked(message.message)
-                    await to_service.send(carried.outgoing(message.message))
+                    unanswered.add_request(message.message)
+                    await to_service.send(carried.add_headers(message.message))
                 else:
-                    await to_client.send(SessionMessage(_error(PARSE_ERROR, "This line is no JSON-RPC message.")))
-            await first_of(unanswered.none.wait(), timeout_seconds=LAST_ANSWERS_SECONDS)
+                    await to_client.send(SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is no JSON-RPC message.")))
+            await wait_first(unanswered.all_answered.wait(), timeout_seconds=LAST_RESPONSES_SECONDS)
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
 
 
-class Unanswered:
+class PendingRequests:
     """Requests that the client still waits for."""
 
     def __init__(self) -> None:
         self._ids: set[RequestId | None] = set()
-        self.none = asyncio.Event()
-        self.none.set()
+        self.all_answered = asyncio.Event()
+        self.all_answered.set()
 
-    def asked(self, message: JSONRPCMessage) -> None:
+    def add_request(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
             self._ids.add(message.id)
-            self.none.clear()
+            self.all_answered.clear()
 
-    def told(self, message: JSONRPCMessage) -> None:
+    def remove_answered(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._ids.discard(message.id)
         if not self._ids:
-            self.none.set()
+            self.all_answered.set()
 
 
-class Headers:
+class RequestHeaders:
     """What goes into the headers of each message: told by the message itself, or learnt from those before it."""
 
     def __init__(self) -> None:
-        self._negotiated: str | None = None
-        self._handshake: RequestId | None = None
-        self._listings: set[RequestId] = set()
-        self._mirrored: dict[str, dict[tuple[str, ...], str]] = {}
+        self._protocol_version: str | None = None
+        self._initialize_id: RequestId | None = None
+        self._tools_list_ids: set[RequestId] = set()
+        self._header_arguments: dict[str, dict[tuple[str, ...], str]] = {}
         """By tool: where in its arguments a value is that goes into a header, and that header's name."""
 
-    def outgoing(self, message: JSONRPCMessage) -> SessionMessage:
+    def add_headers(self, message: JSONRPCMessage) -> SessionMessage:
         return SessionMessage(message, metadata=ClientMessageMetadata(headers=self._headers(message)))
 
-    def incoming(self, message: JSONRPCMessage) -> None:
+    def learn_from_response(self, message: JSONRPCMessage) -> None:
         """Learn from an answer."""
         if not isinstance(message, JSONRPCResponse):
             return
-        if message.id == self._handshake:
-            self._negotiated = message.result.get("protocolVersion")
-        elif message.id in self._listings:
-            self._listings.discard(message.id)
-            self._mirrored |= _mirrored(message.result.get("tools"))
+        if message.id == self._initialize_id:
+            self._protocol_version = message.result.get("protocolVersion")
+        elif message.id in self._tools_list_ids:
+            self._tools_list_ids.discard(message.id)
+            self._header_arguments |= _header_arguments_by_tool(message.result.get("tools"))
 
     def _headers(self, message: JSONRPCMessage) -> dict[str, str] | None:
         if isinstance(message, JSONRPCRequest):
             if message.method == "initialize":
-                self._handshake = message.id
+                self._initialize_id = message.id
                 return None
             if message.method == "tools/list":
-                self._listings.add(message.id)
+                self._tools_list_ids.add(message.id)
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
             params: dict[str, Any] = message.params or {}
-            if (version := _version(params.get("_meta"))) is not None:
-                return self._modern(message.method, params, version)
-        return {MCP_PROTOCOL_VERSION_HEADER: self._negotiated} if self._negotiated else None
+            if (version := _protocol_version(params.get("_meta"))) is not None:
+                return self._modern_headers(message.method, params, version)
+        return {MCP_PROTOCOL_VERSION_HEADER: self._protocol_version} if self._protocol_version else None
 
-    def _modern(self, method: str, params: Mapping[str, Any], version: str) -> dict[str, str]:
+    def _modern_headers(self, method: str, params: Mapping[str, Any], version: str) -> dict[str, str]:
         """Those of 2026-07-28, where every request says its version."""
         headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
-        if isinstance(name := params.get(_NAME_OF.get(method, "")), str):
+        if isinstance(name := params.get(_NAME_PARAM_BY_METHOD.get(method, "")), str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             if method == "tools/call":
-                headers |= mcp_param_headers(self._mirrored.get(name, {}), params.get("arguments") or {})
+                headers |= mcp_param_headers(self._header_arguments.get(name, {}), params.get("arguments") or {})
         return headers
 
 
-def _version(meta: Any) -> str | None:
+def _protocol_version(meta: Any) -> str | None:
     version = cast("dict[str, Any]", meta).get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
     return version if isinstance(version, str) else None
 
 
-def _mirrored(tools: Any) -> dict[str, dict[tuple[str, ...], str]]:
+def _header_arguments_by_tool(tools: Any) -> dict[str, dict[tuple[str, ...], str]]:
     found: dict[str, dict[tuple[str, ...], str]] = {}
     for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
         match tool:
@@ -183,7 +183,7 @@ def _mirrored(tools: Any) -> dict[str, dict[tuple[str, ...], str]]:
     return found
 
 
-class ToldTransport(httpx2.AsyncBaseTransport):
+class JsonRpcErrorTransport(httpx2.AsyncBaseTransport):
     """HTTP on which a request that fails is one JSON-RPC error that says what to do.
 
     The SDK's transport (2.3.0) ends with whatever a POST raises, and of an answer that is not JSON-RPC it tells nothing.
@@ -198,54 +198,54 @@ class ToldTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
-            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": COURTESY_SECONDS}
+            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": SESSION_END_TIMEOUT_SECONDS}
         if request.method != "POST":
             return await self._inner.handle_async_request(request)  # the SDK contains what these raise
         try:
             response = await self._inner.handle_async_request(request)
             if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
                 await response.aclose()
-                return _refusal("Ringback no longer knows this session. Start this server again in your MCP client.")
-            return await _told(response)
+                return _error_response("Ringback no longer knows this session. Start this server again in your MCP client.")
+            return await _to_json_rpc_response(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            return _refusal(
+            return _error_response(
                 f"Ringback cannot be reached at {self._endpoint}. Start it with 'ringback serve', or say where it is with "
                 "--url or RINGBACK_URL."
             )
         except Exception as error:  # noqa: BLE001 - the boundary: whatever is raised here would end every request under way
-            return _refusal(
+            return _error_response(
                 f"The connection to Ringback was lost before it answered ({type(error).__name__}). What it has taken goes "
                 "on: look for it with ringback_list_calls before you call again."
             )
 
 
-async def _told(response: httpx2.Response) -> httpx2.Response:
+async def _to_json_rpc_response(response: httpx2.Response) -> httpx2.Response:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.is_success and kind == "text/event-stream":
         return response
-    body = await _read(response)
+    body = await _read_body(response)
     if response.is_success or kind == "application/json":
-        return httpx2.Response(response.status_code, headers=_kept(response), content=body)
-    return _refusal(_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?")
+        return httpx2.Response(response.status_code, headers=_forwarded_headers(response), content=body)
+    return _error_response(_problem_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?")
 
 
-async def _read(response: httpx2.Response) -> bytes:
+async def _read_body(response: httpx2.Response) -> bytes:
     body = bytearray()
     try:
         async for chunk in cast("httpx2.AsyncByteStream", response.stream):
             body += chunk
-            if len(body) > ANSWER_BYTES_MAX:
+            if len(body) > RESPONSE_BYTES_MAX:
                 raise httpx2.DecodingError("too large")
     finally:
         await response.aclose()
     return bytes(body)
 
 
-def _kept(response: httpx2.Response) -> dict[str, str]:
+def _forwarded_headers(response: httpx2.Response) -> dict[str, str]:
     return {name: response.headers[name] for name in ("content-type", SESSION_HEADER) if name in response.headers}
 
 
-def _detail(body: bytes) -> str | None:
+def _problem_detail(body: bytes) -> str | None:
     """What a problem document of the service's says."""
     try:
         document = jsontext.loads(body)
@@ -253,16 +253,16 @@ def _detail(body: bytes) -> str | None:
         return None
     match document:
         case {"detail": str() as detail}:
-            return printable(detail)[:DETAIL_LENGTH_MAX]
+            return strip_control_characters(detail)[:DETAIL_LENGTH_MAX]
         case _:
             return None
 
 
-def _refusal(message: str) -> httpx2.Response:
-    body = _error(CONNECTION_CLOSED, message).model_dump_json(by_alias=True, exclude_unset=True)
+def _error_response(message: str) -> httpx2.Response:
+    body = _json_rpc_error(CONNECTION_CLOSED, message).model_dump_json(by_alias=True, exclude_unset=True)
     headers = {"content-type": "application/json"}
     return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, headers=headers, content=body.encode())
 
 
-def _error(code: int, message: str) -> JSONRPCError:
+def _json_rpc_error(code: int, message: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))

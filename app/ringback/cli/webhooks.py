@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal, TypeVar, cast
 import typer
 from rich.table import Table
 
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, client_of
-from ringback.cli.output import AsJson, out, reported, show, show_json, tell
+from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, create_client
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
 from ringback.client import RingbackClient, Webhook, WebhookOptions
 
 T = TypeVar("T")
@@ -22,26 +22,26 @@ _COLUMNS: Final = ("id", "state", "url", "events", "last_error", "description")
 
 
 @app.command("list")
-@reported()
+@exit_on_errors()
 def list_webhooks(as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """List your webhooks, newest first."""
 
-    async def every(client: RingbackClient) -> list[Webhook]:
+    async def read_all(client: RingbackClient) -> list[Webhook]:
         return [webhook async for webhook in client.webhooks()]
 
-    webhooks = ask(url, api_key, every)
+    webhooks = run_with_client(url, api_key, read_all)
     if as_json:
-        show_json([webhook.model_dump() for webhook in webhooks])
+        print_json([webhook.model_dump() for webhook in webhooks])
         return
     table = Table(*_COLUMNS)
     for webhook in webhooks:
         document = {**webhook.model_dump(), "events": ", ".join(webhook.events)}
         table.add_row(*(str(document[name] or "-") for name in _COLUMNS))
-    out().print(table)
+    create_console().print(table)
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def add(
     callback_url: Annotated[str, typer.Argument(metavar="CALLBACK_URL", help="The https URL to ring.")],
     *,
@@ -69,7 +69,7 @@ def add(
     api_key: ApiKey = None,
 ) -> None:
     """Register a callback URL, and print its signing secret, this once."""
-    said = {
+    given_options = {
         "events": event,
         "upstream": upstream,
         "resource_uri": resource,
@@ -83,51 +83,51 @@ def add(
         "rate_per_second": rate,
         "description": description,
     }
-    options = cast("WebhookOptions", {name: value for name, value in said.items() if value is not None})
-    webhook = ask(url, api_key, lambda client: client.register_webhook(callback_url, **options))
-    show(f"id: {webhook.id}")
-    show(f"state: {webhook.state}")
+    options = cast("WebhookOptions", {name: value for name, value in given_options.items() if value is not None})
+    webhook = run_with_client(url, api_key, lambda client: client.register_webhook(callback_url, **options))
+    print_output(f"id: {webhook.id}")
+    print_output(f"state: {webhook.state}")
     if webhook.secret:
-        show(f"secret: {webhook.secret}")
-    tell(webhook.hears)
+        print_output(f"secret: {webhook.secret}")
+    print_message(webhook.hears)
 
 
 @app.command("show")
-@reported()
+@exit_on_errors()
 def show_webhook(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Show everything about a webhook, as JSON. Its secret is not shown again."""
-    show_json(ask(url, api_key, lambda client: client.webhook(webhook_id)).model_dump())
+    print_json(run_with_client(url, api_key, lambda client: client.webhook(webhook_id)).model_dump())
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def remove(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Remove a webhook. What was not delivered to it by now never will be."""
-    ask(url, api_key, lambda client: client.delete_webhook(webhook_id))
-    tell(f"{webhook_id} is removed.")
+    run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id))
+    print_message(f"{webhook_id} is removed.")
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def verify(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Have a webhook's URL prove that it wants callbacks."""
-    webhook = ask(url, api_key, lambda client: client.verify_webhook(webhook_id))
-    show(f"state: {webhook.state}")
+    webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id))
+    print_output(f"state: {webhook.state}")
     if webhook.last_error:
-        tell(f"It has not proven itself: {webhook.last_error}. Its receiver must answer challenges.")
+        print_message(f"It has not proven itself: {webhook.last_error}. Its receiver must answer challenges.")
 
 
 @app.command("test")
-@reported()
+@exit_on_errors()
 def send_test(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Send a signed test to a webhook."""
-    delivery = ask(url, api_key, lambda client: client.test_webhook(webhook_id))
-    show(delivery.id)
-    tell(f"See what comes of it: ringback deliveries show {delivery.id}")
+    delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id))
+    print_output(delivery.id)
+    print_message(f"See what comes of it: ringback deliveries show {delivery.id}")
 
 
 @app.command("rotate-secret")
-@reported()
+@exit_on_errors()
 def rotate_secret(
     webhook_id: WebhookId,
     *,
@@ -142,14 +142,14 @@ def rotate_secret(
     api_key: ApiKey = None,
 ) -> None:
     """Give a webhook a new signing secret, and print it, this once."""
-    rotated = ask(url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
+    rotated = run_with_client(url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
     if rotated.secret:
-        show(rotated.secret)
-    tell(f"Older secrets sign beside it until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
+        print_output(rotated.secret)
+    print_message(f"Older secrets sign beside it until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def replay(
     webhook_id: WebhookId,
     *,
@@ -165,37 +165,37 @@ def replay(
     """Send again what a webhook was to hear."""
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
-    replay = ask(url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead))
-    show(f"replayed: {replay.replayed}")
-    show(f"still_open: {replay.still_open}")
+    replay = run_with_client(url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead))
+    print_output(f"replayed: {replay.replayed}")
+    print_output(f"still_open: {replay.still_open}")
     if replay.more:
-        tell(f"There is more: --cursor {replay.cursor}" if replay.cursor else "There is more: ask again.")
+        print_message(f"There is more: --cursor {replay.cursor}" if replay.cursor else "There is more: ask again.")
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def enable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Switch a webhook on. What was held for it goes out."""
-    _switch(webhook_id, "active", url, api_key)
+    _set_state(webhook_id, "active", url, api_key)
 
 
 @app.command()
-@reported()
+@exit_on_errors()
 def disable(webhook_id: WebhookId, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
     """Switch a webhook off: it hears nothing until it is switched on again."""
-    _switch(webhook_id, "disabled", url, api_key)
+    _set_state(webhook_id, "disabled", url, api_key)
 
 
-def _switch(webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None) -> None:
-    webhook = ask(url, api_key, lambda client: client.change_webhook(webhook_id, state=state))
-    tell(f"{webhook.id} is {webhook.state}.")
+def _set_state(webhook_id: str, state: Literal["active", "disabled"], url: str, api_key: str | None) -> None:
+    webhook = run_with_client(url, api_key, lambda client: client.change_webhook(webhook_id, state=state))
+    print_message(f"{webhook.id} is {webhook.state}.")
 
 
-def ask(url: str, api_key: str | None, question: Callable[[RingbackClient], Awaitable[T]]) -> T:
+def run_with_client(url: str, api_key: str | None, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
     """What the service answers to one question."""
 
     async def run() -> T:
-        async with client_of(url, api_key) as client:
-            return await question(client)
+        async with create_client(url, api_key) as client:
+            return await operation(client)
 
     return asyncio.run(run())

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, Unpack
 import httpx
 
 from ringback.client.events import EventMethods
-from ringback.client.methods import SPACING_SECONDS, WAIT_SECONDS_MAX, given, segment
+from ringback.client.methods import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, without_none, quote_path_segment
 from ringback.client.models import (
     Answered,
     Call,
@@ -26,11 +26,11 @@ from ringback.client.models import (
 from ringback.client.options import AdoptOptions, CallbackOptions, ReportOptions
 from ringback.client.problems import ClientError
 from ringback.client.webhooks import WebhookMethods
-from ringback.client.wire import Clock, SystemClock, Wire, header_value, object_of
+from ringback.client.wire import ClientClock, SystemClientClock, HttpTransport, check_header_value, parse_object
 
-TIMEOUT_SECONDS: Final = 30.0
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """For an answer that nobody asked to wait for; what was asked to wait gets its wait on top."""
-KEY_BYTES: Final = 16
+IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
 class RingbackClient(WebhookMethods, EventMethods):
@@ -49,13 +49,13 @@ class RingbackClient(WebhookMethods, EventMethods):
         api_key: str | None = None,
         http: httpx.AsyncClient | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        clock: Clock | None = None,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        clock: ClientClock | None = None,
     ) -> None:
-        clock = clock or SystemClock()
+        clock = clock or SystemClientClock()
         self._owns_http = http is None
         self._http = http or httpx.AsyncClient(transport=transport)
-        wire = Wire(
+        wire = HttpTransport(
             base_url=base_url,
             api_key=api_key,
             http=self._http,
@@ -102,7 +102,7 @@ class RingbackClient(WebhookMethods, EventMethods):
         returned with its result. `accepts_input` says that you can `answer` questions of the tool, `rerun_policy` (never,
         if_safe, always) whether it may be run a second time when nobody knows whether it ran.
         """
-        key = idempotency_key or secrets.token_hex(KEY_BYTES)
+        key = idempotency_key or secrets.token_hex(IDEMPOTENCY_KEY_BYTES)
         body = {
             "upstream": upstream,
             "tool": tool,
@@ -115,23 +115,23 @@ class RingbackClient(WebhookMethods, EventMethods):
             "accepts_input": accepts_input,
             "rerun_policy": rerun_policy,
         }
-        return await self._wire.fetch(
+        return await self._transport.fetch_model(
             Started,
             "POST",
             "/v1/calls",
-            body=given(body),
-            headers={"idempotency-key": header_value(key, what="The idempotency key")},
+            body=without_none(body),
+            headers={"idempotency-key": check_header_value(key, what="The idempotency key")},
             wait_seconds=wait_seconds,
             repeatable=True,
         )
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """The call; with `wait_seconds` (at most 60), as soon as its status changes or that time is over."""
-        return await self._wire.fetch(
+        return await self._transport.fetch_model(
             Call,
             "GET",
-            f"/v1/calls/{segment(call_id)}",
-            params=given({"wait_seconds": wait_seconds}),
+            f"/v1/calls/{quote_path_segment(call_id)}",
+            params=without_none({"wait_seconds": wait_seconds}),
             wait_seconds=wait_seconds,
         )
 
@@ -143,7 +143,7 @@ class RingbackClient(WebhookMethods, EventMethods):
             call = await self.call(call_id, wait_seconds=max(0.0, min(WAIT_SECONDS_MAX, ends_at - began)))
             if call.final or self._clock.monotonic() >= ends_at:
                 return call
-            await self._sleep_until(min(began + SPACING_SECONDS, ends_at))
+            await self._sleep_until(min(began + LONG_POLL_SPACING_SECONDS, ends_at))
 
     async def wait_any(self, call_ids: Sequence[str], *, timeout_seconds: float | None = None) -> Sequence[Call]:
         """These calls (at most 100), in their order, as soon as one of them has ended or the time is over."""
@@ -159,12 +159,12 @@ class RingbackClient(WebhookMethods, EventMethods):
             began = self._clock.monotonic()
             wait_seconds = max(0.0, min(WAIT_SECONDS_MAX, ends_at - began))
             body = {"call_ids": list(call_ids), "mode": mode, "wait_seconds": wait_seconds}
-            joined = await self._wire.fetch(
+            joined = await self._transport.fetch_model(
                 Joined, "POST", "/v1/calls/wait", body=body, wait_seconds=wait_seconds, repeatable=True
             )
             if joined.done or self._clock.monotonic() >= ends_at:
                 return joined.calls
-            await self._sleep_until(min(began + SPACING_SECONDS, ends_at))
+            await self._sleep_until(min(began + LONG_POLL_SPACING_SECONDS, ends_at))
 
     async def calls(
         self,
@@ -183,17 +183,17 @@ class RingbackClient(WebhookMethods, EventMethods):
             "upstream": upstream,
             "tool": tool,
         }
-        async for page in self._pages(CallPage, "/v1/calls", where):
+        async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:
                 yield call
 
     async def result(self, call_id: str) -> Mapping[str, Any]:
         """The stored CallToolResult as the upstream gave it; raises `Conflict` when there is none (yet)."""
-        return object_of(await self._wire.send("GET", f"/v1/calls/{segment(call_id)}/result"))
+        return parse_object(await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result"))
 
     async def cancel(self, call_id: str) -> Call:
         """Ask for the call's end: cooperative, idempotent, and without effect on a call that has ended."""
-        return await self._wire.fetch(Call, "POST", f"/v1/calls/{segment(call_id)}/cancel", repeatable=True)
+        return await self._transport.fetch_model(Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True)
 
     async def answer(self, call_id: str, responses: Mapping[str, Mapping[str, Any]]) -> Answered:
         """Answer some or all of the call's `input_requests`, with ElicitResults by their keys.
@@ -201,8 +201,8 @@ class RingbackClient(WebhookMethods, EventMethods):
         May be repeated: what is not asked, or not any more, is ignored. Raises `Conflict` when the call has ended.
         """
         body = {"responses": {key: dict(response) for key, response in responses.items()}}
-        return await self._wire.fetch(
-            Answered, "POST", f"/v1/calls/{segment(call_id)}/input", body=body, repeatable=True
+        return await self._transport.fetch_model(
+            Answered, "POST", f"/v1/calls/{quote_path_segment(call_id)}/input", body=body, repeatable=True
         )
 
     async def adopt(self, upstream: str, task_id: str, **options: Unpack[AdoptOptions]) -> Started:
@@ -212,50 +212,50 @@ class RingbackClient(WebhookMethods, EventMethods):
         another's.
         """
         body = {"upstream": upstream, "task_id": task_id, **options}
-        return await self._wire.fetch(Started, "POST", "/v1/calls/adopt", body=body, repeatable=True)
+        return await self._transport.fetch_model(Started, "POST", "/v1/calls/adopt", body=body, repeatable=True)
 
-    async def report(self, key: str, upstream: str, tool: str, **told: Unpack[ReportOptions]) -> Started:
+    async def report(self, key: str, upstream: str, tool: str, **options: Unpack[ReportOptions]) -> Started:
         """Tell of a tool call that runs elsewhere: that it runs, how far it is, or how it ended. Takes the scope `adopt`.
 
         `key` is your own name for the call, the same in every report of it, which makes repeats safe. Raises `Conflict` when
         the key names another call, or when the call has ended in another way.
         """
-        body = {"key": key, "upstream": upstream, "tool": tool, **told}
-        return await self._wire.fetch(Started, "POST", "/v1/calls/report", body=body, repeatable=True)
+        body = {"key": key, "upstream": upstream, "tool": tool, **options}
+        return await self._transport.fetch_model(Started, "POST", "/v1/calls/report", body=body, repeatable=True)
 
     async def resume(self, resume_token: str, *, wait_seconds: float | None = None) -> Resumed:
         """A token becomes a call, its result and the events since; with `wait_seconds` (at most 60), once it has ended."""
-        body = given({"resume_token": resume_token, "wait_seconds": wait_seconds})
-        return await self._wire.fetch(
+        body = without_none({"resume_token": resume_token, "wait_seconds": wait_seconds})
+        return await self._transport.fetch_model(
             Resumed, "POST", "/v1/resume", body=body, wait_seconds=wait_seconds, repeatable=True
         )
 
     async def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
         """A resume token of the call; with `revoke_older`, the only one that still works, callbacks' included."""
-        answer = await self._wire.fetch(
-            ResumeToken, "POST", f"/v1/calls/{segment(call_id)}/resume-token", body={"revoke_older": revoke_older}
+        answer = await self._transport.fetch_model(
+            ResumeToken, "POST", f"/v1/calls/{quote_path_segment(call_id)}/resume-token", body={"revoke_older": revoke_older}
         )
         return answer.resume_token
 
     # -- what can be called, and how the service is doing --
 
     async def upstreams(self) -> Sequence[Upstream]:
-        return (await self._wire.fetch(UpstreamList, "GET", "/v1/upstreams")).upstreams
+        return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
 
     async def reload_upstreams(self) -> Reloaded:
         """Have the upstreams' configuration read again, without dropping calls. Takes the scope `admin`.
 
         Raises `InvalidRequest` when it cannot be used; then nothing was changed.
         """
-        return await self._wire.fetch(Reloaded, "POST", "/v1/upstreams/reload")
+        return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
 
     async def tools(self, upstream: str) -> Sequence[Tool]:
-        return (await self._wire.fetch(ToolList, "GET", f"/v1/upstreams/{segment(upstream)}/tools")).tools
+        return (await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")).tools
 
     async def healthy(self) -> bool:
         """Whether a Ringback answers there now, asked once."""
         try:
-            await self._wire.send("GET", "/healthz", repeatable=False)
+            await self._transport.send_request("GET", "/healthz", repeatable=False)
         except ClientError:
             return False
         return True

@@ -10,9 +10,9 @@ from httpx_sse import EventSource
 
 from ringback.client.problems import UnexpectedAnswer
 
-RETRY_SECONDS: Final = 2.0
+RECONNECT_SECONDS_DEFAULT: Final = 2.0
 """The pause before a reconnect until the service has sent a `retry` field."""
-RETRY_SECONDS_MAX: Final = 3600.0
+RECONNECT_SECONDS_LIMIT: Final = 3600.0
 """The longest pause that a `retry` field can ask for."""
 LINE_BYTES_MAX: Final = 1024 * 1024
 """The largest event of the service has less. httpx-sse itself keeps a line of any length in memory."""
@@ -31,14 +31,14 @@ class EventStream:
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = BoundedLines(response.stream)
         self._source = EventSource(response)
-        self.retry_seconds = RETRY_SECONDS
+        self.retry_seconds = RECONNECT_SECONDS_DEFAULT
 
-    async def events(self) -> AsyncGenerator[ServerSentEvent]:
+    async def iterate_events(self) -> AsyncGenerator[ServerSentEvent]:
         """Events that have data. Raises `UnexpectedAnswer` when a line is longer than `LINE_BYTES_MAX`."""
         async with aclosing(self._source.aiter_sse()) as events:
             async for event in events:
                 if event.retry is not None:
-                    self.retry_seconds = min(RETRY_SECONDS_MAX, max(0.0, event.retry / 1000))
+                    self.retry_seconds = min(RECONNECT_SECONDS_LIMIT, max(0.0, event.retry / 1000))
                 if event.data:
                     yield ServerSentEvent(event.event, event.data)
 

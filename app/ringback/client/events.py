@@ -4,24 +4,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from ringback.client.event_stream import EventStream
-from ringback.client.methods import SPACING_SECONDS, WAIT_SECONDS_MAX, Methods, given
+from ringback.client.methods import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
 from ringback.client.models import Event, EventPage
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.client.wire import value_of
+from ringback.client.wire import parse_text
 
-SILENCE_SECONDS: Final = 45.0
+STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
 """Three heartbeats of the service: a stream that is silent for longer is dead, whatever TCP believes."""
-PAUSE_SECONDS_MAX: Final = 30.0
+RECONNECT_SECONDS_MAX: Final = 30.0
 """Between two tries to come back to a service that stays away."""
-TRUNCATED: Final = "truncated"
+TRUNCATED_EVENT: Final = "truncated"
 """The name of the one frame that is no event."""
 
 
-def _nothing() -> None:
+def _ignore_truncation() -> None:
     """For whoever does not want to know."""
 
 
-class EventMethods(Methods):
+class EventMethods(ResourceClient):
     async def poll_events(
         self,
         *,
@@ -43,7 +43,7 @@ class EventMethods(Methods):
             "correlation_id": correlation_id,
             "wait_seconds": wait_seconds,
         }
-        return await self._wire.fetch(EventPage, "GET", "/v1/events", params=given(params), wait_seconds=wait_seconds)
+        return await self._transport.fetch_model(EventPage, "GET", "/v1/events", params=without_none(params), wait_seconds=wait_seconds)
 
     async def events(
         self,
@@ -72,7 +72,7 @@ class EventMethods(Methods):
             if not (follow or page.has_more):
                 return
             if not (page.events or page.has_more):
-                await self._sleep_until(began + SPACING_SECONDS)
+                await self._sleep_until(began + LONG_POLL_SPACING_SECONDS)
 
     async def stream_events(
         self,
@@ -82,7 +82,7 @@ class EventMethods(Methods):
         call_id: str | None = None,
         client_session_id: str | None = None,
         correlation_id: str | None = None,
-        on_truncated: Callable[[], None] = _nothing,
+        on_truncated: Callable[[], None] = _ignore_truncation,
     ) -> AsyncGenerator[Event]:
         """Events after the cursor and then new ones as they come, without end, over one connection.
 
@@ -99,19 +99,19 @@ class EventMethods(Methods):
         connected, failures = False, 0
         while True:
             try:
-                async with self._wire.stream(
+                async with self._transport.open_stream(
                     "/v1/events/stream",
-                    params=given(filters),
-                    headers=given({"last-event-id": cursor}),
-                    silence_seconds=SILENCE_SECONDS,
+                    params=without_none(filters),
+                    headers=without_none({"last-event-id": cursor}),
+                    silence_seconds=STREAM_IDLE_TIMEOUT_SECONDS,
                 ) as response:
                     connected, failures = True, 0
                     stream = EventStream(response)
-                    async for sent in stream.events():
-                        if sent.name == TRUNCATED:
+                    async for sent in stream.iterate_events():
+                        if sent.name == TRUNCATED_EVENT:
                             on_truncated()
                             continue
-                        event = value_of(Event, sent.data)
+                        event = parse_text(Event, sent.data)
                         cursor = event.cursor
                         yield event
                 pause = stream.retry_seconds
@@ -119,10 +119,10 @@ class EventMethods(Methods):
                 if not connected:
                     raise
                 failures += 1
-                pause = _pause(error, failures)
+                pause = _reconnect_delay(error, failures)
             await self._clock.sleep(pause)
 
 
-def _pause(error: Exception, failures: int) -> float:
-    asked = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
-    return min(PAUSE_SECONDS_MAX, max(asked or 0.0, 2.0**failures))
+def _reconnect_delay(error: Exception, failures: int) -> float:
+    retry_after = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
+    return min(RECONNECT_SECONDS_MAX, max(retry_after or 0.0, 2.0**failures))

@@ -14,12 +14,12 @@ FINAL_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 """MCP's final statuses: nothing follows them."""
 
 
-class Model(BaseModel):
+class ClientModel(BaseModel):
     # A model is built when it is first used: building all of them took half of the import time.
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
-class Progress(Model):
+class Progress(ClientModel):
     """The last progress that the upstream told."""
 
     progress: float
@@ -27,14 +27,14 @@ class Progress(Model):
     message: str | None = None
 
 
-class InputRequest(Model):
+class InputRequest(ClientModel):
     """A question of the tool: an MCP request, to be answered with an ElicitResult."""
 
     method: str
     params: Mapping[str, Any] = Field(repr=False)
 
 
-class Call(Model):
+class Call(ClientModel):
     """One durable tool call."""
 
     id: str
@@ -73,7 +73,7 @@ class Call(Model):
         return self.status in FINAL_STATUSES
 
 
-class Answered(Model):
+class Answered(ClientModel):
     """What came of answering a call's questions."""
 
     call: Call
@@ -82,7 +82,7 @@ class Answered(Model):
     """Keys that are not asked, or not any more."""
 
 
-class Listener(Model):
+class Listener(ClientModel):
     """A webhook that will be rung when the call ends."""
 
     id: str
@@ -90,7 +90,7 @@ class Listener(Model):
     url: str
 
 
-class Started(Model):
+class Started(ClientModel):
     """The answer to starting a call."""
 
     call: Call
@@ -103,7 +103,7 @@ class Started(Model):
     """The CallToolResult, when the call ended within the wait."""
 
 
-class Webhook(Model):
+class Webhook(ClientModel):
     """A registration of a callback URL."""
 
     id: str
@@ -156,7 +156,7 @@ class RotatedWebhook(Webhook):
     """The new secret if the service made it; shown this once."""
 
 
-class Replay(Model):
+class Replay(ClientModel):
     """How much of a webhook's past is sent again."""
 
     replayed: int
@@ -168,7 +168,7 @@ class Replay(Model):
     """Replay from it to go on; None where asking again goes on by itself."""
 
 
-class Event(Model):
+class Event(ClientModel):
     """Something that happened to a call."""
 
     event_id: str = Field(alias="eventId")
@@ -179,7 +179,7 @@ class Event(Model):
     data: Mapping[str, Any] = Field(repr=False)
 
 
-class EventPage(Model):
+class EventPage(ClientModel):
     events: tuple[Event, ...]
     cursor: str
     """Poll with it to get what comes after this page."""
@@ -188,7 +188,7 @@ class EventPage(Model):
     has_more: bool = False
 
 
-class Resumed(Model):
+class Resumed(ClientModel):
     """Where a call stands, for whoever held its resume token."""
 
     call: Call
@@ -202,16 +202,16 @@ class Resumed(Model):
     """A fresh token, standing after these events."""
 
 
-class ResumeToken(Model):
+class ResumeToken(ClientModel):
     resume_token: str = Field(repr=False)
 
 
-class Joined(Model):
+class Joined(ClientModel):
     calls: tuple[Call, ...]
     done: bool
 
 
-class Attempt(Model):
+class Attempt(ClientModel):
     """One POST of a delivery."""
 
     id: str
@@ -223,7 +223,7 @@ class Attempt(Model):
     excerpt: str | None = Field(default=None, repr=False)
 
 
-class Delivery(Model):
+class Delivery(ClientModel):
     """One event for one webhook."""
 
     id: str
@@ -254,7 +254,7 @@ class DeliveryDetail(Delivery):
     attempts: tuple[Attempt, ...] = ()
 
 
-class Upstream(Model):
+class Upstream(ClientModel):
     """An MCP server behind the service, and how it is doing."""
 
     name: str
@@ -275,7 +275,7 @@ class Upstream(Model):
     """What it sent that it should not, since the service started: how often, by kind."""
 
 
-class Reloaded(Model):
+class Reloaded(ClientModel):
     """What reading the upstreams' configuration again has changed: names, sorted."""
 
     added: tuple[str, ...]
@@ -284,7 +284,7 @@ class Reloaded(Model):
     unchanged: tuple[str, ...]
 
 
-class Tool(Model):
+class Tool(ClientModel):
     """A tool as its upstream lists it."""
 
     name: str
@@ -294,26 +294,26 @@ class Tool(Model):
     output_schema: Mapping[str, Any] | None = Field(default=None, alias="outputSchema", repr=False)
 
 
-class Page(Model):
+class ListPage(ClientModel):
     next_cursor: str | None = None
     """Where the next page begins; None after the last."""
 
 
-class CallPage(Page):
+class CallPage(ListPage):
     calls: tuple[Call, ...]
 
 
-class WebhookPage(Page):
+class WebhookPage(ListPage):
     webhooks: tuple[Webhook, ...]
 
 
-class DeliveryPage(Page):
+class DeliveryPage(ListPage):
     deliveries: tuple[Delivery, ...]
 
 
-class UpstreamList(Model):
+class UpstreamList(ClientModel):
     upstreams: tuple[Upstream, ...]
 
 
-class ToolList(Model):
+class ToolList(ClientModel):
     tools: tuple[Tool, ...]

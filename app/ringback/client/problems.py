@@ -92,7 +92,7 @@ class Unavailable(Problem):
     """The service cannot do it now; nothing was started."""
 
 
-_KINDS: Final[Mapping[int, type[Problem]]] = {
+_PROBLEM_BY_STATUS: Final[Mapping[int, type[Problem]]] = {
     400: InvalidRequest,
     401: Unauthenticated,
     403: Forbidden,
@@ -107,10 +107,10 @@ _KINDS: Final[Mapping[int, type[Problem]]] = {
 }
 
 
-def problem_of(status: int, document: Mapping[str, Any], *, retry_after_seconds: float | None) -> Problem:
+def build_problem(status: int, document: Mapping[str, Any], *, retry_after_seconds: float | None) -> Problem:
     """The problem that a document describes; what the document leaves out has a default, as RFC 9457 §3.1 allows."""
     title = str(document.get("title") or f"HTTP {status}")
-    return _KINDS.get(status, Problem)(
+    return _PROBLEM_BY_STATUS.get(status, Problem)(
         status=status,
         type_=str(document.get("type") or "about:blank"),
         title=title,

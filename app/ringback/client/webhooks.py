@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Unpack
 
-from ringback.client.methods import Methods, given, segment
+from ringback.client.methods import ResourceClient, without_none, quote_path_segment
 from ringback.client.models import (
     Delivery,
     DeliveryDetail,
@@ -18,43 +18,43 @@ from ringback.client.models import (
 from ringback.client.options import WebhookChange, WebhookOptions
 
 
-class WebhookMethods(Methods):
+class WebhookMethods(ResourceClient):
     async def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
         """Register a callback URL. Once this returns, every event that it hears will be delivered to it."""
-        return await self._wire.fetch(RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options})
+        return await self._transport.fetch_model(RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options})
 
     async def webhooks(self) -> AsyncIterator[Webhook]:
         """Your webhooks, newest first."""
-        async for page in self._pages(WebhookPage, "/v1/webhooks", {}):
+        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {}):
             for webhook in page.webhooks:
                 yield webhook
 
     async def webhook(self, webhook_id: str) -> Webhook:
-        return await self._wire.fetch(Webhook, "GET", f"/v1/webhooks/{segment(webhook_id)}")
+        return await self._transport.fetch_model(Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
         """Change what is named, and leave the rest as it is."""
-        return await self._wire.fetch(Webhook, "PATCH", f"/v1/webhooks/{segment(webhook_id)}", body=dict(change))
+        return await self._transport.fetch_model(Webhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change))
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Remove it; what of it was not delivered yet is cancelled."""
-        await self._wire.send("DELETE", f"/v1/webhooks/{segment(webhook_id)}")
+        await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
 
     async def verify_webhook(self, webhook_id: str) -> Webhook:
         """Have its URL challenged now; `state` says whether it has proven that it wants callbacks, `last_error` why not."""
-        return await self._wire.fetch(Webhook, "POST", f"/v1/webhooks/{segment(webhook_id)}/verify")
+        return await self._transport.fetch_model(Webhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify")
 
     async def test_webhook(self, webhook_id: str) -> Delivery:
         """Send a signed `webhook.test` to it. What came of it, the delivery tells: `delivery(test.id)`."""
-        return await self._wire.fetch(Delivery, "POST", f"/v1/webhooks/{segment(webhook_id)}/test")
+        return await self._transport.fetch_model(Delivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test")
 
     async def rotate_secret(
         self, webhook_id: str, *, secret: str | None = None, overlap_seconds: float | None = None
     ) -> RotatedWebhook:
         """Give it a new signing secret. Older ones sign beside it for the overlap, a day by default; with 0 they end now."""
-        body = given({"secret": secret, "overlap_seconds": overlap_seconds})
-        return await self._wire.fetch(
-            RotatedWebhook, "POST", f"/v1/webhooks/{segment(webhook_id)}/rotate-secret", body=body
+        body = without_none({"secret": secret, "overlap_seconds": overlap_seconds})
+        return await self._transport.fetch_model(
+            RotatedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/rotate-secret", body=body
         )
 
     async def replay_webhook(
@@ -64,22 +64,22 @@ class WebhookMethods(Methods):
 
         The bodies and their webhook-ids are the same as before. At most 10,000 at once; `more` says if there are others.
         """
-        body = given({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
-        return await self._wire.fetch(Replay, "POST", f"/v1/webhooks/{segment(webhook_id)}/replay", body=body)
+        body = without_none({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
+        return await self._transport.fetch_model(Replay, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/replay", body=body)
 
     async def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
     ) -> AsyncIterator[Delivery]:
         """What was sent to your webhooks, or will be, newest first."""
         where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
-        async for page in self._pages(DeliveryPage, "/v1/deliveries", where):
+        async for page in self._iterate_pages(DeliveryPage, "/v1/deliveries", where):
             for delivery in page.deliveries:
                 yield delivery
 
     async def delivery(self, delivery_id: str) -> DeliveryDetail:
         """A delivery with its attempts."""
-        return await self._wire.fetch(DeliveryDetail, "GET", f"/v1/deliveries/{segment(delivery_id)}")
+        return await self._transport.fetch_model(DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id)}")
 
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Send one delivery again; if it is on its way already, that one is returned."""
-        return await self._wire.fetch(Delivery, "POST", f"/v1/deliveries/{segment(delivery_id)}/redeliver")
+        return await self._transport.fetch_model(Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver")

@@ -14,24 +14,24 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
-from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, problem_of
+from ringback.client.problems import ConnectionFailed, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
 
-PAUSES_SECONDS: Final = (0.5, 2.0)
+RETRY_DELAYS_SECONDS: Final = (0.5, 2.0)
 """Before the second and the third try: long enough for a restart, short enough for a person who waits."""
-CONNECT_SECONDS: Final = 5.0
+CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """A host that has not accepted by then is down or behind a firewall that says nothing."""
-WORTH_REPEATING: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
+RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
 """A service that is being started again fails so. One that takes a request and stays silent would only be waited for again."""
-UNAVAILABLE: Final = 503
+SERVICE_UNAVAILABLE: Final = 503
 EVENT_STREAM: Final = "text/event-stream"
 PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """Some thirty years, in seconds: more digits are nobody's wait."""
 
 
-class Clock(Protocol):
+class ClientClock(Protocol):
     """Time as the client needs it; handed in by tests."""
 
     def monotonic(self) -> float:
@@ -41,7 +41,7 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-class SystemClock:
+class SystemClientClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -49,19 +49,19 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-class Wire:
+class HttpTransport:
     """One service, as seen over HTTP. The httpx client is used, not closed."""
 
     def __init__(
-        self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: Clock
+        self, *, base_url: str, api_key: str | None, http: httpx.AsyncClient, timeout_seconds: float, clock: ClientClock
     ) -> None:
-        self._base_url = _checked_url(base_url)
-        self._headers = _headers(api_key)
+        self._base_url = _check_base_url(base_url)
+        self._headers = _default_headers(api_key)
         self._http = http
         self._timeout_seconds = timeout_seconds
         self._clock = clock
 
-    async def send(
+    async def send_request(
         self,
         method: str,
         path: str,
@@ -82,20 +82,20 @@ class Wire:
             params=params,
             json=body,
             headers={**self._headers, **(headers or {})},
-            timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
         )
         may_repeat = method == "GET" if repeatable is None else repeatable
-        response = await self._try(request, PAUSES_SECONDS if may_repeat else ())
+        response = await self._send_with_retries(request, RETRY_DELAYS_SECONDS if may_repeat else ())
         if not response.is_success:
-            raise _error(response)
+            raise _build_error(response)
         return response
 
-    async def fetch(self, model: type[M], method: str, path: str, **options: Any) -> M:
+    async def fetch_model(self, model: type[M], method: str, path: str, **options: Any) -> M:
         """The answer as a value of this model."""
-        return parse(model, await self.send(method, path, **options))
+        return parse_response(model, await self.send_request(method, path, **options))
 
     @asynccontextmanager
-    async def stream(
+    async def open_stream(
         self, path: str, *, params: Mapping[str, Any], headers: Mapping[str, str], silence_seconds: float
     ) -> AsyncGenerator[httpx.Response]:
         """A response whose body is a stream of server-sent events.
@@ -107,34 +107,34 @@ class Wire:
             self._base_url + path,
             params=params,
             headers={**self._headers, "accept": EVENT_STREAM, **headers},
-            timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_SECONDS, read=silence_seconds),
+            timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
         )
         try:
             response = await self._http.send(request, stream=True)
             async with aclosing(response):
                 if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
                     await response.aread()
-                    raise _error(response)
+                    raise _build_error(response)
                 yield response
         except httpx.RequestError as error:
-            raise _connection_failed(request.url, error) from error
+            raise _build_connection_failed(request.url, error) from error
 
-    async def _try(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+    async def _send_with_retries(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
         left = iter(pauses)
         while True:
             pause = next(left, None)
             try:
                 response = await self._http.send(request)
             except httpx.RequestError as error:
-                if pause is None or not isinstance(error, WORTH_REPEATING):
-                    raise _connection_failed(request.url, error) from error
+                if pause is None or not isinstance(error, RETRYABLE_ERRORS):
+                    raise _build_connection_failed(request.url, error) from error
             else:
-                if pause is None or response.status_code != UNAVAILABLE:
+                if pause is None or response.status_code != SERVICE_UNAVAILABLE:
                     return response
             await self._clock.sleep(pause)
 
 
-def value_of(model: type[M], text: str) -> M:
+def parse_text(model: type[M], text: str) -> M:
     """A JSON text as a value of this model; raises `UnexpectedAnswer`."""
     try:
         return model.model_validate_json(text)
@@ -144,73 +144,73 @@ def value_of(model: type[M], text: str) -> M:
         ) from None
 
 
-def parse(model: type[M], response: httpx.Response) -> M:
+def parse_response(model: type[M], response: httpx.Response) -> M:
     """The body as a value of this model; raises `UnexpectedAnswer`."""
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
-        raise _not_understood(response, where) from None
+        raise _unexpected_response(response, where) from None
 
 
-def object_of(response: httpx.Response) -> Mapping[str, Any]:
+def parse_object(response: httpx.Response) -> Mapping[str, Any]:
     """The body as a JSON object, kept as it is; raises `UnexpectedAnswer`."""
     try:
         document: Any = response.json()
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise _not_understood(response, "the body")
+        raise _unexpected_response(response, "the body")
     return cast("Mapping[str, Any]", document)
 
 
-def _not_understood(response: httpx.Response, where: str) -> UnexpectedAnswer:
+def _unexpected_response(response: httpx.Response, where: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(
         f"{_origin(response.url)} answered something that is not understood here (at {where}). "
         f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
     )
 
 
-def header_value(text: str, *, what: str) -> str:
+def check_header_value(text: str, *, what: str) -> str:
     """The text, fit for a header; raises ValueError for what a header cannot carry."""
     if not text or not text.isascii() or not text.isprintable() or text != text.strip():
         raise ValueError(f"{what} must be printable ASCII characters, without space around them.")
     return text
 
 
-def _checked_url(base_url: str) -> str:
+def _check_base_url(base_url: str) -> str:
     example = "It looks like this: http://127.0.0.1:8090"
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL:
         raise ValueError(f"The base URL is no URL. {example}") from None
-    if not _is_plain(url):
+    if not _is_plain_base_url(url):
         raise ValueError(f"The base URL must be http or https, with nothing but host, port and path. {example}")
     return base_url.rstrip("/")
 
 
-def _is_plain(url: httpx.URL) -> bool:
+def _is_plain_base_url(url: httpx.URL) -> bool:
     """Whether there is a host and nothing that a path could not be put behind, or that would stand in for the API key."""
     port_exists = url.port is None or 0 < url.port <= PORT_MAX
     rest = url.userinfo or url.query or url.fragment
     return url.scheme in {"http", "https"} and bool(url.host) and port_exists and not rest
 
 
-def _headers(api_key: str | None) -> dict[str, str]:
+def _default_headers(api_key: str | None) -> dict[str, str]:
     headers = {"accept": "application/json", "user-agent": f"ringback-client/{__version__}"}
     if api_key is None:
         return headers
-    return {**headers, "authorization": f"Bearer {header_value(api_key, what='The API key')}"}
+    return {**headers, "authorization": f"Bearer {check_header_value(api_key, what='The API key')}"}
 
 
-def _error(response: httpx.Response) -> Exception:
+def _build_error(response: httpx.Response) -> Exception:
     document = _problem_document(response)
     if document is None:
         return UnexpectedAnswer(
             f"{_origin(response.url)} answered {response.status_code} in words that are not Ringback's. "
             "Is this the URL of a Ringback, and is it reached without a proxy in between that refuses?"
         )
-    return problem_of(response.status_code, document, retry_after_seconds=_retry_after(response))
+    return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
 
 
 def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
@@ -223,14 +223,14 @@ def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _parse_retry_after(response: httpx.Response) -> float | None:
     value = response.headers.get("retry-after", "")
     if value.isascii() and value.isdigit() and len(value) <= RETRY_AFTER_DIGITS_MAX:
         return float(value)
     return None
 
 
-def _connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
+def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
     origin = _origin(url)
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():

@@ -38,14 +38,14 @@ from ringback.domain.principal import Principal
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id: both come back everywhere, so they stay small."""
-MRTR: Final = "mrtr"
+MRTR_DRIVER: Final = "mrtr"
 """Names handles of calls that go on in rounds (2026-07-28): between two of them the upstream holds nothing."""
 HANDLE_BYTES_MAX: Final = 64 * 1024
 """A task id is some forty bytes; a sealed requestState holds what its server would otherwise have kept in a session."""
-RESOURCE_PREFIX: Final = "ringback://calls/"
+CALL_RESOURCE_URI_PREFIX: Final = "ringback://calls/"
 
 
-class Status(StrEnum):
+class CallStatus(StrEnum):
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
     COMPLETED = "completed"
@@ -53,14 +53,14 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Phase(StrEnum):
+class CallPhase(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     PARKED = "parked"
     ENDED = "ended"
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     RESULT = "result"
     TOOL_ERROR = "tool_error"
     UPSTREAM_ERROR = "upstream_error"
@@ -78,31 +78,31 @@ class RerunPolicy(StrEnum):
     ALWAYS = "always"
 
 
-FINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+FINAL_CALL_STATUSES: Final = frozenset({CallStatus.COMPLETED, CallStatus.FAILED, CallStatus.CANCELLED})
 
-TRANSITIONS: Final[dict[Status, frozenset[Status]]] = {
-    Status.WORKING: frozenset({Status.INPUT_REQUIRED}) | FINAL,
-    Status.INPUT_REQUIRED: frozenset({Status.WORKING}) | FINAL,
-    Status.COMPLETED: frozenset(),
-    Status.FAILED: frozenset(),
-    Status.CANCELLED: frozenset(),
+STATUS_TRANSITIONS: Final[dict[CallStatus, frozenset[CallStatus]]] = {
+    CallStatus.WORKING: frozenset({CallStatus.INPUT_REQUIRED}) | FINAL_CALL_STATUSES,
+    CallStatus.INPUT_REQUIRED: frozenset({CallStatus.WORKING}) | FINAL_CALL_STATUSES,
+    CallStatus.COMPLETED: frozenset(),
+    CallStatus.FAILED: frozenset(),
+    CallStatus.CANCELLED: frozenset(),
 }
 
-PHASES: Final[dict[Phase, frozenset[Phase]]] = {
-    Phase.QUEUED: frozenset({Phase.RUNNING, Phase.ENDED}),
-    Phase.RUNNING: frozenset({Phase.QUEUED, Phase.PARKED, Phase.ENDED}),
-    Phase.PARKED: frozenset({Phase.QUEUED, Phase.ENDED}),
-    Phase.ENDED: frozenset(),
+PHASE_TRANSITIONS: Final[dict[CallPhase, frozenset[CallPhase]]] = {
+    CallPhase.QUEUED: frozenset({CallPhase.RUNNING, CallPhase.ENDED}),
+    CallPhase.RUNNING: frozenset({CallPhase.QUEUED, CallPhase.PARKED, CallPhase.ENDED}),
+    CallPhase.PARKED: frozenset({CallPhase.QUEUED, CallPhase.ENDED}),
+    CallPhase.ENDED: frozenset(),
 }
 
-STATUS_OF: Final[dict[Outcome, Status]] = {
-    Outcome.RESULT: Status.COMPLETED,
-    Outcome.TOOL_ERROR: Status.COMPLETED,
-    Outcome.UPSTREAM_ERROR: Status.FAILED,
-    Outcome.REJECTED: Status.FAILED,
-    Outcome.TIMED_OUT: Status.FAILED,
-    Outcome.UNKNOWN: Status.FAILED,
-    Outcome.CANCELLED: Status.CANCELLED,
+STATUS_BY_OUTCOME: Final[dict[CallOutcome, CallStatus]] = {
+    CallOutcome.RESULT: CallStatus.COMPLETED,
+    CallOutcome.TOOL_ERROR: CallStatus.COMPLETED,
+    CallOutcome.UPSTREAM_ERROR: CallStatus.FAILED,
+    CallOutcome.REJECTED: CallStatus.FAILED,
+    CallOutcome.TIMED_OUT: CallStatus.FAILED,
+    CallOutcome.UNKNOWN: CallStatus.FAILED,
+    CallOutcome.CANCELLED: CallStatus.CANCELLED,
 }
 
 INTERNAL_ERROR: Final = -32603
@@ -123,10 +123,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class CallCompletion:
     """How a call ended, as a driver or the runner saw it: a stored result, or a JSON-RPC error, or neither (cancelled)."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     result: bytes | None = field(default=None, repr=False)
     """The CallToolResult as JSON, exactly as it is kept and handed out."""
     error: dict[str, Any] | None = field(default=None, repr=False)
@@ -167,9 +167,9 @@ class Call:
     idempotency_key: str | None = None
     request_hash: str
     """Over upstream, tool, canonical arguments and callback URL: what "the same request" means for an idempotency key."""
-    status: Status = Status.WORKING
-    phase: Phase = Phase.QUEUED
-    outcome: Outcome | None = None
+    status: CallStatus = CallStatus.WORKING
+    phase: CallPhase = CallPhase.QUEUED
+    outcome: CallOutcome | None = None
     progress: Progress | None = None
     error: dict[str, Any] | None = field(default=None, repr=False)
     result_bytes: int | None = None
@@ -205,136 +205,136 @@ class Call:
     """When the result and its resume tokens go, together; set when the call ends."""
 
     @property
-    def final(self) -> bool:
-        return self.status in FINAL
+    def is_final(self) -> bool:
+        return self.status in FINAL_CALL_STATUSES
 
     @property
     def answered_inline(self) -> bool:
         """Whether it ended while its client stayed for it: what a callback then tells is no news."""
-        ended_at, until = self.finished_at, self.attended_until
-        return ended_at is not None and until is not None and ended_at <= until
+        ended_at, attended_until = self.finished_at, self.attended_until
+        return ended_at is not None and attended_until is not None and ended_at <= attended_until
 
 
-def resource_uri(call: Call) -> str:
+def call_resource_uri(call: Call) -> str:
     """Under which MCP clients read the call, and in the end its result."""
-    return f"{RESOURCE_PREFIX}{call.id}"
+    return f"{CALL_RESOURCE_URI_PREFIX}{call.id}"
 
 
-def request_hash(*, upstream: str, tool: str, arguments: dict[str, Any], callback_url: str | None) -> str:
-    return jsontext.sha256(jsontext.canonical([upstream, tool, arguments, callback_url]))
+def compute_request_hash(*, upstream: str, tool: str, arguments: dict[str, Any], callback_url: str | None) -> str:
+    return jsontext.sha256(jsontext.dumps_canonical([upstream, tool, arguments, callback_url]))
 
 
-def advance(call: Call, status: Status, *, now: datetime) -> Call:
+def advance_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
     """The call in its next status; every change of status in the product goes through here or through `finish`.
 
     Only `finish` ends a call, so that there is no final call without its outcome.
     """
-    if status in FINAL:
+    if status in FINAL_CALL_STATUSES:
         raise IllegalTransition(f"{call.id}: {status} without an outcome")
-    return _moved(call, status, now=now)
+    return _with_status(call, status, now=now)
 
 
-def enter(call: Call, phase: Phase, *, now: datetime) -> Call:
+def enter_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
     """The call in its next phase, which only a runner that leases it holds on to: in every other it has no lease.
 
     Leasing itself is the store's, row by row; `finish` alone ends a call.
     """
-    if phase is Phase.ENDED:
+    if phase is CallPhase.ENDED:
         raise IllegalTransition(f"{call.id}: {phase} without an outcome")
-    return _entered(call, phase, now=now)
+    return _with_phase(call, phase, now=now)
 
 
-def finish(call: Call, ending: Ending, *, now: datetime, result_retention_seconds: float) -> Call:
+def apply_completion(call: Call, completion: CallCompletion, *, now: datetime, result_retention_seconds: float) -> Call:
     """The call at its end: status from the outcome, digest of the result, nothing asked, and the day it expires."""
-    status = STATUS_OF[ending.outcome]
+    status = STATUS_BY_OUTCOME[completion.outcome]
     _check_status(call, status)
-    _check_phase(call, Phase.ENDED)
+    _check_phase(call, CallPhase.ENDED)
     return replace(
         call,
         status=status,
-        phase=Phase.ENDED,
-        outcome=ending.outcome,
-        error=ending.error,
-        result_bytes=None if ending.result is None else len(ending.result),
-        result_sha256=None if ending.result is None else jsontext.sha256(ending.result),
+        phase=CallPhase.ENDED,
+        outcome=completion.outcome,
+        error=completion.error,
+        result_bytes=None if completion.result is None else len(completion.result),
+        result_sha256=None if completion.result is None else jsontext.sha256(completion.result),
         updated_at=now,
         finished_at=now,
         expires_at=now + seconds(result_retention_seconds),
         lease_owner=None,
         lease_token=None,
         lease_until=None,
-        handle=_name_of_task(call.handle),
+        handle=_keep_task_id(call.handle),
         input_requests={},
         input_responses={},
     )
 
 
-def answered(result: bytes, *, is_error: bool) -> Ending:
-    return Ending(outcome=Outcome.TOOL_ERROR if is_error else Outcome.RESULT, result=result)
+def completion_from_result(result: bytes, *, is_error: bool) -> CallCompletion:
+    return CallCompletion(outcome=CallOutcome.TOOL_ERROR if is_error else CallOutcome.RESULT, result=result)
 
 
-def refused(error: dict[str, Any]) -> Ending:
+def completion_from_upstream_error(error: dict[str, Any]) -> CallCompletion:
     """The upstream's own JSON-RPC error object, kept as it came."""
-    return Ending(outcome=Outcome.UPSTREAM_ERROR, error=error)
+    return CallCompletion(outcome=CallOutcome.UPSTREAM_ERROR, error=error)
 
 
-def is_refusal(ending: Ending) -> bool:
+def is_upstream_error(completion: CallCompletion) -> bool:
     """Whether it is an upstream's own error, and not one of our wording about what an upstream has answered."""
-    ours = {"outcome": str(ending.outcome)}
-    return ending.outcome is Outcome.UPSTREAM_ERROR and (ending.error or {}).get("data") != ours
+    our_data = {"outcome": str(completion.outcome)}
+    return completion.outcome is CallOutcome.UPSTREAM_ERROR and (completion.error or {}).get("data") != our_data
 
 
-def failed(outcome: Outcome, message: str) -> Ending:
+def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
     """A failure that Ringback words itself; the outcome is repeated in `data`, where MCP clients can see it."""
-    return Ending(
+    return CallCompletion(
         outcome=outcome,
         error={"code": INTERNAL_ERROR, "message": message, "data": {"outcome": str(outcome)}},
     )
 
 
-def overdue(call: Call) -> Ending:
+def overdue_completion(call: Call) -> CallCompletion:
     """The end of a call whose deadline has passed."""
     if call.dispatched_at is not None:
-        return failed(Outcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
-    return failed(
-        Outcome.REJECTED,
+        return failed_completion(CallOutcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
+    return failed_completion(
+        CallOutcome.REJECTED,
         "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
         "See how it is doing: GET /v1/upstreams",
     )
 
 
-def left_nothing(call: Call) -> bool:
+def has_no_upstream_state(call: Call) -> bool:
     """Whether no upstream is at work for it or keeps anything of it: it was never sent, or stands between two rounds."""
     if call.dispatched_at is None:
         return True
-    return call.phase in {Phase.QUEUED, Phase.PARKED} and call.handle is not None and call.handle.driver == MRTR
+    return call.phase in {CallPhase.QUEUED, CallPhase.PARKED} and call.handle is not None and call.handle.driver == MRTR_DRIVER
 
 
-CANCELLED: Final = Ending(outcome=Outcome.CANCELLED)
+CANCELLED_COMPLETION: Final = CallCompletion(outcome=CallOutcome.CANCELLED)
 
 
-def _name_of_task(handle: Handle | None) -> Handle | None:
+def _keep_task_id(handle: Handle | None) -> Handle | None:
     """What stays of a handle after the end: which task it was, so that it is not adopted by somebody else."""
     if handle is None or "task_id" not in handle.data:
         return None
     return Handle(driver=handle.driver, data={"task_id": handle.data["task_id"]})
 
 
-def _moved(call: Call, status: Status, *, now: datetime) -> Call:
+def _with_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
     _check_status(call, status)
     return replace(call, status=status, updated_at=now)
 
 
-def _entered(call: Call, phase: Phase, *, now: datetime) -> Call:
+def _with_phase(call: Call, phase: CallPhase, *, now: datetime) -> Call:
     _check_phase(call, phase)
     return replace(call, phase=phase, updated_at=now, lease_owner=None, lease_token=None, lease_until=None)
 
 
-def _check_status(call: Call, status: Status) -> None:
-    if status not in TRANSITIONS[call.status]:
+def _check_status(call: Call, status: CallStatus) -> None:
+    if status not in STATUS_TRANSITIONS[call.status]:
         raise IllegalTransition(f"{call.id}: {call.status} -> {status}")
 
 
-def _check_phase(call: Call, phase: Phase) -> None:
-    if phase not in PHASES[call.phase]:
+def _check_phase(call: Call, phase: CallPhase) -> None:
+    if phase not in PHASE_TRANSITIONS[call.phase]:
         raise IllegalTransition(f"{call.id}: {call.phase} -> {phase}")

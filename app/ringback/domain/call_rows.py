@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from ringback.domain.call import Call, Status
+from ringback.domain.call import Call, CallStatus
 from ringback.domain.ids import CallId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
@@ -16,12 +16,12 @@ from ringback.domain.principal import Principal
 class CallFilter:
     client_session_id: str | None = None
     correlation_id: str | None = None
-    status: Status | None = None
+    status: CallStatus | None = None
     upstream: str | None = None
     tool: str | None = None
 
 
-class Change(StrEnum):
+class CallChange(StrEnum):
     """A kind of change of a call, by the columns that it decides; all but UNATTENDED write `updated_at`, too."""
 
     DISPATCHED = "dispatched"
@@ -59,13 +59,13 @@ class CallRows(Protocol):
         """The call, locked against others until the transaction ends when this is a write."""
         ...
 
-    async def by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
+    async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
-    async def page(self, principal: Principal, where: CallFilter, *, before: str | None, limit: int) -> Page[Call, str]:
+    async def list_page(self, principal: Principal, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
         """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
-    async def update(self, call: Call, change: Change, *, expected: Status, lease_token: str | None) -> bool:
+    async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
         """Write what this change decides, if the row still has the status `expected` and (when a token is given) that lease.
 
         Everything else stays as it is in the row, whatever `call` says of it. False means that somebody else was first;
@@ -82,13 +82,13 @@ class CallRows(Protocol):
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None: ...
 
-    async def result(self, call_id: CallId) -> bytes | None: ...
+    async def get_result(self, call_id: CallId) -> bytes | None: ...
 
 
 class CallQueue(Protocol):
     """The same rows as the runner and the janitor see them."""
 
-    async def lease(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
+    async def lease_queued(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
         """Lease queued calls of an upstream, in fair turns between principals, oldest first within each: they are running then.
 
         The turns go on from one lease to the next: the principal that was served longest ago comes first.
@@ -99,31 +99,31 @@ class CallQueue(Protocol):
         """Note that a call of this principal is served now, if none is queued for the upstream; whether that is so."""
         ...
 
-    async def extend(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
+    async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
         """Prolong this owner's leases of these calls; the ids of those that it still holds."""
         ...
 
-    async def lapsed(self, *, now: datetime, limit: int) -> Sequence[Call]:
+    async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         """Running calls that nobody drives any more: those whose lease ran out at or before `now`, and those without one."""
         ...
 
-    async def overdue(self, *, now: datetime, limit: int) -> Sequence[Call]:
+    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
         """Queued and parked calls whose deadline has passed; whoever drives a call watches its deadline itself."""
         ...
 
-    async def abandoned(self, *, owner: str, limit: int) -> Sequence[Call]:
+    async def find_leased_by_others(self, *, owner: str, limit: int) -> Sequence[Call]:
         """Running calls that another owner has leased, or nobody. Only for a store that is this owner's alone."""
         ...
 
-    async def expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
-    async def of_task(self, upstream: str, task_id: str) -> Call | None:
+    async def find_by_task(self, upstream: str, task_id: str) -> Call | None:
         """The call, of whatever principal, that follows or followed this task of the upstream's."""
         ...
 
 
 class TombstoneRows(Protocol):
-    async def bury(self, tombstone: Tombstone) -> None:
+    async def archive(self, tombstone: Tombstone) -> None:
         """Remove the call with its result and leave the tombstone in its place; the call's own webhook expires with it."""
         ...
 
@@ -131,4 +131,4 @@ class TombstoneRows(Protocol):
         """By the call's id or by its idempotency key."""
         ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int: ...
+    async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

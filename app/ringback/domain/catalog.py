@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-PROFILE: Final = "profile"
+PROFILE_PART: Final = "profile"
 """The part that is no list; the lists go by their `domain.upstreams.Listing`."""
 
 
@@ -22,12 +22,12 @@ class CatalogPart:
 class CatalogRows(Protocol):
     """Implemented by the stores (`domain.ports`)."""
 
-    async def all(self) -> Sequence[CatalogPart]: ...
+    async def list_all(self) -> Sequence[CatalogPart]: ...
 
-    async def put(self, part: CatalogPart) -> None:
+    async def save_part(self, part: CatalogPart) -> None:
         """Keep it in the place of what was kept of the same part."""
         ...
 
-    async def keep_only(self, upstreams: Collection[str]) -> int:
+    async def remove_other_upstreams(self, upstreams: Collection[str]) -> int:
         """Remove what is kept of any other upstream; how many parts."""
         ...

@@ -10,18 +10,18 @@ steps loses nothing and repeats nothing.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ringback.domain.health import HELD_MAX
+from ringback.domain.health import HELD_DELIVERIES_MAX
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 
-STEP_EVENTS: Final = 32
+STEP_EVENTS_MAX: Final = 32
 """Events that one transaction visits: some ten milliseconds of a slow core if each becomes a delivery. With 200, other
 principals' p99 was 180 ms (scripts/soak)."""
-STEP_BODY_BYTES: Final = 256 * 1024
+STEP_BODY_BYTES_MAX: Final = 256 * 1024
 """Of bodies that one transaction stores, and one body more: with `include_result` one event alone may weigh 256 KiB."""
-DELIVERIES_MAX: Final = HELD_MAX
+CATCH_UP_DELIVERIES_MAX: Final = HELD_DELIVERIES_MAX
 """For one catch-up. What lies behind is given up; the webhook is told by a `gap` from where to poll."""
-CATCH_UPS: Final = "catch-ups"
+CATCH_UP_TOPIC: Final = "catch-ups"
 """Topic: a webhook has more to catch up with than its registration did."""
 
 
@@ -42,14 +42,14 @@ class CatchUpRows(Protocol):
 
     async def get(self, webhook_id: WebhookId) -> CatchUp | None: ...
 
-    async def next(self, *, after: str) -> CatchUp | None:
+    async def find_next(self, *, after: str) -> CatchUp | None:
         """The oldest of the principal that follows `after`, the first principal following the last; None when there is none."""
         ...
 
-    async def put(self, catch_up: CatchUp) -> None:
+    async def save(self, catch_up: CatchUp) -> None:
         """Insert it, or write its new place."""
         ...
 
-    async def end(self, webhook_id: WebhookId) -> None:
+    async def remove(self, webhook_id: WebhookId) -> None:
         """From now on the webhook hears events as they happen."""
         ...

@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Scheduling time in UTC, in whole milliseconds: for all that is due, lasts or runs out. It never goes backwards."""
         ...
 
-    def wall(self) -> datetime:
+    def wall_time(self) -> datetime:
         """The wall clock's time in UTC, in whole milliseconds: for what is compared with another machine's clock."""
         ...
 
@@ -38,34 +38,34 @@ class SystemClock:
     """The machine's clock."""
 
     def __init__(self) -> None:
-        self._scheduling = SchedulingTime(self._wall(), self._elapsed())
+        self._scheduling_time = SchedulingTime(self._wall_nanoseconds(), self._elapsed_nanoseconds())
 
     def now(self) -> datetime:
-        self._scheduling = self._scheduling.at(elapsed=self._elapsed(), wall=self._wall())
-        return from_epoch_milliseconds(self._scheduling.instant // 1_000_000)
+        self._scheduling_time = self._scheduling_time.advanced_to(elapsed=self._elapsed_nanoseconds(), wall=self._wall_nanoseconds())
+        return from_epoch_milliseconds(self._scheduling_time.instant // 1_000_000)
 
-    def wall(self) -> datetime:
-        return from_epoch_milliseconds(self._wall() // 1_000_000)
+    def wall_time(self) -> datetime:
+        return from_epoch_milliseconds(self._wall_nanoseconds() // 1_000_000)
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     def continue_from(self, last: datetime) -> None:
         self.now()
-        self._scheduling = self._scheduling.continued_from(epoch_milliseconds(last) * 1_000_000)
+        self._scheduling_time = self._scheduling_time.continued_after(epoch_milliseconds(last) * 1_000_000)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _wall(self) -> int:
+    def _wall_nanoseconds(self) -> int:
         return time.time_ns()  # noqa: TID251 - the one place that reads it
 
-    def _elapsed(self) -> int:
+    def _elapsed_nanoseconds(self) -> int:
         """With the time for which the machine was suspended, where it tells: what is due when a laptop wakes up is due."""
-        return time.monotonic_ns() if _BOOT_TIME is None else time.clock_gettime_ns(_BOOT_TIME)
+        return time.monotonic_ns() if _BOOT_TIME_CLOCK_ID is None else time.clock_gettime_ns(_BOOT_TIME_CLOCK_ID)
 
 
-_BOOT_TIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOT_TIME_CLOCK_ID: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 """Linux has it; `time.monotonic` stands still there during a suspension."""
 
 
@@ -78,7 +78,7 @@ def seconds(value: float) -> timedelta:
     return timedelta(milliseconds=round(value * 1000))
 
 
-def iso(instant: datetime) -> str:
+def format_iso(instant: datetime) -> str:
     """RFC 3339 in UTC with milliseconds and `Z`, as every body of ours writes it: 2026-11-20T17:00:00.000Z."""
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -18,14 +18,14 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ringback.domain.errors import InvalidCursor
-from ringback.domain.ids import looks_like
+from ringback.domain.ids import is_well_formed_id
 
 CURSOR_LENGTH_MAX = 256
 _VERSION = "1"
-_PLACE: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?")  # below 2**63, which is where both stores end
+_POSITION_PATTERN: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?")  # below 2**63, which is where both stores end
 
 
-class List(StrEnum):
+class CursorList(StrEnum):
     """The lists that cursors page through."""
 
     EVENTS = "events"
@@ -34,36 +34,36 @@ class List(StrEnum):
     DELIVERIES = "deliveries"
 
 
-_PREFIX_OF: Final = {List.CALLS: "call", List.WEBHOOKS: "wh", List.DELIVERIES: "dlv"}
+_ID_PREFIX_BY_LIST: Final = {CursorList.CALLS: "call", CursorList.WEBHOOKS: "wh", CursorList.DELIVERIES: "dlv"}
 """Of the ids that are positions of these lists."""
 
 
-def encode(listing: List, position: str) -> str:
-    return base64.urlsafe_b64encode(f"{_VERSION}:{listing}:{position}".encode()).decode().rstrip("=")
+def encode_cursor(cursor_list: CursorList, position: str) -> str:
+    return base64.urlsafe_b64encode(f"{_VERSION}:{cursor_list}:{position}".encode()).decode().rstrip("=")
 
 
-def decode(listing: List, cursor: str) -> str:
+def decode_cursor(cursor_list: CursorList, cursor: str) -> str:
     """The position inside the cursor; raises `InvalidCursor` unless it is one of this list."""
-    version, _, rest = _text(cursor).partition(":")
+    version, _, rest = _decode_base64url(cursor).partition(":")
     kind, separator, position = rest.partition(":")
-    if version != _VERSION or not separator or kind not in set(List):
+    if version != _VERSION or not separator or kind not in set(CursorList):
         raise InvalidCursor("This is not a cursor of ours. Start without one.")
-    if kind != listing:
-        raise InvalidCursor(f"This is a cursor of the list of {kind}, not of {listing}. Start without one.")
+    if kind != cursor_list:
+        raise InvalidCursor(f"This is a cursor of the list of {kind}, not of {cursor_list}. Start without one.")
     return position
 
 
-def decode_id(listing: List, cursor: str | None) -> str | None:
+def decode_id_cursor(cursor_list: CursorList, cursor: str | None) -> str | None:
     """The id after which a page begins, None for the first one; raises `InvalidCursor` unless it is one of this list."""
     if cursor is None:
         return None
-    before = decode(listing, cursor)
-    if not looks_like(_PREFIX_OF[listing], before):
+    last_id = decode_cursor(cursor_list, cursor)
+    if not is_well_formed_id(_ID_PREFIX_BY_LIST[cursor_list], last_id):
         raise InvalidCursor("This is not a cursor of ours. Start without one.")
-    return before
+    return last_id
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A place in a principal's event log: everything at or before `seq` has been seen."""
 
     seq: int
@@ -71,35 +71,35 @@ class Place(NamedTuple):
     """Of the event at `seq`, where one is known."""
 
 
-def mark_of(event_id: str) -> str:
+def event_mark(event_id: str) -> str:
     """32 bits of an event's id, in hexadecimal. Ids are random, so two events share them once in four billion times."""
     return f"{zlib.crc32(event_id.encode()):08x}"
 
 
-def encode_place(place: Place) -> str:
-    return encode(List.EVENTS, str(place.seq) if place.mark is None else f"{place.seq}.{place.mark}")
+def encode_log_position(position: LogPosition) -> str:
+    return encode_cursor(CursorList.EVENTS, str(position.seq) if position.mark is None else f"{position.seq}.{position.mark}")
 
 
-def decode_place(cursor: str) -> Place:
-    found = _PLACE.fullmatch(decode(List.EVENTS, cursor))
+def decode_log_position(cursor: str) -> LogPosition:
+    found = _POSITION_PATTERN.fullmatch(decode_cursor(CursorList.EVENTS, cursor))
     if found is None:
         raise InvalidCursor("This cursor names no place in the event log. Start without one.")
-    return Place(int(found[1]), found[2])
+    return LogPosition(int(found[1]), found[2])
 
 
-def is_in_log(place: Place, *, head: int, horizon: int, event_id: str | None) -> bool:
+def is_position_in_log(position: LogPosition, *, head: int, retention_floor: int, event_id: str | None) -> bool:
     """Whether a place is in the log that ends at `head` and of which retention has removed all up to `horizon`.
 
     `event_id` is the event at that number in this log; None when there is none.
     """
-    if place.seq > head:
+    if position.seq > head:
         return False
-    if place.mark is None:
+    if position.mark is None:
         return True
-    return place.seq <= horizon if event_id is None else mark_of(event_id) == place.mark
+    return position.seq <= retention_floor if event_id is None else event_mark(event_id) == position.mark
 
 
-def _text(cursor: str) -> str:
+def _decode_base64url(cursor: str) -> str:
     if len(cursor) > CURSOR_LENGTH_MAX:
         raise InvalidCursor("This cursor is longer than any of ours. Start without one.")
     try:

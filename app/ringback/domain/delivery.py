@@ -17,7 +17,7 @@ from typing import Final
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import LADDERS, ORDERED_GIVE_UP_SECONDS, PROGRESS, Ladder, Profile, delay_seconds
+from ringback.domain.retry import RETRY_SCHEDULES, ORDERED_GIVE_UP_SECONDS, PROGRESS_SCHEDULE, RetrySchedule, RetryProfile, retry_delay_seconds
 
 
 class DeliveryState(StrEnum):
@@ -29,7 +29,7 @@ class DeliveryState(StrEnum):
     CANCELLED = "cancelled"
 
 
-TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
+DELIVERY_TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
     DeliveryState.HELD: frozenset({DeliveryState.PENDING, DeliveryState.DEAD, DeliveryState.CANCELLED}),
     DeliveryState.PENDING: frozenset(
         {DeliveryState.HELD, DeliveryState.LEASED, DeliveryState.DEAD, DeliveryState.CANCELLED}
@@ -42,11 +42,11 @@ TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
     DeliveryState.CANCELLED: frozenset(),
 }
 
-OPEN: Final = frozenset({DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED})
+OPEN_STATES: Final = frozenset({DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED})
 """Neither delivered nor abandoned: what holds a webhook's watermark back."""
 
 
-class Kind(StrEnum):
+class DeliveryKind(StrEnum):
     """What a delivery is, which decides how long it is tried and what its loss means."""
 
     EVENT = "event"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
     """A control envelope: it tells a receiver that is back where to poll from for what was given up meanwhile."""
 
 
-class Category(StrEnum):
+class AttemptCategory(StrEnum):
     """How an attempt ended. Receivers' own words never leave the attempt log; these do."""
 
     DELIVERED = "delivered"
@@ -77,7 +77,7 @@ class Category(StrEnum):
     """It was never sent: the key that sealed what was to be sent is not in the key ring any more."""
 
 
-FINAL_STATUS_CODES: Final = frozenset({410, 413})
+PERMANENT_FAILURE_STATUS_CODES: Final = frozenset({410, 413})
 """Gone, and too large: another attempt of the same body cannot end otherwise (mcp-events §8)."""
 RETRY_AFTER_STATUS_CODES: Final = frozenset({429, 503})
 
@@ -89,7 +89,7 @@ class Delivery:
     webhook_id: WebhookId
     event_id: EventId | None
     """None for a control envelope."""
-    kind: Kind = Kind.EVENT
+    kind: DeliveryKind = DeliveryKind.EVENT
     call_id: CallId | None
     """None for a test, which is about no call."""
     seq: int | None
@@ -107,12 +107,12 @@ class Delivery:
     lease_owner: str | None = None
     lease_token: str | None = None
     lease_until: datetime | None = None
-    last_category: Category | None = None
+    last_category: AttemptCategory | None = None
     created_at: datetime
     finished_at: datetime | None = None
 
     @property
-    def unreadable(self) -> bool:
+    def is_unreadable(self) -> bool:
         return not self.body
 
     @property
@@ -121,13 +121,13 @@ class Delivery:
         return self.event_id or f"msg_{self.kind}_{self.id.partition('_')[2]}"
 
 
-def again(delivery: Delivery, *, delivery_id: DeliveryId, holds: bool, profile: Profile, now: datetime) -> Delivery:
+def next_generation(delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime) -> Delivery:
     """The next generation of a delivery that has ended: the same body and webhook-id, with every attempt before it."""
     return replace(
         delivery,
         id=delivery_id,
         generation=delivery.generation + 1,
-        state=DeliveryState.HELD if holds else DeliveryState.PENDING,
+        state=DeliveryState.HELD if is_held else DeliveryState.PENDING,
         attempts=0,
         due_at=now,
         give_up_at=now + seconds(give_up_seconds(delivery.kind, profile, ordered=delivery.order_key is not None)),
@@ -144,24 +144,24 @@ class Attempt:
     number: int
     started_at: datetime
     duration_ms: int
-    category: Category
+    category: AttemptCategory
     status_code: int | None
     excerpt: str | None = field(default=None, repr=False)
     """The first bytes of the receiver's answer, for its owner's eyes only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AttemptResult:
     """What came of one POST: the receiver's status, or the category of the failure to get one."""
 
-    category: Category
+    category: AttemptCategory
     status_code: int | None = None
     retry_after_seconds: float | None = None
     excerpt: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RetryDecision:
     """What an answer means for its delivery."""
 
     state: DeliveryState
@@ -169,75 +169,75 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class DeliveryUpdate:
     """What changes about a delivery when its lease ends."""
 
     delivery: Delivery
     """As it was leased: its token is asked for once more."""
     state: DeliveryState
     due_at: datetime
-    category: Category | None
+    category: AttemptCategory | None
     finished_at: datetime | None
 
 
-def category_of(status_code: int) -> Category:
+def category_for_status_code(status_code: int) -> AttemptCategory:
     match status_code // 100:
         case 2:
-            return Category.DELIVERED
+            return AttemptCategory.DELIVERED
         case 3:
-            return Category.HTTP_3XX
+            return AttemptCategory.HTTP_3XX
         case 5:
-            return Category.HTTP_5XX
+            return AttemptCategory.HTTP_5XX
         case _:
-            return Category.HTTP_4XX
+            return AttemptCategory.HTTP_4XX
 
 
-def ladder_of(kind: Kind, profile: Profile) -> Ladder:
+def retry_schedule_for(kind: DeliveryKind, profile: RetryProfile) -> RetrySchedule:
     match kind:
-        case Kind.EVENT:
-            return LADDERS[profile]
-        case Kind.PROGRESS:
-            return PROGRESS
-        case Kind.GAP:
-            return LADDERS[Profile.MINUTES]
+        case DeliveryKind.EVENT:
+            return RETRY_SCHEDULES[profile]
+        case DeliveryKind.PROGRESS:
+            return PROGRESS_SCHEDULE
+        case DeliveryKind.GAP:
+            return RETRY_SCHEDULES[RetryProfile.MINUTES]
 
 
-def give_up_seconds(kind: Kind, profile: Profile, *, ordered: bool) -> float:
+def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool) -> float:
     """Age at which nothing more is tried."""
-    age = ladder_of(kind, profile).give_up_seconds
+    age = retry_schedule_for(kind, profile).give_up_seconds
     return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
 
 
-def judge(delivery: Delivery, answer: Answer, *, profile: Profile, now: datetime, chance: float) -> Verdict:
+def decide_retry(delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float) -> RetryDecision:
     """What becomes of a delivery after the attempt that ended in `answer`; `delivery.attempts` already counts it."""
-    if answer.category is Category.DELIVERED:
-        return Verdict(state=DeliveryState.DELIVERED)
-    if answer.status_code in FINAL_STATUS_CODES:
-        return Verdict(state=DeliveryState.DEAD)
-    asked = answer.retry_after_seconds if answer.status_code in RETRY_AFTER_STATUS_CODES else None
-    ladder = ladder_of(delivery.kind, profile)
-    delay = delay_seconds(ladder, attempts=delivery.attempts, chance=chance, retry_after_seconds=asked)
+    if result.category is AttemptCategory.DELIVERED:
+        return RetryDecision(state=DeliveryState.DELIVERED)
+    if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
+        return RetryDecision(state=DeliveryState.DEAD)
+    retry_after_seconds = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
+    schedule = retry_schedule_for(delivery.kind, profile)
+    delay = retry_delay_seconds(schedule, attempts=delivery.attempts, random_fraction=random_fraction, retry_after_seconds=retry_after_seconds)
     if delay is None or now + seconds(delay) > delivery.give_up_at:
-        return Verdict(state=DeliveryState.DEAD)
-    return Verdict(state=DeliveryState.PENDING, due_at=now + seconds(delay))
+        return RetryDecision(state=DeliveryState.DEAD)
+    return RetryDecision(state=DeliveryState.PENDING, due_at=now + seconds(delay))
 
 
-def settled(delivery: Delivery, verdict: Verdict, *, category: Category | None, now: datetime) -> Settled:
+def build_delivery_update(delivery: Delivery, decision: RetryDecision, *, category: AttemptCategory | None, now: datetime) -> DeliveryUpdate:
     """The delivery as its verdict leaves it."""
-    return Settled(
+    return DeliveryUpdate(
         delivery=delivery,
-        state=verdict.state,
-        due_at=verdict.due_at or delivery.due_at,
+        state=decision.state,
+        due_at=decision.due_at or delivery.due_at,
         category=category,
-        finished_at=None if verdict.state in OPEN else now,
+        finished_at=None if decision.state in OPEN_STATES else now,
     )
 
 
-def is_loss(delivery: Delivery, answer: Answer | None) -> bool:
+def leaves_gap(delivery: Delivery, result: AttemptResult | None) -> bool:
     """Whether a delivery that was given up leaves a gap which its receiver has to be told of.
 
     What the receiver refused for good (`answer`) it knows. Progress is nothing to miss, and what was sent again after it had
     ended has been told of before.
     """
-    refused = answer is not None and answer.status_code in FINAL_STATUS_CODES
-    return delivery.kind is Kind.EVENT and delivery.seq is not None and delivery.generation == 1 and not refused
+    is_permanent_failure = result is not None and result.status_code in PERMANENT_FAILURE_STATUS_CODES
+    return delivery.kind is DeliveryKind.EVENT and delivery.seq is not None and delivery.generation == 1 and not is_permanent_failure

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ringback.domain.delivery import Attempt, Delivery, DeliveryState, Settled
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
@@ -23,24 +23,24 @@ class DeliveryRows(Protocol):
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
 
-    async def page(
-        self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
+    async def list_page(
+        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
         """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
-    async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+    async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
         """The lowest `seq` among each webhook's open deliveries of the first generation; only of webhooks that have one.
 
         What is sent again was delivered or given up before, so a replay holds nothing back, and neither does a gap.
         """
         ...
 
-    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+    async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         """Newest first."""
         ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
         """Remove deliveries that ended before, with their attempts."""
         ...
 
@@ -48,46 +48,46 @@ class DeliveryRows(Protocol):
 class CallDeliveries(Protocol):
     """The same rows as what is still to be told of calls."""
 
-    async def supersede(self, call_ids: Collection[CallId]) -> None:
+    async def cancel_superseded_progress(self, call_ids: Collection[CallId]) -> None:
         """Cancel what is told of these calls' progress and has not begun to be sent: something newer has happened."""
         ...
 
-    async def spare(self, call_id: CallId) -> None:
+    async def cancel_detached(self, call_id: CallId) -> None:
         """Cancel what is to be told of the call to `detached` webhooks and was not tried yet: its client knows the end."""
         ...
 
-    async def waits(self, call_id: CallId) -> bool:
+    async def has_unsent(self, call_id: CallId) -> bool:
         """Whether a delivery of the call is held or pending."""
         ...
 
 
-class DeliveryLanes(Protocol):
+class WebhookDeliveries(Protocol):
     """The same rows as the lane of one webhook."""
 
-    async def latest(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
+    async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
         """The latest generation of each of these events that was ever to be delivered to it, in the order asked for."""
         ...
 
-    async def dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
+    async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
         """What was given up and not sent again since, oldest first. Tests are not among it: they are over when they are.
 
         `after` is the `next_place` of the previous page.
         """
         ...
 
-    async def held(self, webhook_id: WebhookId, *, limit: int) -> int:
+    async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
         """How many are held, counted up to `limit`."""
         ...
 
-    async def release(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+    async def release_held(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         """Make what is held due now, oldest first; how many."""
         ...
 
-    async def hold(self, webhook_id: WebhookId, *, limit: int) -> int:
+    async def hold_pending(self, webhook_id: WebhookId, *, limit: int) -> int:
         """Hold what waits for its turn; how many."""
         ...
 
-    async def cancel(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
+    async def cancel_open(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> int:
         """End what is open, leased or not; how many."""
         ...
 
@@ -95,8 +95,8 @@ class DeliveryLanes(Protocol):
 class DeliveryQueue(Protocol):
     """The same rows as the dispatcher sees them."""
 
-    async def lanes(
-        self, *, now: datetime, without: Collection[WebhookId], limit: int, after: str = ""
+    async def list_due_webhooks(
+        self, *, now: datetime, excluding: Collection[WebhookId], limit: int, after: str = ""
     ) -> Page[WebhookId, str]:
         """Webhooks that have something due, but none of `without`: the one whose delivery has waited longest comes first.
 
@@ -104,7 +104,7 @@ class DeliveryQueue(Protocol):
         """
         ...
 
-    async def lease(
+    async def lease_due(
         self,
         webhook_id: WebhookId,
         *,
@@ -123,44 +123,44 @@ class DeliveryQueue(Protocol):
         """
         ...
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+    async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
         """Write what became of deliveries whose lease still holds, and end it; their ids.
 
         Of the others somebody else decides, and nothing of them is written.
         """
         ...
 
-    async def log(self, attempts: Sequence[Attempt]) -> None: ...
+    async def insert_attempts(self, attempts: Sequence[Attempt]) -> None: ...
 
-    async def give_up(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
+    async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
         """End what waits for the webhook and has reached its age; dead, as it is then."""
         ...
 
-    async def next_due(self) -> datetime | None:
+    async def next_due_at(self) -> datetime | None:
         """When the first pending delivery is due, which may have been a while ago."""
         ...
 
 
-class DeliveryUpkeep(Protocol):
+class DeliveryMaintenance(Protocol):
     """The same rows as the janitor sees them."""
 
-    async def release_lapsed(self, *, now: datetime, limit: int) -> int:
+    async def release_expired_leases(self, *, now: datetime, limit: int) -> int:
         """Make pending what was leased until `now` or before. It may have been sent: the attempt stays counted."""
         ...
 
-    async def release_abandoned(self, *, owner: str, limit: int) -> int:
+    async def release_leases_of_others(self, *, owner: str, limit: int) -> int:
         """The same with what others than this owner have leased. Only for a store that is this owner's alone."""
         ...
 
-    async def give_up_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
+    async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         """End what is held and has reached its age; dead, as it is then."""
         ...
 
-    async def to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
+    async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
         """Active webhooks that have something held; `after` is the `next_place` of the previous page."""
         ...
 
-    async def to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
+    async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
         """Suspended webhooks whose breaker's pause is over, that have something held and nothing under way.
 
         `after` is the `next_place` of the previous page.

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from ringback.domain.call import Call, Progress
-from ringback.domain.clock import iso
-from ringback.domain.cursor import Place, mark_of
+from ringback.domain.clock import format_iso
+from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 
@@ -43,12 +43,12 @@ class Event:
     created_at: datetime
 
     @property
-    def place(self) -> Place:
+    def position(self) -> LogPosition:
         """The event's own place in the log: all that comes after it has a higher number."""
-        return Place(self.seq, mark_of(self.id))
+        return LogPosition(self.seq, event_mark(self.id))
 
 
-def event_of(name: EventName, call: Call, *, event_id: EventId, seq: int, now: datetime) -> Event:
+def build_call_event(name: EventName, call: Call, *, event_id: EventId, seq: int, now: datetime) -> Event:
     """The event that tells what the call has just become."""
     return Event(
         id=event_id,
@@ -60,16 +60,16 @@ def event_of(name: EventName, call: Call, *, event_id: EventId, seq: int, now: d
         correlation_id=call.correlation_id,
         upstream=call.upstream,
         tool=call.tool,
-        data=call_data(name, call),
+        data=call_event_data(name, call),
         created_at=now,
     )
 
 
-def event_of_upstream(
-    principal: Principal, upstream: str, *, what: str, uri: str | None, event_id: EventId, seq: int, now: datetime
+def build_upstream_event(
+    principal: Principal, upstream: str, *, change: str, uri: str | None, event_id: EventId, seq: int, now: datetime
 ) -> Event:
     """The event that tells that an upstream has changed. `uri` is one that the principal's own webhook names."""
-    data = {"upstream": upstream, "change": what}
+    data = {"upstream": upstream, "change": change}
     return Event(
         id=event_id,
         principal=principal,
@@ -85,7 +85,7 @@ def event_of_upstream(
     )
 
 
-def call_data(name: EventName, call: Call) -> dict[str, Any]:
+def call_event_data(name: EventName, call: Call) -> dict[str, Any]:
     """An event's `data`. No text that an upstream controls is in it, but for progress, which is asked for by name.
 
     Of what an upstream wants to know there are our keys; the questions themselves are read with the call.
@@ -97,14 +97,14 @@ def call_data(name: EventName, call: Call) -> dict[str, Any]:
         "tool": call.tool,
         "correlation_id": call.correlation_id,
         "client_session_id": call.client_session_id,
-        "created_at": iso(call.created_at),
+        "created_at": format_iso(call.created_at),
     }
     if name is EventName.CALL_FINISHED and call.finished_at is not None:
         data |= {
             "outcome": str(call.outcome),
             "result_bytes": call.result_bytes,
             "result_sha256": call.result_sha256,
-            "finished_at": iso(call.finished_at),
+            "finished_at": format_iso(call.finished_at),
         }
     if name is EventName.CALL_INPUT_REQUIRED:
         data["input_keys"] = list(call.input_requests)

@@ -16,9 +16,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from ringback.domain.breaker import CLOSED, OF_SUSPENDED, OF_WEBHOOK, after_failure
-from ringback.domain.clock import iso, seconds
-from ringback.domain.delivery import Category
+from ringback.domain.breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, WEBHOOK_BREAKER_POLICY, breaker_after_failure
+from ringback.domain.clock import format_iso, seconds
+from ringback.domain.delivery import AttemptCategory
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import EventId
 from ringback.domain.retry import HOUR
@@ -26,23 +26,23 @@ from ringback.domain.webhook import Webhook, WebhookState
 
 SUSPEND_AFTER_SECONDS: Final = 96 * HOUR
 """As long as the longest ladder: by then everything that waited when the failures began has been given up."""
-LAST_DELIVERY_STEP_SECONDS: Final = 1.0
+LAST_DELIVERY_RESOLUTION_SECONDS: Final = 1.0
 """`last_delivery_at` is told to the second; writing it for every delivery would make one hot row of each webhook."""
-HELD_MAX: Final = 10_000
+HELD_DELIVERIES_MAX: Final = 10_000
 """Deliveries held for one webhook. What comes after them is told of as a gap, once the receiver is back."""
 
-RELEASE_STEP: Final = 500
+RELEASE_BATCH_SIZE: Final = 500
 """Released in one unit of work: some ten milliseconds. The janitor goes on with the rest."""
 
 
-def trusted(webhook: Webhook) -> bool:
+def is_healthy(webhook: Webhook) -> bool:
     """Whether it answered the last attempt. Any other gets one attempt at a time."""
-    return webhook.last_delivery_at is not None and webhook.failing_since is None and webhook.breaker == CLOSED
+    return webhook.last_delivery_at is not None and webhook.failing_since is None and webhook.breaker == CLOSED_BREAKER
 
 
-def succeeded(webhook: Webhook, *, now: datetime) -> Webhook:
+def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
     """The webhook after an attempt that was answered with 2xx; the same value if nothing is worth writing down."""
-    if trusted(webhook) and webhook.state is not WebhookState.SUSPENDED and _recent(webhook.last_delivery_at, now):
+    if is_healthy(webhook) and webhook.state is not WebhookState.SUSPENDED and _is_recent(webhook.last_delivery_at, now):
         return webhook
     return replace(
         webhook,
@@ -50,35 +50,35 @@ def succeeded(webhook: Webhook, *, now: datetime) -> Webhook:
         last_delivery_at=now,
         last_error=None,
         failing_since=None,
-        breaker=CLOSED,
+        breaker=CLOSED_BREAKER,
     )
 
 
-def failed(webhook: Webhook, category: Category, *, now: datetime, chance: float) -> Webhook:
+def webhook_after_failure(webhook: Webhook, category: AttemptCategory, *, now: datetime, random_fraction: float) -> Webhook:
     """The webhook after an attempt that was not; suspended if that has been so for too long, and the receiver's doing."""
-    tells = category is not Category.LOOK_UP_FAILED
-    failing_since = webhook.failing_since or (now if tells else None)
-    gone = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
-    suspended = tells and gone and webhook.state is WebhookState.ACTIVE
-    state = WebhookState.SUSPENDED if suspended else webhook.state
-    rule = OF_SUSPENDED if state is WebhookState.SUSPENDED else OF_WEBHOOK
+    is_receiver_failure = category is not AttemptCategory.LOOK_UP_FAILED
+    failing_since = webhook.failing_since or (now if is_receiver_failure else None)
+    is_past_suspension_age = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
+    should_suspend = is_receiver_failure and is_past_suspension_age and webhook.state is WebhookState.ACTIVE
+    state = WebhookState.SUSPENDED if should_suspend else webhook.state
+    policy = SUSPENDED_BREAKER_POLICY if state is WebhookState.SUSPENDED else WEBHOOK_BREAKER_POLICY
     return replace(
         webhook,
         state=state,
         last_error=str(category),
         failing_since=failing_since,
-        breaker=after_failure(webhook.breaker, rule, now=now, chance=chance),
+        breaker=breaker_after_failure(webhook.breaker, policy, now=now, random_fraction=random_fraction),
     )
 
 
-def missed(webhook: Webhook, seq: int) -> Webhook:
+def webhook_after_loss(webhook: Webhook, seq: int) -> Webhook:
     """The webhook after an event of this place was given up."""
     return replace(webhook, missed_from=seq if webhook.missed_from is None else min(webhook.missed_from, seq))
 
 
-def change_of_state(before: Webhook, after: Webhook) -> EventName | None:
+def health_event_name(previous: Webhook, updated: Webhook) -> EventName | None:
     """The event that tells the owner, if there is something to tell."""
-    match before.state, after.state:
+    match previous.state, updated.state:
         case WebhookState.ACTIVE, WebhookState.SUSPENDED:
             return EventName.WEBHOOK_SUSPENDED
         case WebhookState.SUSPENDED, WebhookState.ACTIVE:
@@ -87,7 +87,7 @@ def change_of_state(before: Webhook, after: Webhook) -> EventName | None:
             return None
 
 
-def event_about(webhook: Webhook, name: EventName, *, event_id: EventId, seq: int, now: datetime) -> Event:
+def build_webhook_event(webhook: Webhook, name: EventName, *, event_id: EventId, seq: int, now: datetime) -> Event:
     return Event(
         id=event_id,
         principal=webhook.principal,
@@ -98,20 +98,20 @@ def event_about(webhook: Webhook, name: EventName, *, event_id: EventId, seq: in
         correlation_id=webhook.correlation_id,
         upstream=None,
         tool=None,
-        data=_data(webhook),
+        data=_webhook_event_data(webhook),
         created_at=now,
     )
 
 
-def _data(webhook: Webhook) -> Mapping[str, Any]:
+def _webhook_event_data(webhook: Webhook) -> Mapping[str, Any]:
     """Its URL is the owner's own words, and may hold a secret of his; the id is enough."""
     return {
         "webhook_id": webhook.id,
         "state": str(webhook.state),
         "last_error": webhook.last_error,
-        "failing_since": None if webhook.failing_since is None else iso(webhook.failing_since),
+        "failing_since": None if webhook.failing_since is None else format_iso(webhook.failing_since),
     }
 
 
-def _recent(instant: datetime | None, now: datetime) -> bool:
-    return instant is not None and now - instant < seconds(LAST_DELIVERY_STEP_SECONDS)
+def _is_recent(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and now - instant < seconds(LAST_DELIVERY_RESOLUTION_SECONDS)

@@ -18,58 +18,58 @@ AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
-_DIGIT_OF_BYTE = bytes(ord(_CROCKFORD[byte % 32]) for byte in range(256))
+_CROCKFORD_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+_DIGIT_BY_BYTE = bytes(ord(_CROCKFORD[byte % 32]) for byte in range(256))
 _RANDOM_BYTES = 16
 """One for each random digit, of which five bits are used: so all are translated at once."""
 _ULID_LENGTH = 26
 
 
-class Ids:
+class IdGenerator:
     """Makes ids. Randomness is handed in, so a test can draw the ids it wants to see."""
 
     def __init__(self, clock: Clock, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._clock = clock
         self._random_bytes = random_bytes
 
-    def call(self) -> CallId:
-        return CallId(self._new("call"))
+    def new_call_id(self) -> CallId:
+        return CallId(self._new_id("call"))
 
-    def webhook(self) -> WebhookId:
-        return WebhookId(self._new("wh"))
+    def new_webhook_id(self) -> WebhookId:
+        return WebhookId(self._new_id("wh"))
 
-    def event(self) -> EventId:
-        return EventId(self._new("evt"))
+    def new_event_id(self) -> EventId:
+        return EventId(self._new_id("evt"))
 
-    def delivery(self) -> DeliveryId:
-        return DeliveryId(self._new("dlv"))
+    def new_delivery_id(self) -> DeliveryId:
+        return DeliveryId(self._new_id("dlv"))
 
-    def attempt(self) -> AttemptId:
-        return AttemptId(self._new("att"))
+    def new_attempt_id(self) -> AttemptId:
+        return AttemptId(self._new_id("att"))
 
-    def key(self) -> KeyId:
-        return KeyId(self._new("key"))
+    def new_key_id(self) -> KeyId:
+        return KeyId(self._new_id("key"))
 
-    def lease(self) -> str:
+    def new_lease_token(self) -> str:
         """A fencing token: whoever writes must still hold it."""
-        return self._new("lease")
+        return self._new_id("lease")
 
-    def random(self, size: int) -> bytes:
+    def random_bytes(self, size: int) -> bytes:
         """Bytes for a secret."""
         return self._random_bytes(size)
 
-    def _new(self, prefix: str) -> str:
+    def _new_id(self, prefix: str) -> str:
         instant = epoch_milliseconds(self._clock.now())
         return f"{prefix}_{ulid(instant, self._random_bytes(_RANDOM_BYTES))}"
 
 
 def ulid(milliseconds: int, randomness: bytes) -> str:
     """Crockford base32, 26 digits: 48 bits of time in ten of them, and the lowest five bits of 16 bytes of randomness."""
-    instant = "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
-    return instant + randomness.translate(_DIGIT_OF_BYTE).decode("ascii")
+    instant = "".join([_CROCKFORD_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
+    return instant + randomness.translate(_DIGIT_BY_BYTE).decode("ascii")
 
 
-def looks_like(prefix: str, text: str) -> bool:
+def is_well_formed_id(prefix: str, text: str) -> bool:
     """Whether `text` could be an id of ours with this prefix; what could not be is never looked up."""
     head, _, tail = text.partition("_")
     return head == prefix and len(tail) == _ULID_LENGTH and set(tail) <= set(_CROCKFORD)

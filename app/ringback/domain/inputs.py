@@ -14,84 +14,84 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, InputRequest, Phase, Status, advance, enter
+from ringback.domain.call import Call, InputRequest, CallPhase, CallStatus, advance_status, enter_phase
 
-ELICITATION: Final = "elicitation/create"
+ELICITATION_METHOD: Final = "elicitation/create"
 """The one kind of question that is offered to upstreams (`runner.drivers.rounds`)."""
-REQUESTS_MAX: Final = 32
+INPUT_REQUESTS_MAX: Final = 32
 """At once; a form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
 """For all questions of a call together, and for all answers: they stand in the call's own row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class InputAnswer:
     call: Call
     accepted: Sequence[str]
     ignored: Sequence[str]
     """Keys that are not asked, or not any more."""
 
 
-def ask(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now: datetime) -> Call:
+def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now: datetime) -> Call:
     """The call with exactly these questions open, by the upstream's names; itself when that is how it is.
 
     What was answered and not yet passed on is not asked again. Raises ValueError for what is not offered, or too much.
     """
-    check_requests(requests)
-    open_still = {key: request for key, request in call.input_requests.items() if request.name in requests}
-    known = {request.name for request in open_still.values()} | set(call.input_responses)
+    check_input_requests(requests)
+    still_open = {key: request for key, request in call.input_requests.items() if request.name in requests}
+    known = {request.name for request in still_open.values()} | set(call.input_responses)
     new = [name for name in requests if name not in known]
-    if not new and len(open_still) == len(call.input_requests):
+    if not new and len(still_open) == len(call.input_requests):
         return call
     number = call.input_round + bool(new)
-    asked = {
-        f"r{number}.{index}": InputRequest(name=name, method=ELICITATION, params=requests[name].get("params", {}))
+    new_requests = {
+        f"r{number}.{index}": InputRequest(name=name, method=ELICITATION_METHOD, params=requests[name].get("params", {}))
         for index, name in enumerate(new, start=1)
     }
-    return _with(replace(call, input_round=number, updated_at=now), open_still | asked, now=now)
+    return _with_requests(replace(call, input_round=number, updated_at=now), still_open | new_requests, now=now)
 
 
-def answer(call: Call, responses: Mapping[str, Any], *, now: datetime) -> Answered:
+def answer_input(call: Call, responses: Mapping[str, Any], *, now: datetime) -> InputAnswer:
     """The call with what of this answers something; a parked one is queued again once nothing is asked any more."""
     accepted = [key for key in responses if key in call.input_requests]
     ignored = [key for key in responses if key not in call.input_requests]
     if not accepted:
-        return Answered(call=call, accepted=accepted, ignored=ignored)
-    taken = {call.input_requests[key].name: responses[key] for key in accepted}
-    rest = {key: request for key, request in call.input_requests.items() if key not in responses}
-    told = _with(
-        replace(call, input_responses={**call.input_responses, **taken}, updated_at=now),
-        rest,
+        return InputAnswer(call=call, accepted=accepted, ignored=ignored)
+    new_responses = {call.input_requests[key].name: responses[key] for key in accepted}
+    still_open = {key: request for key, request in call.input_requests.items() if key not in responses}
+    updated = _with_requests(
+        replace(call, input_responses={**call.input_responses, **new_responses}, updated_at=now),
+        still_open,
         now=now,
     )
-    if told.phase is Phase.PARKED and not rest:
-        told = enter(told, Phase.QUEUED, now=now)
-    return Answered(call=told, accepted=accepted, ignored=ignored)
+    if updated.phase is CallPhase.PARKED and not still_open:
+        updated = enter_phase(updated, CallPhase.QUEUED, now=now)
+    return InputAnswer(call=updated, accepted=accepted, ignored=ignored)
 
 
-def pass_on(call: Call, names: Collection[str]) -> Call:
+def remove_sent_responses(call: Call, names: Collection[str]) -> Call:
     """The call without these answers, which the upstream has now."""
     return replace(
         call, input_responses={name: value for name, value in call.input_responses.items() if name not in names}
     )
 
 
-def forget(call: Call, *, now: datetime) -> Call:
+def clear_inputs(call: Call, *, now: datetime) -> Call:
     """The call with nothing asked and nothing answered, as it was before its first round; its keys stay used."""
-    return _with(replace(call, input_responses={}), {}, now=now)
+    return _with_requests(replace(call, input_responses={}), {}, now=now)
 
 
-def _with(call: Call, requests: Mapping[str, InputRequest], *, now: datetime) -> Call:
-    status = Status.INPUT_REQUIRED if requests else Status.WORKING
-    moved = call if status is call.status else advance(call, status, now=now)
-    return replace(moved, input_requests=requests)
+def _with_requests(call: Call, requests: Mapping[str, InputRequest], *, now: datetime) -> Call:
+    status = CallStatus.INPUT_REQUIRED if requests else CallStatus.WORKING
+    updated = call if status is call.status else advance_status(call, status, now=now)
+    return replace(updated, input_requests=requests)
 
 
-def check_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:
-    if len(requests) > REQUESTS_MAX:
-        raise ValueError(f"The upstream asks more than {REQUESTS_MAX} questions at once.")
+def check_input_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:
+    if len(requests) > INPUT_REQUESTS_MAX:
+        raise ValueError(f"The upstream asks more than {INPUT_REQUESTS_MAX} questions at once.")
     for request in requests.values():
-        if request.get("method") != ELICITATION or not isinstance(request.get("params", {}), dict):
+        if request.get("method") != ELICITATION_METHOD or not isinstance(request.get("params", {}), dict):
             raise ValueError("The upstream asks for something that it was not offered.")
     try:
         size = len(jsontext.dumps(requests))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedName:
+class ToolAlias:
     """What stands at `/mcp` under `name` is this upstream's `original`."""
 
     kind: str
@@ -16,11 +16,11 @@ class JoinedName:
     original: str
 
 
-class JoinedNameRows(Protocol):
+class ToolAliasRows(Protocol):
     """Implemented by the stores (`domain.ports`)."""
 
-    async def all(self) -> Sequence[JoinedName]: ...
+    async def list_all(self) -> Sequence[ToolAlias]: ...
 
-    async def insert(self, name: JoinedName) -> bool:
+    async def insert(self, alias: ToolAlias) -> bool:
         """False when the name is taken; then nothing was written."""
         ...

@@ -23,7 +23,7 @@ def loads(text: bytes | str) -> Any:
     return orjson.loads(text)
 
 
-def canonical(value: Any) -> bytes:
+def dumps_canonical(value: Any) -> bytes:
     """The same bytes for equal values, whatever the order of their keys.
 
     Keys are sorted and nothing is indented, in the spirit of RFC 8785 (JCS); numbers are written as Python reads them, so
@@ -32,7 +32,7 @@ def canonical(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def pointer(path: Iterable[object]) -> str:
+def format_pointer(path: Iterable[object]) -> str:
     """A place in a JSON text as a pointer in a fragment (RFC 6901 §6), `#/arguments/max_count`, cut where it gets too long."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
     return ("#" + "".join(f"/{step}" for step in steps))[:POINTER_LENGTH_MAX]

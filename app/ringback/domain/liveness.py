@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-SILENT_SECONDS: Final = 30.0
+UNRESPONSIVE_AFTER_SECONDS: Final = 30.0
 """A ping is answered within milliseconds by whatever can answer; a machine that swaps takes seconds."""
-STOPPED_SECONDS: Final = 10.0
+STOPPED_TIMEOUT_SECONDS: Final = 10.0
 """A person who stops a process to look at it, by Ctrl-Z or a debugger, goes on within moments, or is not using it."""
 
 
@@ -30,23 +30,23 @@ class Liveness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vital:
+class LivenessSample:
     """What is seen of a child. All instants are seconds of one monotonic clock."""
 
     now: float
     stopped_since: float | None = None
     """When it was first seen stopped by a signal, if it was at each look since."""
-    unanswered_since: float | None = None
+    ping_unanswered_since: float | None = None
     """When the ping was sent to which nothing has been heard since."""
     reads_input: bool = True
     deadlines: Collection[float] = ()
     """Of the calls that are in flight on it."""
 
 
-def liveness(seen: Vital) -> Liveness:
-    if seen.stopped_since is not None and seen.now - seen.stopped_since >= STOPPED_SECONDS:
+def classify_liveness(sample: LivenessSample) -> Liveness:
+    if sample.stopped_since is not None and sample.now - sample.stopped_since >= STOPPED_TIMEOUT_SECONDS:
         return Liveness.FROZEN
-    silent = seen.unanswered_since is not None and seen.now - seen.unanswered_since >= SILENT_SECONDS
-    if silent and all(deadline <= seen.now for deadline in seen.deadlines):
+    is_silent = sample.ping_unanswered_since is not None and sample.now - sample.ping_unanswered_since >= UNRESPONSIVE_AFTER_SECONDS
+    if is_silent and all(deadline <= sample.now for deadline in sample.deadlines):
         return Liveness.FROZEN
-    return Liveness.UNRESPONSIVE if silent or not seen.reads_input else Liveness.ALIVE
+    return Liveness.UNRESPONSIVE if is_silent or not sample.reads_input else Liveness.ALIVE

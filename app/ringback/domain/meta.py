@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-OURS: Final = "ringback/"
+RINGBACK_META_PREFIX: Final = "ringback/"
 """A client's are read where they come in, and never go upstream; an upstream that is a Ringback too has some of its own."""
-_RESERVED: Final = "io.modelcontextprotocol/"
+_MCP_META_PREFIX: Final = "io.modelcontextprotocol/"
 """Of the wire (spec 2026-07-28, `_meta`)."""
-_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - a key's name
+_PROGRESS_TOKEN_KEY: Final = "progressToken"  # noqa: S105 - a key's name
 """The only one of them without a prefix. Each neighbour chooses its own; a server that echoes `_meta` tells us ours."""
 
 
-def is_reserved(key: str) -> bool:
+def is_reserved_meta_key(key: str) -> bool:
     """Whether the key is between two neighbours."""
-    return key == _PROGRESS_TOKEN or key.startswith(_RESERVED)
+    return key == _PROGRESS_TOKEN_KEY or key.startswith(_MCP_META_PREFIX)
 
 
 def without_reserved_meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Params or a result without these in its `_meta`; one that is no object (`null`, say) is left out."""
     meta = message.get("_meta", {})
     known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-    kept = {key: value for key, value in known.items() if not is_reserved(key)}
+    kept = {key: value for key, value in known.items() if not is_reserved_meta_key(key)}
     if kept == meta:
         return message
     rest = {key: value for key, value in message.items() if key != "_meta"}

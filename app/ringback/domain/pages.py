@@ -14,7 +14,7 @@ P = TypeVar("P")
 class Page(list[T], Generic[T, P]):
     """The rows of one page, which is a list of them, and the place from which the list goes on."""
 
-    def __init__(self, rows: Iterable[T] = (), *, next_place: P | None) -> None:
+    def __init__(self, rows: Iterable[T] = (), *, next_position: P | None) -> None:
         super().__init__(rows)
-        self.next_place = next_place
+        self.next_position = next_position
         """The place that the next page is asked with; None when this page came to the end of the list."""

@@ -20,16 +20,16 @@ from typing import Protocol, TypeVar
 from ringback.domain.call_rows import CallQueue, CallRows, TombstoneRows
 from ringback.domain.catalog import CatalogRows
 from ringback.domain.catch_up import CatchUpRows
-from ringback.domain.delivery_rows import CallDeliveries, DeliveryLanes, DeliveryQueue, DeliveryRows, DeliveryUpkeep
-from ringback.domain.event_rows import EventPlaces, EventRows
-from ringback.domain.joined_names import JoinedNameRows
-from ringback.domain.principal import KeyRows, Principal
+from ringback.domain.delivery_rows import CallDeliveries, WebhookDeliveries, DeliveryQueue, DeliveryRows, DeliveryMaintenance
+from ringback.domain.event_rows import EventLogRows, EventRows
+from ringback.domain.joined_names import ToolAliasRows
+from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.sealed import SealedRows, SealingKeyRows
 from ringback.domain.signals import Signals
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.watches import WatchRows
-from ringback.domain.webhook_rows import OriginRows, WebhookRows
+from ringback.domain.watches import ChangeSubscriptionRows
+from ringback.domain.webhook_rows import OriginBreakerRows, WebhookRows
 from ringback.domain.write_probe import WriteProbe
 
 T = TypeVar("T")
@@ -38,11 +38,11 @@ T = TypeVar("T")
 class SchedulingTimeRow(Protocol):
     """How far scheduling time has come, for the process after this one."""
 
-    async def last(self) -> datetime | None:
+    async def load(self) -> datetime | None:
         """None in a store that nobody has served yet."""
         ...
 
-    async def keep(self, now: datetime) -> None: ...
+    async def save(self, now: datetime) -> None: ...
 
 
 class Transaction(Protocol):
@@ -57,7 +57,7 @@ class Transaction(Protocol):
     @property
     def events(self) -> EventRows: ...
     @property
-    def event_places(self) -> EventPlaces: ...
+    def event_log(self) -> EventLogRows: ...
     @property
     def webhooks(self) -> WebhookRows: ...
     @property
@@ -67,23 +67,23 @@ class Transaction(Protocol):
     @property
     def call_deliveries(self) -> CallDeliveries: ...
     @property
-    def delivery_lanes(self) -> DeliveryLanes: ...
+    def webhook_deliveries(self) -> WebhookDeliveries: ...
     @property
     def delivery_queue(self) -> DeliveryQueue: ...
     @property
-    def delivery_upkeep(self) -> DeliveryUpkeep: ...
+    def delivery_maintenance(self) -> DeliveryMaintenance: ...
     @property
-    def origins(self) -> OriginRows: ...
+    def origin_breakers(self) -> OriginBreakerRows: ...
     @property
     def usage(self) -> UsageRows: ...
     @property
-    def keys(self) -> KeyRows: ...
+    def api_keys(self) -> ApiKeyRows: ...
     @property
     def challenges(self) -> ChallengeRows: ...
     @property
     def proofs(self) -> ProofRows: ...
     @property
-    def sealed(self) -> SealedRows: ...
+    def sealed_values(self) -> SealedRows: ...
     @property
     def sealing_keys(self) -> SealingKeyRows: ...
     @property
@@ -91,9 +91,9 @@ class Transaction(Protocol):
     @property
     def catalog(self) -> CatalogRows: ...
     @property
-    def watches(self) -> WatchRows: ...
+    def change_subscriptions(self) -> ChangeSubscriptionRows: ...
     @property
-    def joined_names(self) -> JoinedNameRows: ...
+    def tool_aliases(self) -> ToolAliasRows: ...
 
     @property
     def scheduling_time(self) -> SchedulingTimeRow: ...
@@ -109,11 +109,11 @@ class Transaction(Protocol):
         """
         ...
 
-    def ring(self, *topics: str) -> None:
+    def notify(self, *topics: str) -> None:
         """Wake whoever listens to these topics, after the commit and only if it succeeds."""
         ...
 
-    def at_end(self, action: Callable[[bool], None]) -> None:
+    def on_end(self, action: Callable[[bool], None]) -> None:
         """Do this once it is known whether this unit was committed, which is what the action is told.
 
         For what has to move with the store and is not in it: the slots and bodies of deliveries that are born leased. A unit
@@ -139,7 +139,7 @@ class Store(Protocol):
     def signals(self) -> Signals: ...
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         """Whether opening it has proven that no other process serves it.
 
         Then leases of other owners are void, whatever the clock says; else only those are that have run out.

@@ -15,12 +15,12 @@ from ringback.domain.ids import KeyId
 
 Principal = NewType("Principal", str)
 
-ANONYMOUS = Principal("anonymous")
+ANONYMOUS_PRINCIPAL = Principal("anonymous")
 """The one owner of everything while authentication is off, which is allowed on loopback only."""
 
 PRINCIPAL_LENGTH_MAX = 128
 
-OIDC_PRINCIPALS: Final = "oidc:"
+OIDC_PRINCIPAL_PREFIX: Final = "oidc:"
 """How the principals of access tokens begin; no API key is made for one of these."""
 
 
@@ -43,7 +43,7 @@ class Caller:
     upstreams: frozenset[str] | None = None
     """The upstreams this caller may see; None means all of them."""
 
-    def require(self, scope: Scope) -> None:
+    def require_scope(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the caller holds the scope; `admin` holds them all."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(
@@ -52,7 +52,7 @@ class Caller:
                 scope=scope,
             )
 
-    def may_use(self, upstream: str) -> bool:
+    def may_use_upstream(self, upstream: str) -> bool:
         return self.upstreams is None or upstream in self.upstreams
 
 
@@ -82,17 +82,17 @@ class ApiKey:
     created_at: datetime
     revoked_at: datetime | None = None
 
-    def caller(self) -> Caller:
+    def to_caller(self) -> Caller:
         return Caller(principal=self.principal, scopes=self.scopes, upstreams=self.upstreams)
 
 
-class KeyRows(Protocol):
+class ApiKeyRows(Protocol):
     async def insert(self, key: ApiKey) -> None: ...
 
-    async def by_hash(self, key_hash: str) -> ApiKey | None:
+    async def find_by_hash(self, key_hash: str) -> ApiKey | None:
         """The key, revoked or not."""
         ...
 
-    async def all(self) -> Sequence[ApiKey]: ...
+    async def list_all(self) -> Sequence[ApiKey]: ...
 
     async def revoke(self, key_id: KeyId, *, now: datetime) -> bool: ...

@@ -13,31 +13,31 @@ from urllib.parse import urlsplit
 
 from ringback.domain.principal import Scope
 
-WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-REST: Final = ""
-MCP: Final = "/mcp"
+WELL_KNOWN_PATH: Final = "/.well-known/oauth-protected-resource"
+REST_RESOURCE: Final = ""
+MCP_RESOURCE: Final = "/mcp"
 SCOPE_PREFIX: Final = "ringback:"
 """Of our scopes in tokens: an issuer gives out those of many services."""
 
-_MCP = re.compile(r"/mcp(?:/[a-z0-9-]{1,24})?(?![^/])")
+_MCP_PATH_PATTERN = re.compile(r"/mcp(?:/[a-z0-9-]{1,24})?(?![^/])")
 
 
-def resource_of(path: str) -> str:
+def resource_for_path(path: str) -> str:
     """The resource that a request path belongs to."""
-    found = _MCP.match(path)
-    return found[0] if found else REST
+    found = _MCP_PATH_PATTERN.match(path)
+    return found[0] if found else REST_RESOURCE
 
 
-def bearer_in(authorization: str | None) -> str | None:
+def parse_bearer_token(authorization: str | None) -> str | None:
     """The token in an `Authorization` header (RFC 6750 §2.1), if it has one."""
     scheme, _, credentials = (authorization or "").partition(" ")
     return credentials.strip() or None if scheme.lower() == "bearer" else None
 
 
-def enclosing(resource: str) -> list[str]:
+def enclosing_resources(resource: str) -> list[str]:
     """The resource, and those that it is below: `/mcp/git` is below `/mcp`, which is below REST."""
-    parts = resource.split("/")
-    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    segments = resource.split("/")
+    return ["/".join(segments[:count]) for count in range(len(segments), 0, -1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +47,36 @@ class ProtectedResource:
     scopes: Sequence[Scope]
     """What a client asks the issuer for, to begin with; none where the issuer knows nothing of our scopes."""
 
-    def url(self, resource: str) -> str:
+    def resource_url(self, resource: str) -> str:
         return self.public_url + resource
 
-    def document_url(self, resource: str) -> str:
+    def metadata_url(self, resource: str) -> str:
         """Where the resource's metadata is: between the host and the path (RFC 9728 §3.1)."""
         base = urlsplit(self.public_url)
-        return f"{base.scheme}://{base.netloc}{WELL_KNOWN}{base.path}{resource}"
+        return f"{base.scheme}://{base.netloc}{WELL_KNOWN_PATH}{base.path}{resource}"
 
-    def document(self, suffix: str) -> dict[str, Any] | None:
+    def metadata_document(self, suffix: str) -> dict[str, Any] | None:
         """The metadata at this suffix of the well-known path; None when no resource is called so.
 
         Whether an upstream exists is not told: the document is the same for every name that could be one.
         """
         resource = suffix.removeprefix(urlsplit(self.public_url).path)
-        if resource_of(resource) != resource:
+        if resource_for_path(resource) != resource:
             return None
         return {
-            "resource": self.url(resource),
+            "resource": self.resource_url(resource),
             "authorization_servers": [self.issuer],
-            **({"scopes_supported": _spelt(self.scopes).split()} if self.scopes else {}),
+            **({"scopes_supported": _format_scopes(self.scopes).split()} if self.scopes else {}),
             "bearer_methods_supported": ["header"],
             "resource_name": "Ringback",
         }
 
-    def challenge(self, resource: str, *, error: str | None = None, scopes: Collection[Scope] | None = None) -> str:
+    def challenge_header(self, resource: str, *, error: str | None = None, scopes: Collection[Scope] | None = None) -> str:
         """`WWW-Authenticate` of a refusal (RFC 6750 §3, RFC 9728 §5.1); a request without any token gets no error code."""
-        wanted = _spelt(self.scopes if scopes is None else scopes)
-        said = {"error": error, "scope": wanted, "resource_metadata": self.document_url(resource)}
-        return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in said.items() if value)
+        wanted = _format_scopes(self.scopes if scopes is None else scopes)
+        parameters = {"error": error, "scope": wanted, "resource_metadata": self.metadata_url(resource)}
+        return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
 
 
-def _spelt(scopes: Collection[Scope]) -> str:
+def _format_scopes(scopes: Collection[Scope]) -> str:
     return " ".join(f"{SCOPE_PREFIX}{scope}" for scope in scopes)

@@ -9,19 +9,19 @@ anything else                the truth, which is that nobody knows
 from dataclasses import replace
 from datetime import datetime
 
-from ringback.domain.call import CANCELLED, Call, Ending, Outcome, Phase, enter, failed
-from ringback.domain.inputs import forget
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, CallPhase, enter_phase, failed_completion
+from ringback.domain.inputs import clear_inputs
 
 
-def recover(call: Call, *, now: datetime) -> Call | Ending:
+def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
     """The running call as it is queued again, or its ending."""
     if call.dispatched_at is None:
-        return CANCELLED if call.cancel_requested else enter(call, Phase.QUEUED, now=now)
+        return CANCELLED_COMPLETION if call.cancel_requested else enter_phase(call, CallPhase.QUEUED, now=now)
     if call.handle is not None:
-        return enter(call, Phase.QUEUED, now=now)
+        return enter_phase(call, CallPhase.QUEUED, now=now)
     if call.rerun_allowed and not call.cancel_requested:
-        return replace(enter(forget(call, now=now), Phase.QUEUED, now=now), dispatched_at=None)
-    return failed(
-        Outcome.UNKNOWN,
+        return replace(enter_phase(clear_inputs(call, now=now), CallPhase.QUEUED, now=now), dispatched_at=None)
+    return failed_completion(
+        CallOutcome.UNKNOWN,
         "Ringback was stopped, or lost its lease, while the tool ran. The tool may have done its work; it was not run again.",
     )

@@ -7,22 +7,22 @@ is only its deadline, after which nobody knows how it ended.
 from dataclasses import replace
 from typing import Final
 
-from ringback.domain.call import Call, Handle, Outcome, Phase, failed
+from ringback.domain.call import Call, Handle, CallOutcome, CallPhase, failed_completion
 
-REPORTED: Final = "reported"
+REPORTED_DRIVER: Final = "reported"
 """Names the handle of a call that is found again with whoever reports it."""
-VANISHED: Final = failed(
-    Outcome.UNKNOWN, "Nobody reported the end of this call before its deadline. The tool may have done its work."
+UNREPORTED_COMPLETION: Final = failed_completion(
+    CallOutcome.UNKNOWN, "Nobody reported the end of this call before its deadline. The tool may have done its work."
 )
 
 
-def as_reported(call: Call) -> Call:
+def mark_reported(call: Call) -> Call:
     """The new call as one that somebody else runs already."""
     return replace(
-        call, phase=Phase.PARKED, handle=Handle(driver=REPORTED, data={}), dispatched_at=call.created_at, runs=1
+        call, phase=CallPhase.PARKED, handle=Handle(driver=REPORTED_DRIVER, data={}), dispatched_at=call.created_at, runs=1
     )
 
 
 def is_reported(call: Call) -> bool:
     """Whether somebody else runs it; of a call that has ended, nobody asks any more."""
-    return call.handle is not None and call.handle.driver == REPORTED
+    return call.handle is not None and call.handle.driver == REPORTED_DRIVER

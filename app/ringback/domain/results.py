@@ -9,7 +9,7 @@ ERROR_BYTES_MAX: Final = 64 * 1024
 """An error object is kept with the call's row, not with the results."""
 PROGRESS_MESSAGE_LENGTH_MAX: Final = 1000
 """Progress goes to webhooks and screens: a sentence, not a report."""
-_LEFT_OUT: Final = frozenset({"_meta", "isError"})
+_OMITTED_IF_NULL: Final = frozenset({"_meta", "isError"})
 
 
 def is_call_tool_result(result: Mapping[str, Any]) -> bool:
@@ -23,15 +23,15 @@ def is_call_tool_result(result: Mapping[str, Any]) -> bool:
     )
 
 
-def without_nulls(result: Mapping[str, Any]) -> dict[str, Any]:
+def without_null_members(result: Mapping[str, Any]) -> dict[str, Any]:
     """The same with `_meta` and `isError` left out where they are null: some servers write so what they leave out.
 
     The SDK's client takes that; the specification's schema does not, so it is not kept.
     """
-    return {key: value for key, value in result.items() if value is not None or key not in _LEFT_OUT}
+    return {key: value for key, value in result.items() if value is not None or key not in _OMITTED_IF_NULL}
 
 
-def can_be_kept(error: Mapping[str, Any]) -> bool:
+def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
         return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
     except TypeError:

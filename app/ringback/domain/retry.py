@@ -15,46 +15,46 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 
-class Profile(StrEnum):
+class RetryProfile(StrEnum):
     DAYS = "days"
     MINUTES = "minutes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
-    steps_seconds: tuple[float, ...]
+class RetrySchedule:
+    delays_seconds: tuple[float, ...]
     give_up_seconds: float
     """Age of a delivery at which nothing more is tried, also when it was paused for a while."""
 
 
-LADDERS: Final[dict[Profile, Ladder]] = {
-    Profile.DAYS: Ladder(
-        steps_seconds=(
+RETRY_SCHEDULES: Final[dict[RetryProfile, RetrySchedule]] = {
+    RetryProfile.DAYS: RetrySchedule(
+        delays_seconds=(
             5, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR,
         ),
         give_up_seconds=4 * DAY,
     ),
-    Profile.MINUTES: Ladder(steps_seconds=(2, 30, 120, 600), give_up_seconds=HOUR),
+    RetryProfile.MINUTES: RetrySchedule(delays_seconds=(2, 30, 120, 600), give_up_seconds=HOUR),
 }  # fmt: skip
 
-PROGRESS: Final = Ladder(steps_seconds=(5,), give_up_seconds=MINUTE)
+PROGRESS_SCHEDULE: Final = RetrySchedule(delays_seconds=(5,), give_up_seconds=MINUTE)
 """Two attempts: the next progress, or the end, tells more than a late one could."""
 ORDERED_GIVE_UP_SECONDS: Final = HOUR
 """What waits for its turn behind a delivery that fails waits no longer than this, whatever the ladder."""
 
-JITTER: Final = 0.2
+JITTER_FRACTION: Final = 0.2
 _DELAY_DIGITS_MAX: Final = 10
 
 
-def delay_seconds(ladder: Ladder, *, attempts: int, chance: float, retry_after_seconds: float | None) -> float | None:
+def retry_delay_seconds(schedule: RetrySchedule, *, attempts: int, random_fraction: float, retry_after_seconds: float | None) -> float | None:
     """Seconds until the next attempt after `attempts` of them, or None when the ladder ends.
 
     `chance` is uniform in [0, 1). A receiver's Retry-After lengthens the wait, up to the ladder's longest step.
     """
-    steps = ladder.steps_seconds
+    steps = schedule.delays_seconds
     if attempts > len(steps):
         return None
-    jittered = steps[attempts - 1] * (1 - JITTER + 2 * JITTER * chance)
+    jittered = steps[attempts - 1] * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction)
     if retry_after_seconds is None:
         return jittered
     return max(jittered, min(retry_after_seconds, steps[-1]))

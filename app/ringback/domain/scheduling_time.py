@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 SLEW_DIVISOR: Final = 60
 """At most 1 s a minute: no ladder, lease or deadline notices that, and NTP's own slewing (500 ppm) is followed at once."""
-CONTINUED_SECONDS_MAX: Final = 2 * 24 * 3600.0
+CONTINUED_AHEAD_SECONDS_MAX: Final = 2 * 24 * 3600.0
 """How far ahead of the wall clock an earlier process may have been for the next one to go on from there: a day that was set
 wrongly, and some. A clock that was further ahead than that was wrong altogether, and what it has written is not to be kept."""
 
-WRITTEN_AT: Final = 1_767_225_600 * 1_000_000_000
+EARLIEST_VALID_INSTANT: Final = 1_767_225_600 * 1_000_000_000
 """2026-01-01, before which this was not written: a clock that shows an earlier time, as some do after booting, is not set yet,
 and once it is set it is followed at once."""
 
@@ -29,16 +29,16 @@ class SchedulingTime(NamedTuple):
     instant: int
     elapsed: int
 
-    def at(self, *, elapsed: int, wall: int) -> "SchedulingTime":
+    def advanced_to(self, *, elapsed: int, wall: int) -> "SchedulingTime":
         """Scheduling time now. `elapsed` never goes backwards; `wall` may do anything."""
-        passed = max(0, elapsed - self.elapsed)
-        straight = self.instant + passed
-        if straight < WRITTEN_AT <= wall:
-            return SchedulingTime(wall, self.elapsed + passed)
-        slew_max = passed // SLEW_DIVISOR
-        return SchedulingTime(straight + max(-slew_max, min(wall - straight, slew_max)), self.elapsed + passed)
+        elapsed_since = max(0, elapsed - self.elapsed)
+        unslewed = self.instant + elapsed_since
+        if unslewed < EARLIEST_VALID_INSTANT <= wall:
+            return SchedulingTime(wall, self.elapsed + elapsed_since)
+        slew_max = elapsed_since // SLEW_DIVISOR
+        return SchedulingTime(unslewed + max(-slew_max, min(wall - unslewed, slew_max)), self.elapsed + elapsed_since)
 
-    def continued_from(self, last: int) -> "SchedulingTime":
+    def continued_after(self, last: int) -> "SchedulingTime":
         """Go on from where an earlier process stood, when that is ahead of this one: its due dates are counted from there."""
         ahead = last - self.instant
-        return self._replace(instant=last) if 0 < ahead <= CONTINUED_SECONDS_MAX * 1e9 else self
+        return self._replace(instant=last) if 0 < ahead <= CONTINUED_AHEAD_SECONDS_MAX * 1e9 else self

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Sealed(StrEnum):
+class SealedColumn(StrEnum):
     """The columns that hold sealed values."""
 
     SECRETS = "webhooks.secrets"
@@ -15,31 +15,31 @@ class Sealed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed:
+class ResealStep:
     """What came of one step through a column."""
 
-    last: str | None
+    last_id: str | None
     """The id of the last row that was looked at; None when there was none left."""
-    renewed: int
+    resealed: int
     unreadable: int
     """Sealed with a key that is not in the ring any more. They stay as they are: the key may be put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class SealedCountStep:
     """What one step through a column has counted."""
 
-    last: str | None
+    last_id: str | None
     """The id of the last row that was counted; None when there was none left."""
-    by_key: Mapping[str, int]
+    counts_by_key: Mapping[str, int]
 
 
 class SealedRows(Protocol):
-    async def count(self, what: Sealed, *, after: str, limit: int) -> Counted:
+    async def count_by_key(self, column: SealedColumn, *, after: str, limit: int) -> SealedCountStep:
         """How many values each key sealed, among the next `limit` rows after this id."""
         ...
 
-    async def renew(self, what: Sealed, *, after: str, limit: int) -> Renewed:
+    async def reseal(self, column: SealedColumn, *, after: str, limit: int) -> ResealStep:
         """Seal anew what an older key sealed, of the next `limit` rows after this id."""
         ...
 
@@ -47,13 +47,13 @@ class SealedRows(Protocol):
 class SealingKeyRows(Protocol):
     """The ids of the keys that sealed what is stored. The keys themselves are in the key ring."""
 
-    async def all(self) -> Mapping[str, datetime | None]:
+    async def list_all(self) -> Mapping[str, datetime | None]:
         """Each key's id, and since when an operator accepts that it is lost."""
         ...
 
     async def add(self, key_id: str) -> None: ...
 
-    async def forget(self, key_id: str) -> None: ...
+    async def remove(self, key_id: str) -> None: ...
 
     async def accept_loss(self, key_id: str, *, now: datetime) -> None: ...
 
@@ -65,10 +65,10 @@ class SealingKeyRows(Protocol):
 class Sealer(Protocol):
     """Encryption at rest. `place` names table, row and column, so that a ciphertext is worth nothing anywhere else."""
 
-    def seal(self, plaintext: bytes, *, place: str) -> bytes: ...
+    def seal(self, plaintext: bytes, *, associated_data: str) -> bytes: ...
 
-    def unseal(self, ciphertext: bytes, *, place: str) -> bytes: ...
+    def unseal(self, ciphertext: bytes, *, associated_data: str) -> bytes: ...
 
-    def is_current(self, ciphertext: bytes) -> bool:
+    def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""
         ...

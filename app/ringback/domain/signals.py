@@ -7,7 +7,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
 
-class Bell(Protocol):
+class Waiter(Protocol):
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait until a topic rang since the last `wait` returned; False when the time ran out first.
 
@@ -15,36 +15,36 @@ class Bell(Protocol):
         """
         ...
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake its owner for anything else that happened: one bell is cheaper than a task for each thing to wait for."""
         ...
 
 
 class Signals(Protocol):
-    def listen(self, *topics: str) -> AbstractContextManager[Bell]: ...
+    def listen(self, *topics: str) -> AbstractContextManager[Waiter]: ...
 
 
-QUEUED = "calls"
+CALL_QUEUED_TOPIC = "calls"
 """Topic: a call was queued."""
-DUE = "deliveries"
+DELIVERY_DUE_TOPIC = "deliveries"
 """Topic: a delivery became due."""
 
 
-def changed(call_id: CallId) -> str:
+def call_changed_topic(call_id: CallId) -> str:
     """Topic: this call changed."""
     return f"call:{call_id}"
 
 
-def cancelling(call_id: CallId) -> str:
+def call_cancel_topic(call_id: CallId) -> str:
     """Topic: this call's cancellation was asked for."""
     return f"cancel:{call_id}"
 
 
-def answered(call_id: CallId) -> str:
+def call_answered_topic(call_id: CallId) -> str:
     """Topic: one of this call's questions was answered."""
     return f"answer:{call_id}"
 
 
-def appended(principal: Principal) -> str:
+def log_appended_topic(principal: Principal) -> str:
     """Topic: this principal's log grew."""
     return f"log:{principal}"

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from ringback.domain.ids import CallId
 
-UPSTREAM_NAME: Final = re.compile(r"[a-z0-9-]{1,24}")
+UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
 """It stands in URLs, and in front of a tool's name, of whose 64 characters (the specification's) it leaves most."""
 
 
@@ -46,23 +46,23 @@ class UpstreamInfo:
     max_concurrent: int = 0
     isolation: str = "shared"
     """shared | principal | call"""
-    trust_annotations: bool = False
+    trusts_annotations: bool = False
     """Whether what its tools say of themselves (readOnlyHint, idempotentHint) may decide anything."""
     faults: Mapping[str, int] = field(default_factory=dict[str, int])
     """What it sent that it should not, since the service started: how often, by kind (`runner.faults`)."""
 
 
-class Catalog(Protocol):
+class ToolCatalog(Protocol):
     """What can be called."""
 
-    def upstreams(self) -> Sequence[UpstreamInfo]: ...
+    def list_upstreams(self) -> Sequence[UpstreamInfo]: ...
 
-    async def tools(self, upstream: str) -> Sequence[ToolInfo]:
+    async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
         """The upstream's tools; raises `Unavailable` when it has never been reached and cannot be now."""
         ...
 
-    async def check(
-        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible: frozenset[str] | None
+    async def check_call(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
     ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` unless this could be called.
 
@@ -71,19 +71,19 @@ class Catalog(Protocol):
         """
         ...
 
-    def may_repeat(self, upstream: str, tool: str) -> bool:
+    def is_repeatable(self, upstream: str, tool: str) -> bool:
         """Whether a tool says that running it twice does no harm, and its upstream is trusted to say so. Asks nobody."""
         ...
 
-    def input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
+    def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
         """The tool's, as it was listed last; None when it was not. Asks nobody."""
         ...
 
-    def inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
         """How long a tools/call waits for its plain result, as configured for the tool or its upstream; None when it is not."""
         ...
 
-    def task_only(self, upstream: str, tool: str) -> bool:
+    def is_task_only(self, upstream: str, tool: str) -> bool:
         """Whether the tool is configured to be called as a task only, by MCP clients."""
         ...
 
@@ -98,10 +98,10 @@ class Reloaded:
     unchanged: Sequence[str]
 
 
-class Configured(Protocol):
+class UpstreamConfiguration(Protocol):
     """The set of upstreams."""
 
-    def reload(self) -> Reloaded:
+    def reload_configuration(self) -> Reloaded:
         """Read the configuration again and go by it from now on; raises `InvalidConfiguration`, and has changed nothing then.
 
         Calls that run end where they were begun. Calls that wait go to where their upstream is now; those of one that was
@@ -123,7 +123,7 @@ class Listing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class UpstreamProfile:
     """What an upstream said of itself when it was last reached, as it came (camelCase, unknown keys kept)."""
 
     protocol_version: str
@@ -133,7 +133,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class UpstreamChange:
     """Something that an upstream told unasked: one of its lists changed, or (with `uri`) one of its resources."""
 
     upstream: str
@@ -142,7 +142,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class UpstreamNotification:
     """A notification of an upstream about one running call, as it came but for its token and reserved `_meta`."""
 
     method: str
@@ -150,7 +150,7 @@ class Told:
     params: Mapping[str, Any]
 
 
-class UpstreamRefused(Exception):
+class UpstreamErrorResponse(Exception):
     """An upstream answered a request that was passed through with a JSON-RPC error, which is passed on as it is."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
@@ -158,22 +158,22 @@ class UpstreamRefused(Exception):
         self.error = error
 
 
-class Passage(Protocol):
+class UpstreamProxyPort(Protocol):
     """Upstreams as a gateway passes them on. An upstream that is not configured is `UnknownUpstream`."""
 
-    async def profile(self, upstream: str) -> Profile | None:
+    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
         """As last told, also while the upstream is away and after a restart; None when it was never reached."""
         ...
 
-    async def listed(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
         """All pages of the list, in the upstream's order, each entry as it came; as last told while the upstream is away.
 
         Bounded, and each name once. Raises `Unavailable` when the upstream never told it and cannot be asked now.
         """
         ...
 
-    async def ask(
-        self, upstream: str, method: str, params: Mapping[str, Any], *, declare: Mapping[str, Any] | None = None
+    async def send_request(
+        self, upstream: str, method: str, params: Mapping[str, Any], *, client_capabilities: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
         """The answer as it came. `declare` is what whoever asks can do for the upstream meanwhile (2026-07-28).
 
@@ -182,11 +182,11 @@ class Passage(Protocol):
         """
         ...
 
-    def changes(self, upstream: str | None) -> AbstractContextManager[AsyncIterator[Change]]:
+    def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[AsyncIterator[UpstreamChange]]:
         """What the upstream tells unasked, from entering on; with None, what any of them tells."""
         ...
 
-    def watching(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
+    def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
         """While this is entered, the upstream is asked to tell when the resource changes (`changes` hears it).
 
         Entering waits a moment for its word, and raises `UpstreamRefused` if it will not tell. A subscription that could be
@@ -195,10 +195,10 @@ class Passage(Protocol):
         ...
 
 
-class Live(Protocol):
+class CallNotifications(Protocol):
     """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
 
-    def listen(self, call_id: CallId, *, log_level: str | None = None) -> AbstractContextManager[AsyncIterator[Told]]:
+    def subscribe_call(self, call_id: CallId, *, log_level: str | None = None) -> AbstractContextManager[AsyncIterator[UpstreamNotification]]:
         """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself.
 
         `log_level` is the least severe level of messages that is wanted (`debug` to `emergency`); without it there are none.

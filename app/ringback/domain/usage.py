@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ringback.domain.call import Status
+from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
 
@@ -18,10 +18,10 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class StoreTotals:
     """How much there is of everything, over all principals."""
 
-    calls: Mapping[Status, int]
+    calls: Mapping[CallStatus, int]
     open_deliveries: Mapping[DeliveryState, int]
     events: int
     """Ever appended; it never goes down."""
@@ -30,12 +30,12 @@ class Totals:
 class UsageRows(Protocol):
     """How much there is."""
 
-    async def of(self, principal: Principal) -> Usage:
+    async def get_usage(self, principal: Principal) -> Usage:
         """Cheap enough to be asked with every call that is started: counted as it changes, a row for each status."""
         ...
 
-    async def webhooks(self, principal: Principal, *, limit: int) -> int:
+    async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
         """Registered ones, counted one by one up to `limit`. Those that came with a call end with it, and count as calls."""
         ...
 
-    async def totals(self) -> Totals: ...
+    async def count_totals(self) -> StoreTotals: ...

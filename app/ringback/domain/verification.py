@@ -18,19 +18,19 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import DAY, MINUTE
 
-PROOF_SECONDS: Final = 7.0 * DAY
+PROOF_VALID_SECONDS: Final = 7.0 * DAY
 """How long a proof serves for further webhooks. Names change hands; the webhooks that are there stay as they are."""
-RATE_SECONDS: Final = float(MINUTE)
-PER_ORIGIN_MAX: Final = 10
+CHALLENGE_WINDOW_SECONDS: Final = float(MINUTE)
+CHALLENGES_PER_ORIGIN_MAX: Final = 10
 """Challenges in `RATE_SECONDS`, of all principals together: as many as one who never asked for them can bear."""
-PER_PRINCIPAL_MAX: Final = 60
+CHALLENGES_PER_PRINCIPAL_MAX: Final = 60
 """The same for one principal over all origins, so that nobody knocks at every door there is."""
 
-CHALLENGES: Final = "challenges"
+CHALLENGE_PLANNED_TOPIC: Final = "challenges"
 """Topic: a challenge was planned."""
 
 
-def challenged(webhook_id: WebhookId) -> str:
+def challenge_ended_topic(webhook_id: WebhookId) -> str:
     """Topic: this webhook's challenge has ended."""
     return f"challenge:{webhook_id}"
 
@@ -52,63 +52,63 @@ class Challenge:
     """Of whoever has it; None while nobody has."""
 
     @property
-    def answered(self) -> bool:
+    def has_ended_attempt(self) -> bool:
         """Whether at least one attempt is over, and none is out."""
         return self.attempts > 0 and self.token is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RecentChallenges:
     """How often somebody was challenged within `RATE_SECONDS`, and how much more is to come."""
 
-    sent: int
-    waiting: int
+    sent_count: int
+    waiting_count: int
     """URLs whose challenge is planned and was never sent: it will be as soon as it may. A repeated one has no such claim."""
-    first_at: datetime | None
+    first_sent_at: datetime | None
     """When the first that still counts was sent."""
 
 
-def seconds_until_room(asked: Asked, limit: int, *, now: datetime) -> float:
+def seconds_until_below_limit(recent: RecentChallenges, limit: int, *, now: datetime) -> float:
     """How long nobody more may be challenged; 0 when there is room."""
-    return 0.0 if asked.sent < limit else seconds_until_less(asked, now=now)
+    return 0.0 if recent.sent_count < limit else seconds_until_oldest_expires(recent, now=now)
 
 
-def seconds_until_less(asked: Asked, *, now: datetime) -> float:
+def seconds_until_oldest_expires(recent: RecentChallenges, *, now: datetime) -> float:
     """When the first of those that count will count no more."""
-    return max(1.0, ((asked.first_at or now) + seconds(RATE_SECONDS) - now).total_seconds())
+    return max(1.0, ((recent.first_sent_at or now) + seconds(CHALLENGE_WINDOW_SECONDS) - now).total_seconds())
 
 
 class ChallengeRows(Protocol):
-    async def put(self, challenge: Challenge) -> None:
+    async def save(self, challenge: Challenge) -> None:
         """Write it, in the place of what the webhook has so far."""
         ...
 
     async def get(self, webhook_id: WebhookId) -> Challenge | None: ...
 
-    async def due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
+    async def list_due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
         """Those whose time has come, the oldest first; one that is out and whose holder is dead is among them."""
         ...
 
-    async def next_due(self) -> datetime | None: ...
+    async def next_due_at(self) -> datetime | None: ...
 
-    async def drop(self, webhook_id: WebhookId) -> None: ...
+    async def remove(self, webhook_id: WebhookId) -> None: ...
 
-    async def asked(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> Asked:
+    async def count_recent(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> RecentChallenges:
         """Of one origin, or of one principal."""
         ...
 
-    async def note(self, challenge: Challenge, *, now: datetime) -> None:
+    async def record_sent(self, challenge: Challenge, *, now: datetime) -> None:
         """That it is being sent: what `asked` counts."""
         ...
 
-    async def forget(self, *, older_than: datetime, limit: int) -> int:
+    async def remove_sent(self, *, cutoff: datetime, limit: int) -> int:
         """Remove notes that no limit counts any more."""
         ...
 
 
 class ProofRows(Protocol):
-    async def proven_at(self, principal: Principal, url: str) -> datetime | None: ...
+    async def get_proven_at(self, principal: Principal, url: str) -> datetime | None: ...
 
     async def save(self, principal: Principal, url: str, *, now: datetime) -> None: ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int: ...
+    async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

@@ -8,17 +8,17 @@ from typing import Final, Protocol
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
 from ringback.domain.principal import Principal
-from ringback.domain.upstreams import Change, Listing
+from ringback.domain.upstreams import UpstreamChange, Listing
 from ringback.domain.webhook import Webhook
 
-URI_LENGTH_MAX: Final = 2048
+RESOURCE_URI_LENGTH_MAX: Final = 2048
 """Of a resource that a webhook names: as long as a callback URL may be."""
-URIS_MAX: Final = 256
+RESOURCE_URIS_MAX: Final = 256
 """Resources of one upstream that all webhooks together name: each is a subscription there."""
-WATCHES: Final = "watches"
+CHANGE_SUBSCRIPTIONS_TOPIC: Final = "watches"
 """Topic: somebody wants to hear of an upstream, or does not any more."""
 
-_WORDS: Final = {
+_CHANGE_NAMES: Final = {
     Listing.TOOLS: "tools",
     Listing.RESOURCES: "resources",
     Listing.RESOURCE_TEMPLATES: "resources",
@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class ChangeSubscription:
     """A principal has at least one webhook that hears when this changes."""
 
     principal: Principal
@@ -35,24 +35,24 @@ class Watch:
     resource_uri: str | None
     """None: the upstream's lists."""
 
-    def is_about(self, change: Change) -> bool:
+    def matches_change(self, change: UpstreamChange) -> bool:
         return self.upstream == change.upstream and self.resource_uri == change.uri
 
 
-class WatchRows(Protocol):
+class ChangeSubscriptionRows(Protocol):
     """Implemented by the stores (`domain.ports`), over the rows of webhooks."""
 
-    async def all(self, *, now: datetime) -> Collection[Watch]:
+    async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
         """Each once. Those of disabled webhooks are not among them, and those of expired ones neither."""
         ...
 
 
-def word_of(change: Change) -> str:
+def change_name(change: UpstreamChange) -> str:
     """What changed: tools | resources | prompts | resource."""
-    return "resource" if change.listing is None else _WORDS[change.listing]
+    return "resource" if change.listing is None else _CHANGE_NAMES[change.listing]
 
 
-def check_watch(webhook: Webhook) -> None:
+def check_change_subscription(webhook: Webhook) -> None:
     """Raise `InvalidRequest` when it asks for `upstream.changed` and could never hear it, or names a resource for nothing."""
     if EventName.UPSTREAM_CHANGED not in webhook.events:
         if webhook.resource_uri is not None:

@@ -10,13 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from ringback.domain.breaker import CLOSED, Breaker
+from ringback.domain.breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.call import Call
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import Profile
+from ringback.domain.retry import RetryProfile
 
 
 class WebhookState(StrEnum):
@@ -29,7 +29,7 @@ class WebhookState(StrEnum):
     """Switched off by its owner: it hears nothing."""
 
 
-class When(StrEnum):
+class DeliveryCondition(StrEnum):
     """Whether the webhook rings for the end of a call also when its client was given it."""
 
     ALWAYS = "always"
@@ -37,7 +37,7 @@ class When(StrEnum):
     """Not for an end that was told inline: in the answer to the very request that started the call."""
 
 
-class Origin(StrEnum):
+class WebhookOrigin(StrEnum):
     """Through which door the webhook was registered."""
 
     REST = "rest"
@@ -51,9 +51,9 @@ DESCRIPTION_LENGTH_MAX: Final = 500
 SECRET_LENGTH_MAX: Final = 256
 """More than the 94 characters of the longest secret that is accepted: which are too long is told by whoever knows why."""
 DEFAULT_EVENTS: Final = frozenset({EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED})
-HOLDING: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
+HOLDING_STATES: Final = frozenset({WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED})
 
-SWITCHES: Final[dict[WebhookState, frozenset[WebhookState]]] = {
+OWNER_STATE_TRANSITIONS: Final[dict[WebhookState, frozenset[WebhookState]]] = {
     WebhookState.ACTIVE: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
     WebhookState.DISABLED: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
     WebhookState.SUSPENDED: frozenset({WebhookState.ACTIVE, WebhookState.DISABLED}),
@@ -61,7 +61,7 @@ SWITCHES: Final[dict[WebhookState, frozenset[WebhookState]]] = {
 }
 """What its owner may make of it. From the state that waits for a proof nothing leads to an active one, by no detour either."""
 
-TEST_EVENT: Final = "webhook.test"
+TEST_EVENT_NAME: Final = "webhook.test"
 """The name of a test. It is no `EventName`: nothing happened to a call, no log holds it, and nobody can ask to hear it."""
 
 SECRETS_UNREADABLE: Final = "secrets_unreadable"
@@ -71,7 +71,7 @@ INLINE_GRACE_SECONDS: Final = 15.0
 """How long a `detached` webhook waits after an end to hear that the answer was written. The request that waits is woken within
 a second (`services.waiting`); the rest is for a client that reads slowly."""
 
-OLD_SECRETS_MAX: Final = 10
+PREVIOUS_SECRETS_MAX: Final = 10
 """Secrets that may still sign beside the current one: each costs a signature in every attempt, and a header is finite."""
 
 
@@ -99,16 +99,16 @@ class Webhook:
     match_correlation: bool = False
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when they cannot be unsealed any more."""
-    retries: Profile = Profile.DAYS
+    retries: RetryProfile = RetryProfile.DAYS
     include_result: bool = False
-    when: When = When.ALWAYS
+    when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
     """One delivery at a time for each client_session_id, or call where there is none, in the order of the log."""
     rate_per_second: float | None = None
     """Attempts a second at most; None leaves it to the receiver's pace."""
     description: str | None = None
     state: WebhookState = WebhookState.ACTIVE
-    origin: Origin = Origin.REST
+    origin: WebhookOrigin = WebhookOrigin.REST
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None
@@ -116,44 +116,44 @@ class Webhook:
     last_error: str | None = None
     """A fixed category, never a receiver's words."""
     failing_since: datetime | None = None
-    breaker: Breaker = CLOSED
+    breaker: CircuitBreaker = CLOSED_BREAKER
     missed_from: int | None = None
     """The place of the first event that was given up and that the receiver has not been told of."""
 
     @property
-    def unreadable(self) -> bool:
+    def has_unreadable_secrets(self) -> bool:
         """Whether nothing can be signed for it, because the key that sealed its secrets is not in the key ring any more."""
         return not self.secrets
 
-    def holds(self) -> bool:
+    def holds_deliveries(self) -> bool:
         """Whether deliveries for it are born held, to be released when it becomes active."""
-        return self.state in HOLDING
+        return self.state in HOLDING_STATES
 
 
-def hears(webhook: Webhook, event: Event, *, now: datetime) -> bool:
+def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
     """Whether this event is delivered to this webhook."""
     return (
         webhook.principal == event.principal
         and webhook.state is not WebhookState.DISABLED
-        and not _expired(webhook, now)
+        and not _is_expired(webhook, now)
         and event.data.get("webhook_id") != webhook.id  # nobody can be rung about being out of reach
         and event.name in webhook.events
-        and _equal_where_set(webhook.upstream, event.upstream)
-        and _equal_where_set(webhook.tool, event.tool)
-        and _equal_where_set(webhook.call_id, event.call_id)
-        and _equal_where_set(webhook.client_session_id, event.client_session_id)
-        and (not webhook.match_correlation or _equal_where_set(webhook.correlation_id, event.correlation_id))
+        and _matches_filter(webhook.upstream, event.upstream)
+        and _matches_filter(webhook.tool, event.tool)
+        and _matches_filter(webhook.call_id, event.call_id)
+        and _matches_filter(webhook.client_session_id, event.client_session_id)
+        and (not webhook.match_correlation or _matches_filter(webhook.correlation_id, event.correlation_id))
         and (event.name is not EventName.UPSTREAM_CHANGED or webhook.resource_uri == event.data.get("uri"))
     )
 
 
-def due_at(webhook: Webhook, event: Event, call: Call | None, *, now: datetime) -> datetime:
+def delivery_due_at(webhook: Webhook, event: Event, call: Call | None, *, now: datetime) -> datetime:
     """When the event's delivery is due: now; or when the grace is over, if the client that stayed may be answered by then.
 
     Nothing is left out: unless somebody cancels it because the answer was written, the delivery rings. Only an end can be told
     inline, so what a `detached` webhook hears of questions and progress is due at once.
     """
-    if webhook.when is When.ALWAYS or event.name is not EventName.CALL_FINISHED:
+    if webhook.when is DeliveryCondition.ALWAYS or event.name is not EventName.CALL_FINISHED:
         return now
     if call is None or not call.answered_inline:
         return now
@@ -165,85 +165,85 @@ def signing_secrets(webhook: Webhook, *, now: datetime) -> tuple[str, ...]:
     return tuple(secret.value for secret in webhook.secrets if secret.ends_at is None or secret.ends_at > now)
 
 
-def rotated(webhook: Webhook, secret: str, *, now: datetime, overlap_seconds: float) -> Webhook:
+def with_rotated_secret(webhook: Webhook, secret: str, *, now: datetime, overlap_seconds: float) -> Webhook:
     """The webhook with a new secret; what signed until now signs beside it for the overlap, or until its own earlier end.
 
     With no overlap nothing but the new secret signs from now on, which is what a leaked one calls for.
     """
     ends_at = now + seconds(overlap_seconds)
-    old = tuple(
+    previous_secrets = tuple(
         WebhookSecret(value=each.value, ends_at=end)
         for each in webhook.secrets
         if each.value != secret and (end := min(each.ends_at or ends_at, ends_at)) > now
     )
-    return replace(webhook, secrets=(WebhookSecret(value=secret), *old), updated_at=now)
+    return replace(webhook, secrets=(WebhookSecret(value=secret), *previous_secrets), updated_at=now)
 
 
-def switched(webhook: Webhook, state: WebhookState) -> Webhook:
+def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
     """The webhook in a state that `SWITCHES` allows; one that becomes active begins without its past failures."""
     if state is WebhookState.ACTIVE and webhook.state is not WebhookState.ACTIVE:
-        return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED)
+        return replace(webhook, state=state, failing_since=None, last_error=None, breaker=CLOSED_BREAKER)
     return replace(webhook, state=state)
 
 
-def moved(webhook: Webhook, url: str) -> Webhook:
+def with_url(webhook: Webhook, url: str) -> Webhook:
     """The webhook with another URL, for whose receiver the failures of the old one mean nothing."""
     if url == webhook.url:
         return webhook
-    return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED)
+    return replace(webhook, url=url, last_error=None, failing_since=None, last_delivery_at=None, breaker=CLOSED_BREAKER)
 
 
-def without_secrets(webhook: Webhook) -> Webhook:
+def with_unreadable_secrets(webhook: Webhook) -> Webhook:
     """A webhook whose secrets cannot be read: nothing can be signed for it until it gets a new one, or its key comes back."""
     if webhook.state is WebhookState.DISABLED:
         return replace(webhook, secrets=())
     return replace(webhook, secrets=(), state=WebhookState.SUSPENDED, last_error=SECRETS_UNREADABLE)
 
 
-def describe(webhook: Webhook) -> str:
+def describe_webhook(webhook: Webhook) -> str:
     """One sentence that says what will ring, for the person who just registered it."""
     if webhook.state is WebhookState.DISABLED:
         return "Nothing rings: the webhook is disabled."
     if webhook.state is WebhookState.PENDING_VERIFICATION:
         return "Nothing rings before the URL has answered its challenge; what happens until then is held and sent after it."
-    of_calls = webhook.events - {EventName.UPSTREAM_CHANGED}
-    told = [_of_upstream(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
-    if of_calls:
-        told.insert(0, _of_calls(webhook, ", ".join(sorted(of_calls))))
-    return " ".join(told)
+    call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
+    sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
+    if call_events:
+        sentences.insert(0, _describe_call_events(webhook, ", ".join(sorted(call_events))))
+    return " ".join(sentences)
 
 
-def _of_calls(webhook: Webhook, names: str) -> str:
+def _describe_call_events(webhook: Webhook, names: str) -> str:
     if webhook.call_id is not None:
-        return f"Rings for {names} of the call {webhook.call_id}, from its beginning{_spared(webhook)}."
-    return f"Rings for {names} of {_scope_of(webhook)}, from now on{_spared(webhook)}."
+        return f"Rings for {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
+    return f"Rings for {names} of {_describe_filters(webhook)}, from now on{_describe_inline_exception(webhook)}."
 
 
-def _spared(webhook: Webhook) -> str:
-    if webhook.when is When.ALWAYS or EventName.CALL_FINISHED not in webhook.events:
+def _describe_inline_exception(webhook: Webhook) -> str:
+    if webhook.when is DeliveryCondition.ALWAYS or EventName.CALL_FINISHED not in webhook.events:
         return ""
     return "; not for an end that was told to the client that waited for it"
 
 
-def _of_upstream(webhook: Webhook) -> str:
+def _describe_upstream_events(webhook: Webhook) -> str:
     what = "its tools, resources or prompts change" if webhook.resource_uri is None else "the resource you name changes"
     return f"Rings for upstream.changed when upstream '{webhook.upstream}' tells that {what}, from now on."
 
 
-def _scope_of(webhook: Webhook) -> str:
+def _describe_filters(webhook: Webhook) -> str:
     filters = {
         "upstream": webhook.upstream,
         "tool": webhook.tool,
         "client_session_id": webhook.client_session_id,
         "correlation_id": webhook.correlation_id if webhook.match_correlation else None,
     }
-    told = " and ".join(f"{name} '{value}'" for name, value in filters.items() if value is not None)
-    return f"your calls with {told}" if told else "every call of yours"
+    conditions = " and ".join(f"{name} '{value}'" for name, value in filters.items() if value is not None)
+    return f"your calls with {conditions}" if conditions else "every call of yours"
 
 
-def _expired(webhook: Webhook, now: datetime) -> bool:
+def _is_expired(webhook: Webhook, now: datetime) -> bool:
     return webhook.expires_at is not None and webhook.expires_at <= now
 
 
-def _equal_where_set(wanted: str | None, actual: str | None) -> bool:
-    return wanted is None or wanted == actual
+def _matches_filter(expected: str | None, actual: str | None) -> bool:
+    return expected is None or expected == actual

@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
-from ringback.domain.breaker import Breaker
+from ringback.domain.breaker import CircuitBreaker
 from ringback.domain.event import Event
 from ringback.domain.ids import WebhookId
 from ringback.domain.pages import Page
@@ -34,12 +34,12 @@ _DECIDED_ELSEWHERE: Final = frozenset(
 _SETTINGS: Final = attrgetter(*(each.name for each in fields(Webhook) if each.name not in _DECIDED_ELSEWHERE))
 
 
-def changed_parts(before: Webhook, after: Webhook) -> Sequence[WebhookPart]:
+def changed_parts(previous: Webhook, updated: Webhook) -> Sequence[WebhookPart]:
     """The parts in which the two differ: those that a transition from one to the other has decided."""
-    return [part for part in WebhookPart if _part(before, part) != _part(after, part)]
+    return [part for part in WebhookPart if _part_value(previous, part) != _part_value(updated, part)]
 
 
-def _part(webhook: Webhook, part: WebhookPart) -> object:
+def _part_value(webhook: Webhook, part: WebhookPart) -> object:
     match part:
         case WebhookPart.SETTINGS:
             return _SETTINGS(webhook)
@@ -53,7 +53,7 @@ def _part(webhook: Webhook, part: WebhookPart) -> object:
             return webhook.missed_from
 
 
-ExpiredPlace = tuple[int, str]
+ExpiryPosition = tuple[int, str]
 """A place in the order in which webhooks expire: milliseconds since 1970, and an id."""
 
 
@@ -62,13 +62,13 @@ class WebhookRows(Protocol):
 
     async def get(self, webhook_id: WebhookId) -> Webhook | None: ...
 
-    async def by_ids(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
+    async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
         """Those of them that there are, in any order."""
         ...
 
-    async def page(self, principal: Principal, *, before: str | None, limit: int) -> Sequence[Webhook]: ...
+    async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]: ...
 
-    async def candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
+    async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         """For each of these events of one principal a superset of the webhooks that hear it; `domain.webhook.hears` decides.
 
         Without `catching_up`, none of those that come to these events only by the steps of their catch-ups.
@@ -84,8 +84,8 @@ class WebhookRows(Protocol):
         ...
 
     async def remove_expired(
-        self, *, now: datetime, limit: int, after: ExpiredPlace | None = None
-    ) -> Page[WebhookId, ExpiredPlace]:
+        self, *, now: datetime, limit: int, after: ExpiryPosition | None = None
+    ) -> Page[WebhookId, ExpiryPosition]:
         """Remove those that have expired, once nothing of theirs is open: a call's own webhook outlives its retries.
 
         It looks at `limit` that have expired, from the `next_place` of the last look on; the ids of those that it removed.
@@ -93,17 +93,17 @@ class WebhookRows(Protocol):
         ...
 
 
-class OriginRows(Protocol):
+class OriginBreakerRows(Protocol):
     """The breakers of origins; those of webhooks are the webhooks' own."""
 
-    async def breakers(self, origins: Collection[str]) -> Mapping[str, Breaker]:
+    async def get_breakers(self, origins: Collection[str]) -> Mapping[str, CircuitBreaker]:
         """Of those among these that are not closed or have counted failures."""
         ...
 
-    async def save(self, origin: str, breaker: Breaker) -> None:
+    async def save_breaker(self, origin: str, breaker: CircuitBreaker) -> None:
         """A closed one without failures leaves no row."""
         ...
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
         """Remove those that have not changed since: nobody sends anything there any more."""
         ...

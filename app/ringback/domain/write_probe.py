@@ -4,12 +4,12 @@ from typing import Final, Protocol
 
 PROBE_BYTES: Final = 32 * 1024
 """As much as the rows, indexes and events of a usual call take. A smaller write may fit into space that SQLite already has."""
-FREE_BYTES_MIN: Final = 16 * 1024 * 1024
+DISK_FREE_BYTES_MIN: Final = 16 * 1024 * 1024
 """Four of the largest requests that are read by default. A disk with less refuses some of them soon, if not the next one."""
 
 
 class WriteProbe(Protocol):
-    async def write(self) -> None:
+    async def write_probe_row(self) -> None:
         """Write `PROBE_BYTES`, in one row that is written again each time.
 
         Raises `StoreUnavailable` when the disk has less than `FREE_BYTES_MIN` left. What the write itself meets, this method or

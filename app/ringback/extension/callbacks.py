@@ -22,27 +22,27 @@ from starlette.types import Send as SendMessage
 from ringback.client import CallbackOptions
 from ringback.domain.clock import Clock, SystemClock
 from ringback.extension import rounds
-from ringback.extension.asking import CALLBACK, OURS, Asking, asking_of, without_callback
-from ringback.extension.embedded import KEY_PREFIX, Embedded
-from ringback.extension.outbox import Outbox, Send
-from ringback.extension.reporting import Reporting
-from ringback.extension.telling import CallbackRefused, Telling, can_be_kept
+from ringback.extension.asking import CALLBACK_META_KEY, RINGBACK_META_PREFIX, CallbackRequest, parse_callback_request, strip_callback
+from ringback.extension.embedded import REPORT_KEY_PREFIX, EmbeddedBackend
+from ringback.extension.outbox import ReportOutbox, SendReport
+from ringback.extension.reporting import ServiceBackend
+from ringback.extension.telling import CallbackRefused, CallReporter, is_storable
 
 log = logging.getLogger(__name__)
 
-Context = ServerRequestContext[Any, Any]
+SdkContext = ServerRequestContext[Any, Any]
 
-_KEY_BYTES: Final = 16
-TIMEOUT_SECONDS: Final = 24 * 3600.0
+_REPORT_KEY_BYTES: Final = 16
+CALL_TIMEOUT_SECONDS: Final = 24 * 3600.0
 """A tool that takes longer than a day is not waited for by any request."""
 DRAIN_SECONDS: Final = 10.0
 
 
-class Ringback(Protocol):
+class ReportBackend(Protocol):
     """Where reports go."""
 
     @property
-    def commits(self) -> bool:
+    def commits_reports(self) -> bool:
         """Whether a report is waited for: then an answer goes out only after its call's end was tried to be written down."""
         ...
 
@@ -51,7 +51,7 @@ class Ringback(Protocol):
         """Its REST API, if it is in this process."""
         ...
 
-    def open(self) -> AbstractAsyncContextManager[Send]: ...
+    def open_sender(self) -> AbstractAsyncContextManager[SendReport]: ...
 
 
 class Callbacks(Extension):
@@ -70,25 +70,25 @@ class Callbacks(Extension):
 
     def __init__(
         self,
-        ringback: Ringback,
+        ringback: ReportBackend,
         *,
         upstream: str,
         tools: Collection[str] | None = None,
         callback: CallbackOptions | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        self._ringback = ringback
+        self._backend = ringback
         self._upstream = upstream
         self._tools = None if tools is None else frozenset(tools)
         self._callback = callback
         self._timeout_seconds = timeout_seconds
         self._drain_seconds = drain_seconds
         self._clock = clock or SystemClock()
-        self._outbox: Outbox | None = None
-        self._closing = False
-        self._detached: set[asyncio.Task[Any]] = set()
+        self._outbox: ReportOutbox | None = None
+        self._is_closing = False
+        self._detached_calls: set[asyncio.Task[Any]] = set()
         """Calls that would go on if their client hung up."""
         self._stack = AsyncExitStack()
 
@@ -108,7 +108,7 @@ class Callbacks(Extension):
         are logged as lost. If this process is killed, whatever had not arrived is lost: a call whose beginning had arrived
         ends as `unknown` at its timeout and rings so, any other leaves no trace. Use `embedded` where that is not enough.
         """
-        return cls(Reporting(url, api_key=api_key, transport=transport), upstream=upstream, **options)
+        return cls(ServiceBackend(url, api_key=api_key, transport=transport), upstream=upstream, **options)
 
     @classmethod
     def embedded(
@@ -130,7 +130,7 @@ class Callbacks(Extension):
         `ringback keys create`, for the principal that is named as `upstream`. Who does not mount it asks for `include_result`.
         `settings` are further ones by their names (`callback_private_cidrs`, …); the others come from `RINGBACK_*` variables.
         """
-        ringback = Embedded(
+        ringback = EmbeddedBackend(
             principal=upstream,
             settings={**(settings or {}), "database_url": database_url, "public_url": public_url, "auth": "keys"},
         )
@@ -138,7 +138,7 @@ class Callbacks(Extension):
 
     async def api(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         """The embedded Ringback's REST API, as an ASGI application."""
-        app = self._ringback.api or PlainTextResponse("No Ringback is open in this process.", status_code=503)
+        app = self._backend.api or PlainTextResponse("No Ringback is open in this process.", status_code=503)
         await app(scope, receive, send)
 
     # -- its life --
@@ -152,9 +152,9 @@ class Callbacks(Extension):
     async def __aenter__(self) -> Self:
         if self._outbox is not None:
             raise RuntimeError("These callbacks are open already. Open them once, around everything that serves them.")
-        send = await self._stack.enter_async_context(self._ringback.open())
-        self._closing = False
-        self._outbox = Outbox(send, clock=self._clock, chance=random.SystemRandom().random)
+        send = await self._stack.enter_async_context(self._backend.open_sender())
+        self._is_closing = False
+        self._outbox = ReportOutbox(send, clock=self._clock, random_fraction=random.SystemRandom().random)
         return self
 
     async def __aexit__(
@@ -162,42 +162,42 @@ class Callbacks(Extension):
     ) -> None:
         """Let what still runs end and what was told arrive, for `drain_seconds` each at most."""
         try:
-            await self._end_detached()
+            await self._drain_detached_calls()
             if self._outbox is not None:
                 await self._outbox.drain(self._drain_seconds)
         finally:
             self._outbox = None
             await self._stack.aclose()
 
-    async def _end_detached(self) -> None:
-        if self._detached:
-            await asyncio.wait(self._detached, timeout=self._drain_seconds)
-        self._closing = True
-        for task in (left := list(self._detached)):
+    async def _drain_detached_calls(self) -> None:
+        if self._detached_calls:
+            await asyncio.wait(self._detached_calls, timeout=self._drain_seconds)
+        self._is_closing = True
+        for task in (remaining := list(self._detached_calls)):
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*remaining, return_exceptions=True)
 
     # -- calls --
 
     async def intercept_tool_call(
-        self, params: CallToolRequestParams, ctx: Context, call_next: CallNext
+        self, params: CallToolRequestParams, ctx: SdkContext, call_next: CallNext
     ) -> HandlerResult:
         meta = cast("Mapping[str, Any]", params.meta or {})
-        key = rounds.key_of(params)
-        if key is None and CALLBACK not in meta and self._tools is not None and params.name not in self._tools:
+        key = rounds.pop_report_key(params)
+        if key is None and CALLBACK_META_KEY not in meta and self._tools is not None and params.name not in self._tools:
             return await call_next(ctx)
-        asking = asking_of(meta)
-        telling = self._open(params, asking, key or KEY_PREFIX + secrets.token_hex(_KEY_BYTES))
-        if telling is None:
-            return await call_next(without_callback(ctx))
-        carrying = self._carry(telling, without_callback(ctx), call_next)
-        return await (self._beyond_hanging_up(carrying) if _may_hang_up(ctx, meta) else carrying)
+        callback_request = parse_callback_request(meta)
+        reporter = self._open_reporter(params, callback_request, key or REPORT_KEY_PREFIX + secrets.token_hex(_REPORT_KEY_BYTES))
+        if reporter is None:
+            return await call_next(strip_callback(ctx))
+        reported_call = self._run_reported_call(reporter, strip_callback(ctx), call_next)
+        return await (self._run_detached(reported_call) if survives_disconnect(ctx, meta) else reported_call)
 
-    def _open(self, params: CallToolRequestParams, asking: Asking, key: str) -> Telling | None:
+    def _open_reporter(self, params: CallToolRequestParams, callback_request: CallbackRequest, key: str) -> CallReporter | None:
         if self._outbox is None:
             raise RuntimeError("These callbacks are not open. Give the server lifespan=callbacks.lifespan.")
-        line = self._outbox.open_line()
-        if line is None:
+        channel = self._outbox.open_channel()
+        if channel is None:
             log.warning("call.not_reported", extra={"tool": params.name, "reason": "too many reports are waiting"})
             return None
         report: dict[str, Any] = {
@@ -205,53 +205,53 @@ class Callbacks(Extension):
             "upstream": self._upstream,
             "tool": params.name,
             "timeout_seconds": self._timeout_seconds,
-            **asking.labels(),
+            **callback_request.report_labels(),
         }
-        if can_be_kept(params.arguments):
+        if is_storable(params.arguments):
             report["arguments"] = params.arguments or {}
-        if callback := asking.callback or self._callback:
+        if callback := callback_request.callback or self._callback:
             report["callback"] = dict(callback)
-        return Telling(line, report, asking, waits=self._ringback.commits)
+        return CallReporter(channel, report, callback_request, waits_for_attempt=self._backend.commits_reports)
 
-    async def _carry(self, telling: Telling, ctx: Context, call_next: CallNext) -> HandlerResult:
+    async def _run_reported_call(self, reporter: CallReporter, ctx: SdkContext, call_next: CallNext) -> HandlerResult:
         try:
-            await telling.begin()
+            await reporter.report_start()
             result = await call_next(ctx)
         except CallbackRefused:
-            telling.leave()
+            reporter.close()
             raise
         except MCPError as problem:
-            await telling.end({"error": problem.error.model_dump(mode="json", exclude_none=True)})
+            await reporter.report_end({"error": problem.error.model_dump(mode="json", exclude_none=True)})
             raise
         except asyncio.CancelledError:
             # Nothing may be waited for now. At shutdown nobody knows how far the tool came, and `unknown` is what will be told.
-            (telling.leave if self._closing else telling.cancelled)()
+            (reporter.close if self._is_closing else reporter.report_cancelled)()
             raise
         except Exception:  # the boundary between the tool and whoever is told of it
-            await telling.end(
+            await reporter.report_end(
                 {"error": {"code": INTERNAL_ERROR, "message": "The server failed while it ran the tool."}}
             )
             raise
-        return await telling.answer(result)
+        return await reporter.report_result(result)
 
-    async def _beyond_hanging_up(self, carrying: Coroutine[Any, Any, HandlerResult]) -> HandlerResult:
+    async def _run_detached(self, reported_call: Coroutine[Any, Any, HandlerResult]) -> HandlerResult:
         """The answer, if the client is still there when the tool ends; the tool ends and is told of in any case."""
-        task = asyncio.create_task(carrying)
-        self._detached.add(task)
-        task.add_done_callback(self._forget)
+        task = asyncio.create_task(reported_call)
+        self._detached_calls.add(task)
+        task.add_done_callback(self._discard_detached_call)
         return await asyncio.shield(task)
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._detached.discard(task)
+    def _discard_detached_call(self, task: asyncio.Task[Any]) -> None:
+        self._detached_calls.discard(task)
         if not task.cancelled():
             task.exception()  # was told; the client that it was for may have gone
 
 
-def _may_hang_up(ctx: Context, meta: Mapping[str, Any]) -> bool:
+def survives_disconnect(ctx: SdkContext, meta: Mapping[str, Any]) -> bool:
     """Whether a closed connection would end the tool of a client that means to be rung.
 
     Over 2026-07-28 HTTP a closed stream cancels the request, and nothing else can. Who speaks to Ringback in `_meta` is there
     to hang up. Everywhere else cancelling is said in so many words, and is heard.
     """
     over_http = ctx.request is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return over_http and any(key.startswith(OURS) for key in meta)
+    return over_http and any(key.startswith(RINGBACK_META_PREFIX) for key in meta)

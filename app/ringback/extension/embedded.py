@@ -9,21 +9,21 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp
 
 from ringback.api.schemas.reports import ReportBody
-from ringback.bootstrap import application
+from ringback.bootstrap import open_application
 from ringback.domain.errors import QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
-from ringback.extension.asking import explained
-from ringback.extension.outbox import Refused, Report, Send, TryAgain
-from ringback.services.reports import Reports
+from ringback.extension.asking import format_validation_error
+from ringback.extension.outbox import ReportRejected, ReportJson, SendReport, ReportFailed
+from ringback.services.reports import CallReports
 from ringback.settings import load_settings
 from ringback.storage.open import sqlite_path
 
-KEY_PREFIX: Final = "extension:"
+REPORT_KEY_PREFIX: Final = "extension:"
 """Of the keys that calls are reported under, so that a server that was killed finds its own again."""
 
 
-class Embedded:
-    commits = True
+class EmbeddedBackend:
+    commits_reports = True
 
     def __init__(self, *, principal: str, settings: Mapping[str, Any]) -> None:
         sqlite_path(
@@ -34,28 +34,28 @@ class Embedded:
         self.api: ASGIApp | None = None
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Send]:
-        async with application(load_settings(**self._settings), ()) as app:
-            await app.services.reports.give_up(self._caller, key_prefix=KEY_PREFIX)
+    async def open_sender(self) -> AsyncGenerator[SendReport]:
+        async with open_application(load_settings(**self._settings), ()) as app:
+            await app.services.reports.give_up_calls(self._caller, key_prefix=REPORT_KEY_PREFIX)
             stop = asyncio.Event()
-            working = asyncio.create_task(app.run(stop))
+            worker = asyncio.create_task(app.run(stop))
             self.api = app.api
             try:
-                yield self._sender(app.services.reports)
+                yield self._create_sender(app.services.reports)
             finally:
                 self.api = None
                 stop.set()
-                await working
+                await worker
 
-    def _sender(self, reports: Reports) -> Send:
-        async def send(report: Report) -> str:
+    def _create_sender(self, reports: CallReports) -> SendReport:
+        async def send_report(report: ReportJson) -> str:
             try:
-                return (await reports.report(self._caller, ReportBody.model_validate(report).report())).call.id
+                return (await reports.record_report(self._caller, ReportBody.model_validate(report).to_report())).call.id
             except (Unavailable, QuotaExceeded) as problem:
-                raise TryAgain(problem.detail) from problem
+                raise ReportFailed(problem.detail) from problem
             except RingbackError as problem:
-                raise Refused(problem.detail) from problem
+                raise ReportRejected(problem.detail) from problem
             except ValidationError as problem:
-                raise Refused(explained(problem)) from None
+                raise ReportRejected(format_validation_error(problem)) from None
 
-        return send
+        return send_report

@@ -6,148 +6,148 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ringback.domain.clock import Clock
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-LINES_MAX: Final = 1_000
+CHANNELS_MAX: Final = 1_000
 """Calls that run or wait to be reported at once. Their results are kept in memory until they have arrived."""
-PAUSE_SECONDS_MIN: Final = 1.0
-PAUSE_SECONDS_MAX: Final = 60.0
-GIVE_UP_SECONDS: Final = 3600.0
+BACKOFF_SECONDS_MIN: Final = 1.0
+BACKOFF_SECONDS_MAX: Final = 60.0
+RETRY_WINDOW_SECONDS: Final = 3600.0
 """A Ringback that was away for longer is not waited for: memory is no place for a backlog of hours."""
-JITTER: Final = 0.2
+JITTER_FRACTION: Final = 0.2
 """Servers that lost the same Ringback do not all come back to it in the same moment."""
 
-Report = Mapping[str, Any]
+ReportJson = Mapping[str, Any]
 """The body of `POST /v1/calls/report`. It may hold a secret."""
-Send = Callable[[Report], Awaitable[str]]
+SendReport = Callable[[ReportJson], Awaitable[str]]
 """Takes a report to the Ringback; the call's id. Raises `TryAgain` or `Refused`."""
 
 
-class TryAgain(Exception):
+class ReportFailed(Exception):
     """The report did not arrive, and may the next time."""
 
 
-class Refused(Exception):
+class ReportRejected(Exception):
     """The report never will be taken; the text says why."""
 
 
-class Line:
+class ReportChannel:
     """The way of one call's reports. Each of them says all that is known, so one that a newer has overtaken is never missed."""
 
-    def __init__(self, send: Send, *, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(self, send: SendReport, *, clock: Clock, random_fraction: Callable[[], float]) -> None:
         self._send = send
         self._clock = clock
-        self._chance = chance
-        self._newest: Report = {}
-        self._due = False
+        self._random_fraction = random_fraction
+        self._newest_report: ReportJson = {}
+        self._is_due = False
         """Whether the newest report is still to be carried."""
-        self._closed = False
+        self._is_closed = False
         """Whether nothing will be told after it."""
-        self._ended = False
+        self._is_finished = False
         """Whether nobody carries anything here any more."""
-        self._news = asyncio.Event()
-        self._tried = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._attempted = asyncio.Event()
         self.call_id: str | None = None
         """Known once a report has arrived: from then on the call's end will be rung, if only as `unknown`."""
-        self.refusal: Refused | None = None
+        self.rejection: ReportRejected | None = None
 
     @property
-    def last_is_due(self) -> bool:
-        return self._due and self._closed
+    def is_last_report_due(self) -> bool:
+        return self._is_due and self._is_closed
 
-    def tell(self, report: Report) -> None:
-        if self._ended:
+    def submit_report(self, report: ReportJson) -> None:
+        if self._is_finished:
             return
-        self._newest, self._due = report, True
-        self._tried.clear()
-        self._news.set()
+        self._newest_report, self._is_due = report, True
+        self._attempted.clear()
+        self._changed.set()
 
     def close(self) -> None:
         """Nothing more will be told."""
-        self._closed = True
-        self._news.set()
+        self._is_closed = True
+        self._changed.set()
 
-    async def tried(self) -> None:
+    async def wait_for_attempt(self) -> None:
         """Wait until the newest report was tried once."""
-        await self._tried.wait()
+        await self._attempted.wait()
 
-    async def run(self) -> None:
+    async def send_reports(self) -> None:
         """Carry reports until the last one has arrived, or never will."""
         try:
-            while self._due or not self._closed:
-                await self._news.wait()
-                self._news.clear()
-                if self._due:
-                    await self._carry()
+            while self._is_due or not self._is_closed:
+                await self._changed.wait()
+                self._changed.clear()
+                if self._is_due:
+                    await self._send_until_settled()
         except Exception:  # the boundary between a bug of ours and the tool whose answer waits
             log.exception("report.lost")
         finally:
-            self._ended = True
-            self._tried.set()
+            self._is_finished = True
+            self._attempted.set()
 
-    async def _carry(self) -> None:
-        for pause in _pauses(self._chance):
-            report = self._newest
+    async def _send_until_settled(self) -> None:
+        for delay_seconds in _backoff_delays(self._random_fraction):
+            report = self._newest_report
             try:
                 self.call_id = await self._send(report)
-            except TryAgain as problem:
+            except ReportFailed as problem:
                 log.info("report.failed", extra={"tool": report["tool"], "reason": str(problem)})
-            except Refused as problem:
+            except ReportRejected as problem:
                 log.warning("report.refused", extra={"tool": report["tool"], "reason": str(problem)})
-                self.refusal = problem
-                return self._settle(report)
+                self.rejection = problem
+                return self._mark_settled(report)
             else:
-                return self._settle(report)
-            if report is self._newest:
-                self._tried.set()
-            await first_of(self._news.wait(), self._clock.sleep(pause))
-            self._news.clear()
-        log.error("report.given_up", extra={"tool": self._newest["tool"]})
-        return self._settle(self._newest)
+                return self._mark_settled(report)
+            if report is self._newest_report:
+                self._attempted.set()
+            await wait_first(self._changed.wait(), self._clock.sleep(delay_seconds))
+            self._changed.clear()
+        log.error("report.given_up", extra={"tool": self._newest_report["tool"]})
+        return self._mark_settled(self._newest_report)
 
-    def _settle(self, report: Report) -> None:
+    def _mark_settled(self, report: ReportJson) -> None:
         """This one needs no more attempts; one that was told meanwhile does."""
-        self._due = report is not self._newest
-        if self._due:
-            self._news.set()
+        self._is_due = report is not self._newest_report
+        if self._is_due:
+            self._changed.set()
         else:
-            self._tried.set()
+            self._attempted.set()
 
 
-class Outbox:
-    def __init__(self, send: Send, *, clock: Clock, chance: Callable[[], float]) -> None:
+class ReportOutbox:
+    def __init__(self, send: SendReport, *, clock: Clock, random_fraction: Callable[[], float]) -> None:
         self._send = send
         self._clock = clock
-        self._chance = chance
-        self._lines: dict[Line, asyncio.Task[None]] = {}
+        self._random_fraction = random_fraction
+        self._channels: dict[ReportChannel, asyncio.Task[None]] = {}
 
-    def open_line(self) -> Line | None:
+    def open_channel(self) -> ReportChannel | None:
         """A line for one call; None while there are too many."""
-        if len(self._lines) >= LINES_MAX:
+        if len(self._channels) >= CHANNELS_MAX:
             return None
-        line = Line(self._send, clock=self._clock, chance=self._chance)
-        task = asyncio.create_task(line.run())
-        self._lines[line] = task
-        task.add_done_callback(lambda _: self._lines.pop(line))
-        return line
+        channel = ReportChannel(self._send, clock=self._clock, random_fraction=self._random_fraction)
+        task = asyncio.create_task(channel.send_reports())
+        self._channels[channel] = task
+        task.add_done_callback(lambda _: self._channels.pop(channel))
+        return channel
 
     async def drain(self, timeout_seconds: float) -> None:
         """Wait until what was told last has arrived, or the time is over; whatever else is on its way ends here."""
-        if due := {task for line, task in self._lines.items() if line.last_is_due}:
+        if due := {task for channel, task in self._channels.items() if channel.is_last_report_due}:
             await asyncio.wait(due, timeout=timeout_seconds)
-        left = dict(self._lines)
-        if lost := sum(line.last_is_due for line in left):
+        remaining = dict(self._channels)
+        if lost := sum(line.is_last_report_due for line in remaining):
             log.error("reports.lost", extra={"reports": lost})
-        for task in left.values():
+        for task in remaining.values():
             task.cancel()
-        await asyncio.gather(*left.values(), return_exceptions=True)
+        await asyncio.gather(*remaining.values(), return_exceptions=True)
 
 
-def _pauses(chance: Callable[[], float]) -> Iterator[float]:
-    pause, waited = PAUSE_SECONDS_MIN, 0.0
-    while waited < GIVE_UP_SECONDS:
-        yield pause * (1 - JITTER + 2 * JITTER * chance())
-        waited += pause
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+def _backoff_delays(random_fraction: Callable[[], float]) -> Iterator[float]:
+    delay_seconds, waited_seconds = BACKOFF_SECONDS_MIN, 0.0
+    while waited_seconds < RETRY_WINDOW_SECONDS:
+        yield delay_seconds * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction())
+        waited_seconds += delay_seconds
+        delay_seconds = min(2 * delay_seconds, BACKOFF_SECONDS_MAX)

@@ -14,13 +14,13 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
-from ringback.extension.outbox import Refused, Report, Send, TryAgain
+from ringback.extension.outbox import ReportRejected, ReportJson, SendReport, ReportFailed
 
-_SERVER_ERROR: Final = 500
+_SERVER_ERROR_STATUS: Final = 500
 
 
-class Reporting:
-    commits = False
+class ServiceBackend:
+    commits_reports = False
     api = None
 
     def __init__(self, url: str, *, api_key: str | None, transport: httpx.AsyncBaseTransport | None) -> None:
@@ -29,17 +29,17 @@ class Reporting:
         self._transport = transport
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Send]:
+    async def open_sender(self) -> AsyncGenerator[SendReport]:
         async with RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client:
 
-            async def send(report: Report) -> str:
+            async def send_report(report: ReportJson) -> str:
                 try:
                     return (await client.report(**report)).call.id
                 except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
-                    raise TryAgain(str(problem)) from problem
+                    raise ReportFailed(str(problem)) from problem
                 except Problem as problem:
-                    if problem.status >= _SERVER_ERROR:
-                        raise TryAgain(problem.detail) from problem
-                    raise Refused(problem.detail) from problem
+                    if problem.status >= _SERVER_ERROR_STATUS:
+                        raise ReportFailed(problem.detail) from problem
+                    raise ReportRejected(problem.detail) from problem
 
-            yield send
+            yield send_report

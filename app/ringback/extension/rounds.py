@@ -11,18 +11,18 @@ from typing import Final
 
 from mcp_types import CallToolRequestParams, InputRequiredResult
 
-_OURS: Final = "ringback:"
+_REQUEST_STATE_PREFIX: Final = "ringback:"
 
 
-def key_of(params: CallToolRequestParams) -> str | None:
+def pop_report_key(params: CallToolRequestParams) -> str | None:
     """The call that this request goes on with. The tool's own requestState is put back where the tool looks for it."""
     state = params.request_state
-    if state is None or not state.startswith(_OURS):
+    if state is None or not state.startswith(_REQUEST_STATE_PREFIX):
         return None
-    key, params.request_state = json.loads(state.removeprefix(_OURS))
+    key, params.request_state = json.loads(state.removeprefix(_REQUEST_STATE_PREFIX))
     return str(key)
 
 
-def with_key(result: InputRequiredResult, key: str) -> InputRequiredResult:
-    state = _OURS + json.dumps([key, result.request_state])
+def with_report_key(result: InputRequiredResult, key: str) -> InputRequiredResult:
+    state = _REQUEST_STATE_PREFIX + json.dumps([key, result.request_state])
     return result.model_copy(update={"request_state": state})

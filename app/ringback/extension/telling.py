@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from ringback.domain import jsontext
 from ringback.domain.results import is_call_tool_result
 from ringback.extension import rounds
-from ringback.extension.asking import CALLBACK, Asking
-from ringback.extension.outbox import Line, Report
-from ringback.services.reports import RESULT_BYTES_MAX
+from ringback.extension.asking import CALLBACK_META_KEY, CallbackRequest
+from ringback.extension.outbox import ReportChannel, ReportJson
+from ringback.services.reports import REPORTED_RESULT_BYTES_MAX
 
 R = TypeVar("R")
 
-_TOO_LARGE: Final = {
+_RESULT_TOO_LARGE: Final = {
     "code": INTERNAL_ERROR,
-    "message": f"The tool answered, with a result that cannot be kept: at most {RESULT_BYTES_MAX} bytes of JSON.",
+    "message": f"The tool answered, with a result that cannot be kept: at most {REPORTED_RESULT_BYTES_MAX} bytes of JSON.",
 }
 
 
@@ -27,67 +27,67 @@ class CallbackRefused(MCPError):
     """The callback that the client asks for may not be called; the tool was not run."""
 
 
-class Telling:
+class CallReporter:
     """One call, as it is told of."""
 
-    def __init__(self, line: Line, report: Report, asking: Asking, *, waits: bool) -> None:
-        self._line = line
+    def __init__(self, channel: ReportChannel, report: ReportJson, callback_request: CallbackRequest, *, waits_for_attempt: bool) -> None:
+        self._channel = channel
         self._report = report
-        self._asking = asking
-        self._waits = waits
+        self._callback_request = callback_request
+        self._waits_for_attempt = waits_for_attempt
 
-    async def begin(self) -> None:
+    async def report_start(self) -> None:
         """Tell that it runs. Raises `CallbackRefused` when that is known at once."""
-        await self._tell(self._report)
-        if self._waits and self._line.refusal is not None and self._asking.callback is not None:
-            raise CallbackRefused(INVALID_PARAMS, f"_meta: {CALLBACK}: {self._line.refusal}")
+        await self._submit_report(self._report)
+        if self._waits_for_attempt and self._channel.rejection is not None and self._callback_request.callback is not None:
+            raise CallbackRefused(INVALID_PARAMS, f"_meta: {CALLBACK_META_KEY}: {self._channel.rejection}")
 
-    async def end(self, ending: Mapping[str, Any]) -> None:
-        self._line.close()
-        await self._tell({**self._report, **ending})
+    async def report_end(self, outcome: Mapping[str, Any]) -> None:
+        self._channel.close()
+        await self._submit_report({**self._report, **outcome})
 
-    def cancelled(self) -> None:
+    def report_cancelled(self) -> None:
         """As `end`, at a moment when nothing may be waited for."""
-        self._line.close()
-        self._line.tell({**self._report, "status": "cancelled"})
+        self._channel.close()
+        self._channel.submit_report({**self._report, "status": "cancelled"})
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """It goes on, and somebody else tells of its end, or nobody does."""
-        self._line.close()
+        self._channel.close()
 
-    async def answer(self, result: HandlerResult) -> HandlerResult:
+    async def report_result(self, result: HandlerResult) -> HandlerResult:
         """The tool's answer with our ids, once it was told; a question is not the end, and neither is a task."""
         if isinstance(result, InputRequiredResult):
-            self.leave()
-            return self._with_ids(rounds.with_key(result, self._report["key"]))
-        shown = _as_json(result)
-        if shown.get("resultType", "complete") != "complete" or not is_call_tool_result(shown):
-            self.leave()
+            self.close()
+            return self._with_call_meta(rounds.with_report_key(result, self._report["key"]))
+        serialized = _serialize_result(result)
+        if serialized.get("resultType", "complete") != "complete" or not is_call_tool_result(serialized):
+            self.close()
             return result
-        await self.end({"result": shown} if can_be_kept(shown) else {"error": _TOO_LARGE})
-        return self._with_ids(result)
+        await self.report_end({"result": serialized} if is_storable(serialized) else {"error": _RESULT_TOO_LARGE})
+        return self._with_call_meta(result)
 
-    async def _tell(self, report: Report) -> None:
-        self._line.tell(report)
-        if self._waits:
-            await self._line.tried()
+    async def _submit_report(self, report: ReportJson) -> None:
+        self._channel.submit_report(report)
+        if self._waits_for_attempt:
+            await self._channel.wait_for_attempt()
 
-    def _with_ids(self, result: R) -> R:
-        ids = self._asking.ids(self._line.call_id)
+    def _with_call_meta(self, result: R) -> R:
+        ids = self._callback_request.response_meta(self._channel.call_id)
         if isinstance(result, BaseModel):
             return result.model_copy(update={"meta": {**(getattr(result, "meta", None) or {}), **ids}})
         wire = cast("dict[str, Any]", result)
         return cast("R", {**wire, "_meta": {**(wire.get("_meta") or {}), **ids}})
 
 
-def _as_json(result: HandlerResult) -> dict[str, Any]:
+def _serialize_result(result: HandlerResult) -> dict[str, Any]:
     if isinstance(result, BaseModel):
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)
     return result or {}
 
 
-def can_be_kept(value: Any) -> bool:
+def is_storable(value: Any) -> bool:
     try:
-        return len(jsontext.dumps(value)) <= RESULT_BYTES_MAX
+        return len(jsontext.dumps(value)) <= REPORTED_RESULT_BYTES_MAX
     except TypeError:
         return False

@@ -12,8 +12,8 @@ uvicorn bounds neither a request line nor headers, nor how long a peer takes ove
 All of that happens before authentication, so it is bounded here, before the application sees a request.
 """
 
-from ringback.http_server.connections import Connections
-from ringback.http_server.limits import HttpLimits, connections_max
+from ringback.http_server.connections import ConnectionLimiter
+from ringback.http_server.limits import HttpLimits, compute_connections_max
 from ringback.http_server.protocol import BoundedHttpProtocol
 
-__all__ = ["BoundedHttpProtocol", "Connections", "HttpLimits", "connections_max"]
+__all__ = ["BoundedHttpProtocol", "ConnectionLimiter", "HttpLimits", "compute_connections_max"]

@@ -11,24 +11,24 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ringback.http_server.limits import HttpLimits, Phase
+from ringback.http_server.limits import HttpLimits, ConnectionPhase
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS: Final = 1.0
+SWEEP_INTERVAL_SECONDS: Final = 1.0
 """By which a deadline may be missed."""
-LOG_SECONDS: Final = 10.0
+LOG_INTERVAL_SECONDS: Final = 10.0
 """Between two lines about refused and ended connections, however many there were."""
-LOOKS_PER_STALL: Final = 4
+STALL_CHECKS_PER_TIMEOUT: Final = 4
 """How often unread answers are looked at within the time that a peer has to go on reading."""
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """What the sweep needs of one; implemented by `protocol.BoundedHttpProtocol`."""
 
     peer: str | None
 
-    def on_deadline(self, phase: Phase) -> None:
+    def on_phase_timeout(self, phase: ConnectionPhase) -> None:
         """Its time in this phase is over, and it is in no phase any more."""
         ...
 
@@ -45,102 +45,102 @@ class Connection(Protocol):
         ...
 
 
-class Connections:
+class ConnectionLimiter:
     def __init__(self, limits: HttpLimits, *, monotonic: Callable[[], float] | None = None) -> None:
         """By default, time is the running loop's."""
         self.limits = limits
         self._monotonic = monotonic
-        self._open: set[Connection] = set()
-        self._of_peer: Counter[str] = Counter()
-        self._phases: dict[Phase, OrderedDict[Connection, float]] = {phase: OrderedDict() for phase in Phase}
-        self._stalled: dict[Connection, tuple[int, float]] = {}
+        self._open: set[LimitedConnection] = set()
+        self._count_by_peer: Counter[str] = Counter()
+        self._phases: dict[ConnectionPhase, OrderedDict[LimitedConnection, float]] = {phase: OrderedDict() for phase in ConnectionPhase}
+        self._stalled: dict[LimitedConnection, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._look_again_at = 0.0
-        self._log_again_at = 0.0
+        self._next_stall_check_at = 0.0
+        self._next_log_at = 0.0
         self._unlogged: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
+        self.rejection_counts: Counter[str] = Counter()
         """Connections refused or ended by a limit, by reason, since the start."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def of_peer(self, peer: str) -> int:
-        return self._of_peer[peer]
+    def count_for_peer(self, peer: str) -> int:
+        return self._count_by_peer[peer]
 
-    def in_phase(self, phase: Phase) -> int:
+    def count_in_phase(self, phase: ConnectionPhase) -> int:
         return len(self._phases[phase])
 
-    def admit(self, connection: Connection) -> bool:
+    def add_connection(self, connection: LimitedConnection) -> bool:
         """Whether there is room for it. It is watched in either case, and `forget` must follow."""
         limits, peer = self.limits, connection.peer
         room = len(self._open) < limits.connections_max
         self._open.add(connection)
         if peer is not None:
-            room = room and self._of_peer[peer] < limits.peer_connections_max
-            self._of_peer[peer] += 1
+            room = room and self._count_by_peer[peer] < limits.peer_connections_max
+            self._count_by_peer[peer] += 1
         if self._timer is None:
-            self._schedule()
+            self._schedule_sweep()
         return room
 
-    def forget(self, connection: Connection) -> None:
+    def remove_connection(self, connection: LimitedConnection) -> None:
         if connection not in self._open:
             return
         self._open.discard(connection)
         self._stalled.pop(connection, None)
         if connection.peer is not None:
-            self._of_peer[connection.peer] -= 1
-            if not self._of_peer[connection.peer]:
-                del self._of_peer[connection.peer]
+            self._count_by_peer[connection.peer] -= 1
+            if not self._count_by_peer[connection.peer]:
+                del self._count_by_peer[connection.peer]
 
-    def enter(self, connection: Connection, phase: Phase) -> None:
+    def enter_phase(self, connection: LimitedConnection, phase: ConnectionPhase) -> None:
         """The time of this phase begins now."""
         waiting = self._phases[phase]
-        waiting[connection] = self._now() + self.limits.seconds(phase)
+        waiting[connection] = self._now() + self.limits.phase_seconds(phase)
         waiting.move_to_end(connection)
 
-    def leave(self, connection: Connection, phase: Phase) -> None:
+    def leave_phase(self, connection: LimitedConnection, phase: ConnectionPhase) -> None:
         self._phases[phase].pop(connection, None)
 
-    def count(self, reason: str) -> None:
-        self.counts[reason] += 1
+    def count_rejection(self, reason: str) -> None:
+        self.rejection_counts[reason] += 1
         self._unlogged[reason] += 1
 
-    def sweep(self) -> None:
+    def close_expired(self) -> None:
         """End what has had its time; tell of what was refused."""
         now = self._now()
         for phase, waiting in self._phases.items():
             while waiting and (first := next(iter(waiting.items())))[1] <= now:
                 del waiting[first[0]]
-                first[0].on_deadline(phase)
-        if now >= self._look_again_at:
-            self._look_again_at = now + self.limits.write_seconds / LOOKS_PER_STALL
-            self._end_stalled(now)
-        if self._unlogged and now >= self._log_again_at:
-            self._log_again_at = now + LOG_SECONDS
+                first[0].on_phase_timeout(phase)
+        if now >= self._next_stall_check_at:
+            self._next_stall_check_at = now + self.limits.write_seconds / STALL_CHECKS_PER_TIMEOUT
+            self._abort_stalled(now)
+        if self._unlogged and now >= self._next_log_at:
+            self._next_log_at = now + LOG_INTERVAL_SECONDS
             log.warning("http.connections_limited", extra={"connections": len(self._open), **self._unlogged})
             self._unlogged.clear()
 
-    def _end_stalled(self, now: float) -> None:
+    def _abort_stalled(self, now: float) -> None:
         for connection in list(self._open):
             if not connection.unread_bytes():
                 self._stalled.pop(connection, None)
                 continue
             read = connection.read_bytes()
-            before, since = self._stalled.setdefault(connection, (read, now))
-            if read - before >= self.limits.progress_bytes:
+            previous, since = self._stalled.setdefault(connection, (read, now))
+            if read - previous >= self.limits.progress_bytes:
                 self._stalled[connection] = (read, now)
             elif now - since >= self.limits.write_seconds:
-                self.count("answer_not_read")
+                self.count_rejection("answer_not_read")
                 connection.abort()
 
-    def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._tick)
+    def _schedule_sweep(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SECONDS, self._run_sweep)
 
-    def _tick(self) -> None:
+    def _run_sweep(self) -> None:
         self._timer = None
         if self._open or self._unlogged:
-            self._schedule()
-        self.sweep()
+            self._schedule_sweep()
+        self.close_expired()
 
     def _now(self) -> float:
         return self._monotonic() if self._monotonic is not None else asyncio.get_running_loop().time()

@@ -15,7 +15,7 @@ _IPV6_SITE_BITS: Final = 64
 """One host of IPv6 has a whole network of addresses (RFC 6177), so a peer is its first 64 bits."""
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """What a connection is waiting for from its peer. A connection is in one at most, and in none while a request is served."""
 
     HEADERS = auto()
@@ -54,15 +54,15 @@ class HttpLimits:
     trusted_proxies: tuple[Network, ...] = ()
     """Peers that stand for many clients each; `peer_connections_max` is not for them."""
 
-    def seconds(self, phase: Phase) -> float:
+    def phase_seconds(self, phase: ConnectionPhase) -> float:
         return {
-            Phase.HEADERS: self.headers_seconds,
-            Phase.BODY: self.body_seconds,
-            Phase.REST_OF_BODY: self.rest_of_body_seconds,
-            Phase.NEXT_REQUEST: self.keep_alive_seconds,
+            ConnectionPhase.HEADERS: self.headers_seconds,
+            ConnectionPhase.BODY: self.body_seconds,
+            ConnectionPhase.REST_OF_BODY: self.rest_of_body_seconds,
+            ConnectionPhase.NEXT_REQUEST: self.keep_alive_seconds,
         }[phase]
 
-    def peer(self, host: str) -> str | None:
+    def peer_key(self, host: str) -> str | None:
         """The name under which this address is counted; None for one that is not."""
         try:
             address = ipaddress.ip_address(host.partition("%")[0])
@@ -77,6 +77,6 @@ class HttpLimits:
         return str(address)
 
 
-def connections_max(open_files_max: int) -> int:
+def compute_connections_max(open_files_max: int) -> int:
     """How many connections clients may have when the process may have that many files open (RLIMIT_NOFILE)."""
     return max(CONNECTIONS_MIN, open_files_max - min(FILES_RESERVED, open_files_max // 2))

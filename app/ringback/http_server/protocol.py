@@ -17,26 +17,26 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from ringback.domain.errors import RingbackError
-from ringback.http_server.connections import Connections
-from ringback.http_server.limits import HttpLimits, Phase
+from ringback.http_server.connections import ConnectionLimiter
+from ringback.http_server.limits import HttpLimits, ConnectionPhase
 from ringback.http_server.refusals import (
-    MALFORMED,
-    TOO_MANY,
-    TOO_SLOW,
-    headers_too_large,
-    response_bytes,
-    url_too_long,
+    MALFORMED_REQUEST,
+    TOO_MANY_CONNECTIONS,
+    REQUEST_TOO_SLOW,
+    headers_too_large_error,
+    encode_error_response,
+    url_too_long_error,
 )
-from ringback.http_server.transport import CountingTransport, Flow
+from ringback.http_server.transport import CountingTransport, StoppableFlowControl
 
-SLICE_BYTES: Final = 16 * 1024
+PARSE_SLICE_BYTES: Final = 16 * 1024
 """How much is parsed at once: by so much a limit may be passed before it is noticed."""
-_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
-_HEADER_BYTES: Final = 4
+_FRAMING_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
+_HEADER_OVERHEAD_BYTES: Final = 4
 """Around each header: the colon, the space after it, and the end of the line."""
 
 
-class _ParsingEnded(Exception):
+class _ParsingStopped(Exception):
     """Raised inside a callback so that the parser stops; why is kept in the protocol."""
 
 
@@ -48,101 +48,101 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        connections: Connections,
+        connections: ConnectionLimiter,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.peer: str | None = None
-        self._watched_by = connections
-        self._phase: Phase | None = None
-        self._running: RequestResponseCycle | None = None
+        self._connection_limiter = connections
+        self._phase: ConnectionPhase | None = None
+        self._active_request: RequestResponseCycle | None = None
         """The request whose application runs, or the last one whose did."""
-        self._last: RequestResponseCycle | None = None
+        self._last_request: RequestResponseCycle | None = None
         """The last request whose headers have come: the same, or the end of the pipeline."""
-        self._refusal: RingbackError | None = None
-        self._in_head = False
+        self._error: RingbackError | None = None
+        self._is_reading_headers = False
         """A request has begun whose headers have not all come."""
-        self._in_body = False
+        self._is_reading_body = False
         self._is_replay = False
         """A new parser is being told of headers that are known."""
-        self._handed_over = False
+        self._has_parser_progress = False
         """The parser has called back since the last slice began."""
-        self._kept_bytes = 0
+        self._buffered_bytes = 0
         """What the parser keeps of the thing that it is in the middle of."""
         self._url_bytes = self._headers_bytes = self._headers = 0
-        self._body_bytes = self._body_bytes_before = 0
+        self._body_bytes = self._body_bytes_at_phase_start = 0
 
     @property
     def _limits(self) -> HttpLimits:
-        return self._watched_by.limits
+        return self._connection_limiter.limits
 
     # -- the connection ----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._counting = CountingTransport(transport)
-        super().connection_made(self._counting)
-        self.flow = self._flow = Flow(self._counting)
-        self.peer = self._limits.peer(self.client[0]) if self.client else None
-        connections = self._watched_by
-        if connections.admit(self):
-            self._enter(Phase.HEADERS)
+        self._counting_transport = CountingTransport(transport)
+        super().connection_made(self._counting_transport)
+        self.flow = self._flow = StoppableFlowControl(self._counting_transport)
+        self.peer = self._limits.peer_key(self.client[0]) if self.client else None
+        connections = self._connection_limiter
+        if connections.add_connection(self):
+            self._enter_phase(ConnectionPhase.HEADERS)
         else:
-            connections.count("too_many_connections")
-            self._answer(TOO_MANY)
+            connections.count_rejection("too_many_connections")
+            self._write_error(TOO_MANY_CONNECTIONS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The one of uvicorn tells only the last request that came; the one that is served may be an earlier one."""
-        self._enter(None)
-        self._watched_by.forget(self)
+        self._enter_phase(None)
+        self._connection_limiter.remove_connection(self)
         self.pipeline.clear()
-        if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+        if self._active_request is not None and not self._active_request.response_complete:
+            self._active_request.disconnected = True
+            self._active_request.message_event.set()
         super().connection_lost(exc)
-        self._running = self._last = None
+        self._active_request = self._last_request = None
 
     def data_received(self, data: bytes) -> None:
-        if self._flow.stopped or self.transport.is_closing():
+        if self._flow.is_stopped or self.transport.is_closing():
             return
-        if not self._in_body:
-            self._in_head = True
-        for place in range(0, len(data), SLICE_BYTES):
-            self._parse(data[place : place + SLICE_BYTES])
-            if self._flow.stopped:
+        if not self._is_reading_body:
+            self._is_reading_headers = True
+        for offset in range(0, len(data), PARSE_SLICE_BYTES):
+            self._parse_slice(data[offset : offset + PARSE_SLICE_BYTES])
+            if self._flow.is_stopped:
                 return
-        self._settle()
+        self._update_phase()
 
-    def _parse(self, data: bytes) -> None:
-        self._handed_over = False
+    def _parse_slice(self, data: bytes) -> None:
+        self._has_parser_progress = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(self._refusal or MALFORMED)
+            self._reject_request(self._error or MALFORMED_REQUEST)
         else:
-            self._kept_bytes = 0 if self._handed_over else self._kept_bytes + len(data)
-            if self._headers_bytes + self._kept_bytes > self._limits.headers_bytes_max:
-                self._refuse(self._headers_too_large())
+            self._buffered_bytes = 0 if self._has_parser_progress else self._buffered_bytes + len(data)
+            if self._headers_bytes + self._buffered_bytes > self._limits.headers_bytes_max:
+                self._reject_request(self._headers_too_large_error())
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
+    def _ignore_upgrade(self, rest: bytes) -> None:
         """The offer of another protocol is passed over (RFC 9110 §7.8); what follows is the body, or the next request.
 
         llhttp's binding takes it for bytes of the other protocol, so a new parser reads it, which is told where the body ends.
         Java's HTTP client makes such an offer with its first request.
         """
         self.parser = httptools.HttpRequestParser(self)
-        if self._in_body:
+        if self._is_reading_body:
             self._is_replay = True
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._framing())
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._framing_header_lines())
             self._is_replay = False
         elif rest:
-            self._in_head = True
+            self._is_reading_headers = True
         if rest:
-            self._parse(rest)
+            self._parse_slice(rest)
 
-    def _framing(self) -> bytes:
+    def _framing_header_lines(self) -> bytes:
         """The headers that say where the body ends, as they came; empty when there is none."""
-        lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
+        lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING_HEADERS)
         return b"".join(lines)
 
     # -- what the parser hands over: raising ends the parsing ----------------------------------------------------------------
@@ -150,59 +150,59 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._is_replay:
             return
-        self._handed_over = self._in_head = True
-        last = self._last
+        self._has_parser_progress = self._is_reading_headers = True
+        last = self._last_request
         if last is not None and (not last.keep_alive or len(self.pipeline) >= self._limits.pipelined_max):
-            self._watched_by.count("too_many_pipelined" if last.keep_alive else "request_after_the_last")
+            self._connection_limiter.count_rejection("too_many_pipelined" if last.keep_alive else "request_after_the_last")
             self._stop_reading()
-            raise _ParsingEnded
+            raise _ParsingStopped
         self._url_bytes = self._headers_bytes = self._headers = 0
-        self._body_bytes = self._body_bytes_before = 0
+        self._body_bytes = self._body_bytes_at_phase_start = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         if self._is_replay:
             return
-        self._handed_over = True
+        self._has_parser_progress = True
         self._url_bytes += len(url)
         if self._url_bytes > self._limits.url_bytes_max:
-            self._end_parsing(url_too_long(self._limits.url_bytes_max))
+            self._stop_parsing(url_too_long_error(self._limits.url_bytes_max))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers of a body count as headers do, and nobody is told of them: they could not be told from headers."""
         if self._is_replay:
             return
-        self._handed_over = True
+        self._has_parser_progress = True
         self._headers += 1
-        self._headers_bytes += len(name) + len(value) + _HEADER_BYTES
+        self._headers_bytes += len(name) + len(value) + _HEADER_OVERHEAD_BYTES
         if self._headers > self._limits.headers_max or self._headers_bytes > self._limits.headers_bytes_max:
-            self._end_parsing(self._headers_too_large())
-        if self._in_head:
+            self._stop_parsing(self._headers_too_large_error())
+        if self._is_reading_headers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._is_replay:
             return
-        self._handed_over = True
+        self._has_parser_progress = True
         if not self._is_unambiguous():
-            self._end_parsing(MALFORMED)
+            self._stop_parsing(MALFORMED_REQUEST)
         super().on_headers_complete()
-        self._last = self.cycle
+        self._last_request = self.cycle
         if not self.pipeline:  # else it was put there
-            self._running = self.cycle
-        self._in_head, self._in_body = False, True
+            self._active_request = self.cycle
+        self._is_reading_headers, self._is_reading_body = False, True
 
     def on_body(self, body: bytes) -> None:
-        self._handed_over = True
+        self._has_parser_progress = True
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._handed_over = True
-        if self.parser.should_upgrade() and self._framing():
+        self._has_parser_progress = True
+        if self.parser.should_upgrade() and self._framing_header_lines():
             return  # its body comes with another parser
-        self._in_body = False
+        self._is_reading_body = False
         super().on_message_complete()
 
     def _is_unambiguous(self) -> bool:
@@ -212,19 +212,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         framed = version == "1.1" or b"transfer-encoding" not in names
         return version in {"1.0", "1.1"} and framed and names.count(b"host") <= 1
 
-    def _headers_too_large(self) -> RingbackError:
-        return headers_too_large(self._limits.headers_bytes_max, self._limits.headers_max)
+    def _headers_too_large_error(self) -> RingbackError:
+        return headers_too_large_error(self._limits.headers_bytes_max, self._limits.headers_max)
 
-    def _end_parsing(self, error: RingbackError) -> None:
-        self._refusal = error
-        raise _ParsingEnded
+    def _stop_parsing(self, error: RingbackError) -> None:
+        self._error = error
+        raise _ParsingStopped
 
     # -- requests and answers ----------------------------------------------------------------------------------------------
 
-    def _serve_next(self) -> None:
+    def _start_next_request(self) -> None:
         """Start the request that has waited longest in the pipeline."""
-        self._running, app = self.pipeline.pop()
-        task = self.loop.create_task(self._running.run_asgi(app))
+        self._active_request, app = self.pipeline.pop()
+        task = self.loop.create_task(self._active_request.run_asgi(app))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
@@ -234,110 +234,110 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.pipeline:
-            self._serve_next()
+            self._start_next_request()
         if not self.pipeline:
             self.flow.resume_reading()
-        if self._in_body and self.expect_100_continue and not self._body_bytes and not self._is_serving():
+        if self._is_reading_body and self.expect_100_continue and not self._body_bytes and not self._has_active_request():
             self.transport.close()  # what comes now may be the body, or the next request of a client that keeps it back
-        self._settle()
+        self._update_phase()
 
-    def _is_serving(self) -> bool:
-        return self._running is not None and not self._running.response_complete
+    def _has_active_request(self) -> bool:
+        return self._active_request is not None and not self._active_request.response_complete
 
-    def _refuse(self, error: RingbackError) -> None:
+    def _reject_request(self, error: RingbackError) -> None:
         """Answer what is being read with this error, if it is its turn, and read nothing any more."""
-        if self._flow.stopped:
+        if self._flow.is_stopped:
             return
-        self._watched_by.count(error.slug.replace("-", "_"))
-        if not self._in_body:
-            self._stop_reading() if self._is_serving() else self._answer(error)
-        elif self._running is self._last:
-            self._abandon(error)
+        self._connection_limiter.count_rejection(error.slug.replace("-", "_"))
+        if not self._is_reading_body:
+            self._stop_reading() if self._has_active_request() else self._write_error(error)
+        elif self._active_request is self._last_request:
+            self._abort_active_request(error)
         else:
             self.pipeline.popleft()
-            self._last = self.pipeline[0][0] if self.pipeline else self._running
+            self._last_request = self.pipeline[0][0] if self.pipeline else self._active_request
             self._stop_reading()
 
-    def _abandon(self, error: RingbackError) -> None:
+    def _abort_active_request(self, error: RingbackError) -> None:
         """End the request that is served, whose body cannot be had: its application learns that the client has gone."""
-        running = self._running
+        running = self._active_request
         answerable = running is not None and not running.response_started
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
             self.flow.resume_writing()
         if answerable:
-            self._answer(error)
+            self._write_error(error)
         else:
             self._stop_reading()
             self.transport.close()
 
-    def _answer(self, error: RingbackError) -> None:
+    def _write_error(self, error: RingbackError) -> None:
         self._stop_reading()
-        self.transport.write(response_bytes(error, self.server_state.default_headers))
+        self.transport.write(encode_error_response(error, self.server_state.default_headers))
         self.transport.close()
 
     def _stop_reading(self) -> None:
         """The answers that are owed are given; the last of them closes the connection."""
-        self._enter(None)
+        self._enter_phase(None)
         self._flow.stop_reading()
-        if self._last is not None:
-            self._last.keep_alive = False
+        if self._last_request is not None:
+            self._last_request.keep_alive = False
 
     # -- time --------------------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _update_phase(self) -> None:
         """Enter the phase that this connection is in now. Headers have one time, however many bytes they come in."""
-        serving = self._is_serving()
-        if self._flow.stopped or self.transport.is_closing():
-            self._enter(None)
-        elif self._in_head:
-            self._enter_once(Phase.HEADERS)
-        elif self._in_body and not serving:
-            self._enter_once(Phase.REST_OF_BODY)
-        elif self._in_body:
-            self._await_body()
+        serving = self._has_active_request()
+        if self._flow.is_stopped or self.transport.is_closing():
+            self._enter_phase(None)
+        elif self._is_reading_headers:
+            self._enter_new_phase(ConnectionPhase.HEADERS)
+        elif self._is_reading_body and not serving:
+            self._enter_new_phase(ConnectionPhase.REST_OF_BODY)
+        elif self._is_reading_body:
+            self._enter_body_phase()
         else:
-            self._enter(None if serving else Phase.NEXT_REQUEST)
+            self._enter_phase(None if serving else ConnectionPhase.NEXT_REQUEST)
 
-    def _await_body(self) -> None:
-        if self._phase is Phase.BODY and self._body_bytes - self._body_bytes_before < self._limits.progress_bytes:
+    def _enter_body_phase(self) -> None:
+        if self._phase is ConnectionPhase.BODY and self._body_bytes - self._body_bytes_at_phase_start < self._limits.progress_bytes:
             return
-        self._body_bytes_before = self._body_bytes
-        self._enter(Phase.BODY)
+        self._body_bytes_at_phase_start = self._body_bytes
+        self._enter_phase(ConnectionPhase.BODY)
 
-    def _enter_once(self, phase: Phase) -> None:
+    def _enter_new_phase(self, phase: ConnectionPhase) -> None:
         if self._phase is not phase:
-            self._enter(phase)
+            self._enter_phase(phase)
 
-    def _enter(self, phase: Phase | None) -> None:
+    def _enter_phase(self, phase: ConnectionPhase | None) -> None:
         if self._phase is not None and self._phase is not phase:
-            self._watched_by.leave(self, self._phase)
+            self._connection_limiter.leave_phase(self, self._phase)
         self._phase = phase
         if phase is not None:
-            self._watched_by.enter(self, phase)
+            self._connection_limiter.enter_phase(self, phase)
 
-    def on_deadline(self, phase: Phase) -> None:
+    def on_phase_timeout(self, phase: ConnectionPhase) -> None:
         self._phase = None
-        if phase is Phase.BODY and self._is_held_up_by_us():
-            self._enter(Phase.BODY)
-        elif phase is Phase.BODY or (phase is Phase.HEADERS and self._in_head):
-            self._refuse(TOO_SLOW)
+        if phase is ConnectionPhase.BODY and self._is_body_paused_by_application():
+            self._enter_phase(ConnectionPhase.BODY)
+        elif phase is ConnectionPhase.BODY or (phase is ConnectionPhase.HEADERS and self._is_reading_headers):
+            self._reject_request(REQUEST_TOO_SLOW)
         else:
-            self._watched_by.count(f"idle_{phase.name.lower()}")
+            self._connection_limiter.count_rejection(f"idle_{phase.name.lower()}")
             self.transport.close()
 
-    def _is_held_up_by_us(self) -> bool:
+    def _is_body_paused_by_application(self) -> bool:
         """The application has not asked for more of the body yet, or for any of it."""
-        return self.flow.read_paused or (self._last is not None and self._last.waiting_for_100_continue)
+        return self.flow.read_paused or (self._last_request is not None and self._last_request.waiting_for_100_continue)
 
     # -- for the sweep -----------------------------------------------------------------------------------------------------
 
     def unread_bytes(self) -> int:
-        return self._counting.get_write_buffer_size()
+        return self._counting_transport.get_write_buffer_size()
 
     def read_bytes(self) -> int:
-        return self._counting.written_bytes - self._counting.get_write_buffer_size()
+        return self._counting_transport.written_bytes - self._counting_transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        self._counting.abort()
+        self._counting_transport.abort()

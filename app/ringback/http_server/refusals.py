@@ -14,9 +14,9 @@ from ringback.api.problems import (
 )
 from ringback.domain.errors import RingbackError
 
-MALFORMED = MalformedRequest("The request cannot be read as HTTP/1.1. Nothing was done.")
-TOO_SLOW = RequestTooSlow("The rest of the request did not come in time. Nothing was done. Send it again, whole.")
-TOO_MANY = TooManyConnections(
+MALFORMED_REQUEST = MalformedRequest("The request cannot be read as HTTP/1.1. Nothing was done.")
+REQUEST_TOO_SLOW = RequestTooSlow("The rest of the request did not come in time. Nothing was done. Send it again, whole.")
+TOO_MANY_CONNECTIONS = TooManyConnections(
     "There are too many connections, in all or from your address. Nothing was read. Close some, use those that are open "
     "again, or have the operator raise RINGBACK_CONNECTIONS_MAX or RINGBACK_PEER_CONNECTIONS_MAX, or name your proxy in "
     "RINGBACK_TRUSTED_PROXIES."
@@ -24,25 +24,25 @@ TOO_MANY = TooManyConnections(
 
 
 @cache
-def url_too_long(bytes_max: int) -> UrlTooLong:
+def url_too_long_error(bytes_max: int) -> UrlTooLong:
     return UrlTooLong(f"The URL is longer than {bytes_max} bytes. Nothing was done. Send what is long in the body.")
 
 
 @cache
-def headers_too_large(bytes_max: int, count_max: int) -> HeadersTooLarge:
+def headers_too_large_error(bytes_max: int, count_max: int) -> HeadersTooLarge:
     return HeadersTooLarge(
         f"The headers are more than {count_max} or larger than {bytes_max} bytes. Nothing was done. Send fewer or smaller ones."
     )
 
 
-def response_bytes(error: RingbackError, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+def encode_error_response(error: RingbackError, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """The whole response; `headers` are those of every response of this server."""
-    head, rest = _parts(error)
+    head, rest = _response_prefix_and_suffix(error)
     return head + b"".join(b"%b: %b\r\n" % header for header in headers) + rest
 
 
 @cache
-def _parts(error: RingbackError) -> tuple[bytes, bytes]:
+def _response_prefix_and_suffix(error: RingbackError) -> tuple[bytes, bytes]:
     """The status line, and everything from our own headers on. There is a handful of errors, each made once."""
     response = problem_response(error)
     status = HTTPStatus(response.status_code)

@@ -42,17 +42,17 @@ class CountingTransport(asyncio.Transport):
         return self._transport.get_write_buffer_size()
 
 
-class Flow(FlowControl):
+class StoppableFlowControl(FlowControl):
     """uvicorn's, with an end: after `stop_reading` nothing of this connection is read any more."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
-        self.stopped = False
+        self.is_stopped = False
 
     def stop_reading(self) -> None:
-        self.stopped = True
+        self.is_stopped = True
         self.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.stopped:
+        if not self.is_stopped:
             super().resume_reading()

@@ -3,35 +3,35 @@
 from typing import Final
 
 from ringback.domain.errors import Unauthenticated
-from ringback.domain.principal import ALL_SCOPES, ANONYMOUS, Caller
-from ringback.identity.access_tokens import AccessTokens
-from ringback.services.keys import Keys
+from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller
+from ringback.identity.access_tokens import AccessTokenAuthenticator
+from ringback.services.keys import ApiKeys
 from ringback.signing.secrets import API_KEY_PREFIX
 
-_EVERYBODY: Final = Caller(principal=ANONYMOUS, scopes=ALL_SCOPES)
+_ANONYMOUS_CALLER: Final = Caller(principal=ANONYMOUS_PRINCIPAL, scopes=ALL_SCOPES)
 
 
-class Bearers:
+class BearerAuthenticator:
     """API keys, and access tokens where an issuer is configured. Implements `domain.principal.Authenticator`."""
 
-    def __init__(self, *, keys: Keys, tokens: AccessTokens | None = None) -> None:
+    def __init__(self, *, keys: ApiKeys, tokens: AccessTokenAuthenticator | None = None) -> None:
         self._keys = keys
         self._tokens = tokens
 
     async def authenticate(self, bearer: str | None, *, resource: str) -> Caller:
         if self._tokens is None or (bearer or "").startswith(API_KEY_PREFIX):
-            return await self._keys.authenticate(bearer)
+            return await self._keys.authenticate_key(bearer)
         if bearer is None:
             raise Unauthenticated(
-                f"Send an access token of {self._tokens.issuer} or an API key: 'Authorization: Bearer …'. Create a key: "
+                f"Send an access token of {self._tokens.issuer_url} or an API key: 'Authorization: Bearer …'. Create a key: "
                 "ringback keys create PRINCIPAL"
             )
         return await self._tokens.authenticate(bearer, resource=resource)
 
 
-class Everybody:
+class AnonymousAuthenticator:
     """While authentication is off: whoever asks is one and the same. Implements `domain.principal.Authenticator`."""
 
     async def authenticate(self, bearer: str | None, *, resource: str) -> Caller:
         del bearer, resource
-        return _EVERYBODY
+        return _ANONYMOUS_CALLER

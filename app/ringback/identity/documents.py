@@ -12,27 +12,27 @@ from ringback.domain.loopback import is_loopback
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import LookUp
 
-FETCH_SECONDS: Final = 5.0
+FETCH_TIMEOUT_SECONDS: Final = 5.0
 """For one document, from DNS to its last byte. Requests wait for it, so it is short."""
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 """A key set with ten certificate chains takes 50 KB; discovery documents take less than 10."""
 
 
-class NoDocument(Exception):
+class IssuerDocumentError(Exception):
     """What is at a URL cannot be used; the message says why, and shows nothing of it."""
 
 
-def is_trustworthy(url: str) -> bool:
+def is_trusted_url(url: str) -> bool:
     """Whether what is fetched from there is what its owner published: https, or this machine."""
     try:
-        parts = urlsplit(url)
-        host = parts.hostname
+        split_url = urlsplit(url)
+        host = split_url.hostname
     except ValueError:
         return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host or "")))
+    return bool(host) and (split_url.scheme == "https" or (split_url.scheme == "http" and is_loopback(host or "")))
 
 
-def client(look_up: LookUp) -> httpx.AsyncClient:
+def create_issuer_client(look_up: LookUp) -> httpx.AsyncClient:
     """For the issuer only: nothing is followed, kept or sent along, and no proxy of the environment's comes between."""
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     connections = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
@@ -41,39 +41,39 @@ def client(look_up: LookUp) -> httpx.AsyncClient:
         headers=headers,
         follow_redirects=False,
         trust_env=False,
-        timeout=FETCH_SECONDS,
+        timeout=FETCH_TIMEOUT_SECONDS,
     )
 
 
-async def fetch(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+async def fetch_json_object(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     """The JSON object at this URL, None where there is nothing (404); raises `NoDocument`."""
-    if not is_trustworthy(url):
-        raise NoDocument("It is neither https nor on this machine.")
+    if not is_trusted_url(url):
+        raise IssuerDocumentError("It is neither https nor on this machine.")
     try:
-        async with asyncio.timeout(FETCH_SECONDS), http.stream("GET", url) as response:
+        async with asyncio.timeout(FETCH_TIMEOUT_SECONDS), http.stream("GET", url) as response:
             if response.status_code == HTTPStatus.NOT_FOUND:
                 return None
             if response.status_code != HTTPStatus.OK:
-                raise NoDocument(f"It answered with HTTP {response.status_code}.")
-            return _object(await _read(response))
+                raise IssuerDocumentError(f"It answered with HTTP {response.status_code}.")
+            return _parse_object(await _read_body(response))
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as problem:
-        raise NoDocument(f"It could not be fetched ({type(problem).__name__}).") from None
+        raise IssuerDocumentError(f"It could not be fetched ({type(problem).__name__}).") from None
 
 
-async def _read(response: httpx.Response) -> bytes:
+async def _read_body(response: httpx.Response) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > DOCUMENT_BYTES_MAX:
-            raise NoDocument(f"It is larger than {DOCUMENT_BYTES_MAX} bytes.")
+            raise IssuerDocumentError(f"It is larger than {DOCUMENT_BYTES_MAX} bytes.")
     return bytes(body)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         value = jsontext.loads(body)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise NoDocument("It is not a JSON object.")
+        raise IssuerDocumentError("It is not a JSON object.")
     return cast("dict[str, Any]", value)

@@ -17,119 +17,119 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, Outcome, Status, failed
-from ringback.domain.upstreams import Told
+from ringback.domain.call import Call, CallOutcome, CallStatus, failed_completion
+from ringback.domain.upstreams import UpstreamNotification
 from ringback.mcp_server import meta, pending
-from ringback.mcp_server.disconnects import leave
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.gateway import Gateway, Result, TaskAnswers
-from ringback.mcp_server.questions import Questions, runs_as_task
-from ringback.mcp_server.relay import LogLevels, Relay
-from ringback.services.inline_answers import once_written
-from ringback.waits import beside
+from ringback.mcp_server.disconnects import mark_call_unattended
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
+from ringback.mcp_server.questions import CallElicitation, is_upstream_task
+from ringback.mcp_server.relay import SessionLogLevels, ProgressRelay
+from ringback.services.inline_answers import on_response_written
+from ringback.waits import run_with_helper
 
-LOOK_AGAIN_SECONDS: Final = 1.0
+STORED_PROGRESS_POLL_SECONDS: Final = 1.0
 """How often somebody who wants progress looks for what another process has stored of it; more is not stored."""
-_CANCELLED: Final = failed(Outcome.CANCELLED, "The call was cancelled.")
+_CANCELLED_ERROR: Final = failed_completion(CallOutcome.CANCELLED, "The call was cancelled.")
 
 
-class Answering:
-    def __init__(self, gateway: Gateway, *, questions: Questions, levels: LogLevels) -> None:
+class ToolCallResponder:
+    def __init__(self, gateway: Gateway, *, elicitation: CallElicitation, log_levels: SessionLogLevels) -> None:
         self._gateway = gateway
-        self._questions = questions
-        self._levels = levels
+        self._elicitation = elicitation
+        self._log_levels = log_levels
 
-    async def answer(self, exchange: Exchange, call: Call, tasks: TaskAnswers | None, window_seconds: float) -> Result:
+    async def respond(self, context: RequestContext, call: Call, task_responder: TaskResponder | None, wait_seconds: float) -> Result:
         """`tasks` is the generation that the client takes, and then the window is its grace time."""
-        if tasks is not None and tasks.at_once:
-            return await tasks.created(exchange, call)
-        one = _OneAnswer(self._gateway, exchange, tasks, window_seconds, questions=self._questions)
-        level = self._levels.wanted(exchange)
-        with self._gateway.live.listen(call.id, log_level=level) as told:
-            return await beside(one.answer(call), self._accompany(exchange, call, one.relay, told))
+        if task_responder is not None and task_responder.responds_immediately:
+            return await task_responder.create_task_result(context, call)
+        wait = _ResponseWait(self._gateway, context, task_responder, wait_seconds, elicitation=self._elicitation)
+        log_level = self._log_levels.get_level(context)
+        with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
+            return await run_with_helper(wait.wait_for_response(call), self._relay_until_disconnect(context, call, wait.progress_relay, notifications))
 
-    async def _accompany(self, exchange: Exchange, call: Call, relay: Relay, told: AsyncIterator[Told]) -> None:
+    async def _relay_until_disconnect(self, context: RequestContext, call: Call, progress_relay: ProgressRelay, notifications: AsyncIterator[UpstreamNotification]) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(relay.live(told))
-            await exchange.left.wait()
-            await leave(self._gateway, exchange, call.id)
+            group.create_task(progress_relay.relay_notifications(notifications))
+            await context.request_closed.wait()
+            await mark_call_unattended(self._gateway, context, call.id)
 
 
-class _OneAnswer:
+class _ResponseWait:
     def __init__(
         self,
         gateway: Gateway,
-        exchange: Exchange,
-        tasks: TaskAnswers | None,
-        window_seconds: float,
+        context: RequestContext,
+        task_responder: TaskResponder | None,
+        wait_seconds: float,
         *,
-        questions: Questions,
+        elicitation: CallElicitation,
     ) -> None:
         self._gateway = gateway
-        self._exchange = exchange
-        self._tasks = tasks
-        self._window_seconds = window_seconds
-        self._questions = questions
-        self._ends_at = 0.0
-        self.relay = Relay(exchange)
+        self._context = context
+        self._task_responder = task_responder
+        self._wait_seconds = wait_seconds
+        self._elicitation = elicitation
+        self._deadline = 0.0
+        self.progress_relay = ProgressRelay(context)
 
-    async def answer(self, call: Call) -> Result:
-        self._begin_window()
+    async def wait_for_response(self, call: Call) -> Result:
+        self._reset_deadline()
         while True:
-            call, stored = await self._look(call)
-            if self._tasks is not None and runs_as_task(call):
+            call, stored_result = await self._wait_for_change(call)
+            if self._task_responder is not None and is_upstream_task(call):
                 break
-            if call.final:
-                once_written(self._exchange.state, partial(self._gateway.calls.told, call))
-                return plain(call, stored)
-            if call.status is Status.INPUT_REQUIRED:
-                put = await self._put(call)
-                if isinstance(put, dict):
-                    return put
-                if put is None:
+            if call.is_final:
+                on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+                return build_call_result(call, stored_result)
+            if call.status is CallStatus.INPUT_REQUIRED:
+                response = await self._request_input(call)
+                if isinstance(response, dict):
+                    return response
+                if response is None:
                     break
-                call = put
-            elif self._over():
+                call = response
+            elif self._is_deadline_passed():
                 break
-        if self._tasks is not None:
-            return await self._tasks.created(self._exchange, call)
-        return pending.result(call)
+        if self._task_responder is not None:
+            return await self._task_responder.create_task_result(self._context, call)
+        return pending.build_pending_result(call)
 
-    async def _put(self, call: Call) -> Call | Result | None:
+    async def _request_input(self, call: Call) -> Call | Result | None:
         """The call as it goes on when its questions are answered, or what is answered so that they will be.
 
         None when this client cannot be asked, or does not say.
         """
-        if not self._questions.can_be_put(self._exchange, call):
+        if not self._elicitation.can_elicit(self._context, call):
             return None
-        if self._exchange.modern:
-            foretold = await self._questions.foretold(self._exchange, call)
-            return self._questions.required(self._exchange, call) if foretold is None else foretold
-        if not await self._questions.put(self._exchange, call):
+        if self._context.is_modern:
+            updated = await self._elicitation.apply_early_responses(self._context, call)
+            return self._elicitation.build_input_required_result(self._context, call) if updated is None else updated
+        if not await self._elicitation.elicit_all(self._context, call):
             return None
-        self._begin_window()
-        return await self._gateway.calls.started(self._exchange.caller, call.id)
+        self._reset_deadline()
+        return await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
 
-    async def _look(self, call: Call) -> tuple[Call, bytes | None]:
+    async def _wait_for_change(self, call: Call) -> tuple[Call, bytes | None]:
         """The call as soon as its status is another, or a little later; at once when it asks something."""
-        if call.status is Status.INPUT_REQUIRED:
+        if call.status is CallStatus.INPUT_REQUIRED:
             return call, None
-        left = min(max(self._ends_at - self._gateway.clock.monotonic(), 0.0), LOOK_AGAIN_SECONDS)
-        seen, stored = await self._gateway.calls.wait(self._exchange.caller, call, wait_seconds=left, until_final=False)
-        await self.relay.stored(seen)
-        return seen, stored
+        timeout_seconds = min(max(self._deadline - self._gateway.clock.monotonic(), 0.0), STORED_PROGRESS_POLL_SECONDS)
+        current, stored_result = await self._gateway.calls.wait_for_call(self._context.caller, call, wait_seconds=timeout_seconds, until_final=False)
+        await self.progress_relay.relay_stored_progress(current)
+        return current, stored_result
 
-    def _begin_window(self) -> None:
-        self._ends_at = self._gateway.clock.monotonic() + self._window_seconds
+    def _reset_deadline(self) -> None:
+        self._deadline = self._gateway.clock.monotonic() + self._wait_seconds
 
-    def _over(self) -> bool:
-        return self._gateway.lifecycle.stopping.is_set() or self._gateway.clock.monotonic() >= self._ends_at
+    def _is_deadline_passed(self) -> bool:
+        return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
 
 
-def plain(call: Call, stored: bytes | None) -> Result:
+def build_call_result(call: Call, stored_result: bytes | None) -> Result:
     """What the upstream would have answered itself; raises the error that the call ended with."""
-    if stored is not None:
-        result: dict[str, Any] = jsontext.loads(stored)
-        return meta.labelled(result, call)
-    error = call.error or _CANCELLED.error or {}
+    if stored_result is not None:
+        result: dict[str, Any] = jsontext.loads(stored_result)
+        return meta.with_call_meta(result, call)
+    error = call.error or _CANCELLED_ERROR.error or {}
     raise MCPError(error["code"], error["message"], error.get("data"))

@@ -19,12 +19,12 @@ from starlette.types import Message, Receive, Scope
 
 from ringback.domain import jsontext, principal
 from ringback.domain.principal import Authenticator, Caller
-from ringback.domain.protected_resource import bearer_in, resource_of
+from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 
-_CALLER: Final = "ringback.caller"
+_CALLER_KEY: Final = "ringback.caller"
 """Where the ASGI scope's state keeps who is asking."""
 
-_SCOPE_OF: Final = {
+_METHOD_SCOPES: Final = {
     "tools/call": principal.Scope.CALLS,
     "tasks/update": principal.Scope.CALLS,
     "tasks/cancel": principal.Scope.CALLS,
@@ -32,38 +32,38 @@ _SCOPE_OF: Final = {
     "events/unsubscribe": principal.Scope.WEBHOOKS,
 }
 """What a method takes; any other takes `read`."""
-_SCOPES: Final = frozenset({principal.Scope.READ, *_SCOPE_OF.values()})
-_FREE: Final = frozenset({"initialize", "server/discover", "ping"})
+_ALL_SCOPES: Final = frozenset({principal.Scope.READ, *_METHOD_SCOPES.values()})
+_UNSCOPED_METHODS: Final = frozenset({"initialize", "server/discover", "ping"})
 """They tell nothing that belongs to anybody."""
-_OWN_TOOLS: Final = "ringback_"
+_BUILTIN_TOOL_PREFIX: Final = "ringback_"
 """Our own tools ask for the scope of what they do, when they do it."""
 
 
-async def admit(scope: Scope, authenticator: Authenticator) -> Caller:
+async def authenticate_request(scope: Scope, authenticator: Authenticator) -> Caller:
     """The caller, noted in the scope for the SDK and for our handlers; raises `Unauthenticated`."""
-    bearer = bearer_in(Headers(scope=scope).get("authorization"))
-    caller = await authenticator.authenticate(bearer, resource=resource_of(scope["path"]))
-    scope.setdefault("state", {})[_CALLER] = caller
-    scope["user"] = AuthenticatedUser(_identity(caller))
+    bearer = parse_bearer_token(Headers(scope=scope).get("authorization"))
+    caller = await authenticator.authenticate(bearer, resource=resource_for_path(scope["path"]))
+    scope.setdefault("state", {})[_CALLER_KEY] = caller
+    scope["user"] = AuthenticatedUser(_build_session_owner(caller))
     return caller
 
 
-def _identity(caller: Caller) -> AccessToken:
+def _build_session_owner(caller: Caller) -> AccessToken:
     """What a session is bound to: whose it is, and what it may tell of. There is no token in it."""
-    seen = None if caller.upstreams is None else ",".join(sorted(caller.upstreams))
-    return AccessToken(token="", client_id=caller.principal, subject=seen, scopes=[])
+    upstreams = None if caller.upstreams is None else ",".join(sorted(caller.upstreams))
+    return AccessToken(token="", client_id=caller.principal, subject=upstreams, scopes=[])
 
 
-def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
     """Who asks, as `admit` has found out for this very request."""
-    request = context.request
+    request = sdk_context.request
     if request is None:
         raise MCPError(METHOD_NOT_FOUND, "This server is reached over HTTP only.")
-    caller: Caller = request.scope["state"][_CALLER]
+    caller: Caller = request.scope["state"][_CALLER_KEY]
     return caller
 
 
-async def within_scopes(caller: Caller, scope: Scope, receive: Receive) -> Receive:
+async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:
     """What to receive the request's body from, once it asks for nothing that the caller may not do; raises `Forbidden`.
 
     The body is read here for everybody: the SDK logs a client that vanishes before it was sent whole as an error of its own.
@@ -72,15 +72,15 @@ async def within_scopes(caller: Caller, scope: Scope, receive: Receive) -> Recei
     Services judge scopes too, but by then the answer is a JSON-RPC error on a stream that has begun, and an OAuth client learns
     which scope to ask for from status 403 and its header (MCP 2026-07-28, Authorization, Scope Challenge Handling).
     """
-    may_do_all = caller.scopes >= _SCOPES or principal.Scope.ADMIN in caller.scopes
-    if scope["method"] == "GET" and not may_do_all:
-        caller.require(principal.Scope.READ)
+    has_all_scopes = caller.scopes >= _ALL_SCOPES or principal.Scope.ADMIN in caller.scopes
+    if scope["method"] == "GET" and not has_all_scopes:
+        caller.require_scope(principal.Scope.READ)
     if scope["method"] != "POST":
         return receive
     body = await Request(scope, receive).body()
-    if not may_do_all:
+    if not has_all_scopes:
         _require_scope(caller, body)
-    return _replaying(body, receive)
+    return _create_body_receive(body, receive)
 
 
 def _require_scope(caller: Caller, body: bytes) -> None:
@@ -89,21 +89,21 @@ def _require_scope(caller: Caller, body: bytes) -> None:
     except ValueError:
         return  # the SDK says what is wrong with it
     match message:
-        case {"id": _, "method": str() as method, **rest} if method not in _FREE:
-            caller.require(_scope_of(method, rest))
+        case {"id": _, "method": str() as method, **rest} if method not in _UNSCOPED_METHODS:
+            caller.require_scope(_get_required_scope(method, rest))
         case _:
             pass
 
 
-def _scope_of(method: str, message: Mapping[str, Any]) -> principal.Scope:
+def _get_required_scope(method: str, message: Mapping[str, Any]) -> principal.Scope:
     match message:
-        case {"params": {"name": str() as name}} if method == "tools/call" and name.startswith(_OWN_TOOLS):
+        case {"params": {"name": str() as name}} if method == "tools/call" and name.startswith(_BUILTIN_TOOL_PREFIX):
             return principal.Scope.READ
         case _:
-            return _SCOPE_OF.get(method, principal.Scope.READ)
+            return _METHOD_SCOPES.get(method, principal.Scope.READ)
 
 
-def _replaying(body: bytes, receive: Receive) -> Receive:
+def _create_body_receive(body: bytes, receive: Receive) -> Receive:
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -18,30 +18,30 @@ import anyio
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.mcp_server import meta
-from ringback.mcp_server.exchange import TASKS, Exchange
+from ringback.mcp_server.exchange import TASKS_EXTENSION, RequestContext
 from ringback.mcp_server.gateway import Gateway
 
 T = TypeVar("T")
 
-REMEMBERED_MAX: Final = 10_000
+WAITING_REQUESTS_MAX: Final = 10_000
 """Requests that wait, or were cut off and may still be cancelled; of more, the oldest are forgotten: their calls go on."""
 
 
-def ends_with_its_stream(gateway: Gateway, exchange: Exchange) -> bool:
+def is_cancelled_on_disconnect(gateway: Gateway, context: RequestContext) -> bool:
     return (
-        exchange.modern
-        and not gateway.config.keep_on_disconnect
-        and not exchange.declares(TASKS)
-        and not meta.speaks_of_us(exchange.meta)
+        context.is_modern
+        and not gateway.config.keeps_call_on_disconnect
+        and not context.declares_extension(TASKS_EXTENSION)
+        and not meta.has_ringback_key(context.meta)
     )
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingRequest:
     """A request that waits for a call."""
 
     call_id: CallId | None = None
-    cancelled: bool = False
+    is_cancelled: bool = False
     """Told before its call was known; whoever starts the call cancels it then."""
 
 
@@ -54,54 +54,54 @@ class WaitingRequests:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
+        self._requests: OrderedDict[tuple[str, str], WaitingRequest] = OrderedDict()
 
     @contextmanager
-    def request(self, exchange: Exchange) -> Generator[Waiting]:
-        waiting, key = Waiting(), _key(exchange, exchange.context.request_id)
-        if exchange.modern:
+    def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
+        waiting, key = WaitingRequest(), _get_request_key(context, context.sdk_context.request_id)
+        if context.is_modern:
             yield waiting
             return
-        self._waiting[key] = waiting
-        if len(self._waiting) > REMEMBERED_MAX:
-            self._waiting.popitem(last=False)
+        self._requests[key] = waiting
+        if len(self._requests) > WAITING_REQUESTS_MAX:
+            self._requests.popitem(last=False)
         try:
             yield waiting
         except Exception:  # any but the one that cuts it off
-            self._waiting.pop(key, None)
+            self._requests.pop(key, None)
             raise
-        self._waiting.pop(key, None)
+        self._requests.pop(key, None)
 
-    async def cancelled(self, exchange: Exchange) -> None:
+    async def handle_cancelled(self, context: RequestContext) -> None:
         """Handles `notifications/cancelled`."""
-        request_id = (exchange.context.params or {}).get("requestId")
-        waiting = self._waiting.pop(_key(exchange, request_id), None)
+        request_id = (context.sdk_context.params or {}).get("requestId")
+        waiting = self._requests.pop(_get_request_key(context, request_id), None)
         if waiting is None:
             return
-        waiting.cancelled = True
+        waiting.is_cancelled = True
         if waiting.call_id is not None:
-            await cancel(self._gateway, exchange, waiting.call_id)
+            await cancel_call(self._gateway, context, waiting.call_id)
 
 
-async def uncut(work: Awaitable[T]) -> T:
+async def shield_from_cancellation(awaitable: Awaitable[T]) -> T:
     """What `work` gives; who waits for it is cut off only after that."""
     with anyio.CancelScope(shield=True):
-        return await work
+        return await awaitable
     raise AssertionError("nobody cancels the scope")
 
 
-async def cancel(gateway: Gateway, exchange: Exchange, call_id: CallId) -> None:
+async def cancel_call(gateway: Gateway, context: RequestContext, call_id: CallId) -> None:
     """For a client that is not there to hear how that went."""
     with suppress(RingbackError):  # it has expired, or the store cannot be written: its deadline ends it
-        await gateway.calls.cancel(exchange.caller, call_id)
+        await gateway.calls.cancel_call(context.caller, call_id)
 
 
-async def leave(gateway: Gateway, exchange: Exchange, call_id: CallId) -> None:
+async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_id: CallId) -> None:
     """Note that nobody stays for the result, so that a callback is not taken for old news."""
     with suppress(RingbackError):
-        await gateway.calls.leave(exchange.caller, call_id)
+        await gateway.calls.mark_unattended(context.caller, call_id)
 
 
-def _key(exchange: Exchange, request_id: object) -> tuple[str, str]:
+def _get_request_key(context: RequestContext, request_id: object) -> tuple[str, str]:
     """7 and "7" are one id, as they are to the SDK, which cuts the handler of either off."""
-    return exchange.session_id, str(request_id)
+    return context.mcp_session_id, str(request_id)

@@ -12,9 +12,9 @@ from starlette.requests import Request
 
 from ringback.domain.principal import Caller
 
-TASKS: Final = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension of 2026-07-28, as clients declare it on every request."""
-LEFT: Final = "ringback.left"
+REQUEST_CLOSED_KEY: Final = "ringback.left"
 """Where the ASGI scope's state keeps `Exchange.left`."""
 
 
@@ -30,57 +30,57 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class RequestContext:
     caller: Caller
     endpoint: Endpoint
-    context: ServerRequestContext[Any, Any] = field(repr=False)
+    sdk_context: ServerRequestContext[Any, Any] = field(repr=False)
 
     @property
-    def modern(self) -> bool:
+    def is_modern(self) -> bool:
         """2026-07-28 and later: no sessions, and what the client can do is told with each request."""
-        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return self.sdk_context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def meta(self) -> Mapping[str, Any]:
         """The request's `_meta` by its names on the wire, but for the progress token (`progress_token`: the SDK's spelling)."""
-        return self.context.meta or {}
+        return self.sdk_context.meta or {}
 
     @property
-    def left(self) -> asyncio.Event:
+    def request_closed(self) -> asyncio.Event:
         """Set once this request is over or its client has gone; before 2026-07-28 nothing else tells a handler of that."""
-        left: asyncio.Event = self.state[LEFT]
-        return left
+        event: asyncio.Event = self.asgi_state[REQUEST_CLOSED_KEY]
+        return event
 
     @property
-    def state(self) -> MutableMapping[str, Any]:
+    def asgi_state(self) -> MutableMapping[str, Any]:
         """What belongs to the HTTP request that brought this one, and to its answer."""
-        state: MutableMapping[str, Any] = cast("Request", self.context.request).scope["state"]
+        state: MutableMapping[str, Any] = cast("Request", self.sdk_context.request).scope["state"]
         return state
 
     @property
-    def session_id(self) -> str:
+    def mcp_session_id(self) -> str:
         """Of a client of before 2026-07-28; empty for any other."""
-        request = self.context.request
+        request = self.sdk_context.request
         return "" if request is None else request.headers.get("mcp-session-id", "")
 
-    def elicits(self, modes: AbstractSet[str]) -> bool:
+    def supports_elicitation(self, modes: AbstractSet[str]) -> bool:
         """Whether the client can put questions in all these modes to its user; `{}` has always meant forms."""
-        capabilities = self.context.session.client_capabilities
+        capabilities = self.sdk_context.session.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             return False
         declared = capabilities.elicitation
-        known = {mode for mode, said in (("form", declared.form), ("url", declared.url)) if said is not None}
-        return modes <= (known or {"form"})
+        supported = {mode for mode, mode_capability in (("form", declared.form), ("url", declared.url)) if mode_capability is not None}
+        return modes <= (supported or {"form"})
 
     @property
-    def elicitation(self) -> Mapping[str, Any]:
+    def elicitation_capability(self) -> Mapping[str, Any]:
         """The capability to be asked, as the client declared it with this very request."""
-        capabilities = self.context.session.client_capabilities
-        if not self.modern or capabilities is None or capabilities.elicitation is None:
+        capabilities = self.sdk_context.session.client_capabilities
+        if not self.is_modern or capabilities is None or capabilities.elicitation is None:
             return {}
         return {"elicitation": capabilities.elicitation.model_dump(by_alias=True, mode="json", exclude_none=True)}
 
-    def declares(self, extension: str) -> bool:
+    def declares_extension(self, extension: str) -> bool:
         """Whether the client speaks this extension: said with this request, or before 2026-07-28 with the handshake."""
-        capabilities = self.context.session.client_capabilities
+        capabilities = self.sdk_context.session.client_capabilities
         return capabilities is not None and extension in (capabilities.extensions or {})

@@ -16,20 +16,20 @@ from typing import Any, Final, Literal, Protocol
 
 from pydantic import BaseModel
 
-from ringback.domain.call import Call, Status
+from ringback.domain.call import Call, CallStatus
 from ringback.domain.clock import Clock
 from ringback.domain.principal import Caller
 from ringback.domain.sealed import Sealer
 from ringback.domain.signals import Signals
-from ringback.domain.upstreams import Catalog, Live, Passage
-from ringback.mcp_server.exchange import Exchange
-from ringback.services.answers import Answers
+from ringback.domain.upstreams import ToolCatalog, CallNotifications, UpstreamProxyPort
+from ringback.mcp_server.exchange import RequestContext
+from ringback.services.answers import InputAnswers
 from ringback.services.calls import Calls
 from ringback.services.events import Events
-from ringback.services.joined_names import JoinedNames
+from ringback.services.joined_names import ToolAliases
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.quotas import QuotaKeeper
-from ringback.services.resume import Resume
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.resume import CallResumption
 from ringback.services.webhooks import Webhooks
 
 Result = dict[str, Any]
@@ -43,10 +43,10 @@ class GatewayConfig:
     """How long a client waits for the plain result before it is told where to find it."""
     task_grace_seconds: float
     """The same for a client that takes tasks."""
-    keep_on_disconnect: bool
+    keeps_call_on_disconnect: bool
     """Whether a call of 2026-07-28 goes on when the client closes its stream, whatever the request said."""
     request_bytes_max: int
-    callers_identified: bool
+    authentication_enabled: bool
     """Whether authentication is on; when it is off, everybody is the same principal."""
     result_retention_seconds: float
     """How long a call stays resumable after its end."""
@@ -56,76 +56,76 @@ class GatewayConfig:
 class Gateway:
     config: GatewayConfig
     calls: Calls
-    answers: Answers
+    input_answers: InputAnswers
     webhooks: Webhooks
     events: Events
-    resume: Resume
+    resume: CallResumption
     lifecycle: Lifecycle
-    quotas: QuotaKeeper
-    catalog: Catalog
-    passage: Passage
-    live: Live
-    names: JoinedNames
+    quotas: QuotaEnforcer
+    catalog: ToolCatalog
+    proxy: UpstreamProxyPort
+    call_notifications: CallNotifications
+    tool_aliases: ToolAliases
     signals: Signals
     sealer: Sealer
     clock: Clock
-    background: "Background"
+    background_tasks: "TaskSpawner"
 
-    async def stored_result(self, caller: Caller, call: Call) -> bytes | None:
+    async def read_stored_result(self, caller: Caller, call: Call) -> bytes | None:
         """The CallToolResult of a completed call, as JSON; None of any other, which has none."""
-        return (await self.calls.result(caller, call.id))[1] if call.status is Status.COMPLETED else None
+        return (await self.calls.get_result(caller, call.id))[1] if call.status is CallStatus.COMPLETED else None
 
 
-class Background(Protocol):
+class TaskSpawner(Protocol):
     """Work that outlives the request that began it, and ends with the service."""
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
 
 
 # -- what a module adds ----------------------------------------------------------------------------------------------------
 
-Handler = Callable[[Exchange, Any], Awaitable[Result]]
+MethodHandler = Callable[[RequestContext, Any], Awaitable[Result]]
 Era = Literal["legacy", "modern"]
 """Before 2026-07-28, with a handshake and sessions, and from then on."""
-BOTH: Final[tuple[Era, Era]] = ("legacy", "modern")
+BOTH_ERAS: Final[tuple[Era, Era]] = ("legacy", "modern")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class MethodBinding:
     name: str
     params: type[BaseModel]
     """Validated by its aliases; a method without params is validated as `{}`."""
-    handler: Handler
-    eras: Sequence[Era] = BOTH
+    handler: MethodHandler
+    eras: Sequence[Era] = BOTH_ERAS
     """In any other it is -32601, as a method that nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTool:
+class BuiltinTool:
     """A tool of Ringback's, listed behind the upstream's."""
 
     definition: Mapping[str, Any]
     """The Tool object."""
-    handler: Callable[[Exchange, Mapping[str, Any]], Awaitable[Result]]
+    handler: Callable[[RequestContext, Mapping[str, Any]], Awaitable[Result]]
     """From the arguments, which it judges itself, to a CallToolResult."""
 
 
-class TaskAnswers(Protocol):
+class TaskResponder(Protocol):
     """How a generation of tasks answers tools/call."""
 
     @property
-    def at_once(self) -> bool:
+    def responds_immediately(self) -> bool:
         """Whether who asks for a task expects one, and nothing else: not even a result that is there already."""
         ...
 
-    def grace_seconds(self, exchange: Exchange) -> float | None:
+    def get_grace_seconds(self, context: RequestContext) -> float | None:
         """How long the plain result is waited for; None when this client did not ask for a task of this generation.
 
         Raises `MCPError` when it asked in a way that cannot be met.
         """
         ...
 
-    async def created(self, exchange: Exchange, call: Call) -> Result:
+    async def create_task_result(self, context: RequestContext, call: Call) -> Result:
         """The CreateTaskResult of a call that is stored; whatever is to be told later is begun here."""
         ...
 
@@ -133,24 +133,24 @@ class TaskAnswers(Protocol):
 Capabilities = dict[str, Any]
 
 
-def _says_nothing(_era: Era, _capabilities: Capabilities) -> None:
+def _advertise_nothing(_era: Era, _capabilities: Capabilities) -> None:
     pass
 
 
-def _leaves_as_is(_exchange: Exchange, tool: dict[str, Any]) -> dict[str, Any]:
+def _return_tool_unchanged(_context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
     return tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    methods: Sequence[Method] = ()
-    tools: Sequence[OwnTool] = ()
-    tasks: TaskAnswers | None = None
-    advertise: Callable[[Era, Capabilities], None] = field(default=_says_nothing)
+    methods: Sequence[MethodBinding] = ()
+    builtin_tools: Sequence[BuiltinTool] = ()
+    task_responder: TaskResponder | None = None
+    advertise_capabilities: Callable[[Era, Capabilities], None] = field(default=_advertise_nothing)
     """Adds to the capabilities of `initialize` (legacy) or `server/discover` (modern), as they stand on the wire."""
-    notifications: Mapping[str, Callable[[Exchange], Awaitable[None]]] = field(
-        default_factory=dict[str, Callable[[Exchange], Awaitable[None]]]
+    notification_handlers: Mapping[str, Callable[[RequestContext], Awaitable[None]]] = field(
+        default_factory=dict[str, Callable[[RequestContext], Awaitable[None]]]
     )
     """What a client tells, by method; the SDK hears of it too."""
-    shape_tool: Callable[[Exchange, dict[str, Any]], dict[str, Any]] = field(default=_leaves_as_is)
+    adapt_tool: Callable[[RequestContext, dict[str, Any]], dict[str, Any]] = field(default=_return_tool_unchanged)
     """Changes a Tool of an upstream's, a copy, on its way to the client."""

@@ -10,62 +10,62 @@ from typing import Any, Final, cast
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from ringback.domain.errors import RingbackError
-from ringback.domain.upstreams import Profile
-from ringback.mcp_server.auth import caller_of
-from ringback.mcp_server.exchange import TASKS, Endpoint, Exchange
+from ringback.domain.upstreams import UpstreamProfile
+from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.exchange import TASKS_EXTENSION, Endpoint, RequestContext
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway
-from ringback.mcp_server.refusals import refusal
-from ringback.mcp_server.routes import Routes
+from ringback.mcp_server.refusals import to_mcp_error
+from ringback.mcp_server.routes import UpstreamRouter
 
-RESUME: Final = "ringback/resume"
-INSTRUCTIONS: Final = (
+RESUME_CAPABILITY: Final = "ringback/resume"
+GATEWAY_INSTRUCTIONS: Final = (
     "Tools here are called through Ringback: a call that takes long goes on by itself, and is answered with a call_id and a "
     "resource ringback://calls/{call_id} that becomes the result. Do not repeat such a call. Look at it, wait for it or answer "
     "its questions with the ringback_ tools."
 )
-_ERAS: Final[Mapping[str, Era]] = {"initialize": "legacy", "server/discover": "modern"}
-_MIRRORED: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental", "extensions")
+_HANDSHAKE_ERAS: Final[Mapping[str, Era]] = {"initialize": "legacy", "server/discover": "modern"}
+_PROXIED_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental", "extensions")
 """What of an upstream works through us as well. Its tasks and subscriptions are its own; a client gets ours."""
-_NOT_MIRRORED: Final = frozenset({TASKS})
+_EXCLUDED_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
 
 
-class Greeting:
+class CapabilitiesMiddleware:
     def __init__(self, endpoint: Endpoint, features: Sequence[Feature], gateway: Gateway) -> None:
         self._endpoint = endpoint
         self._features = features
         self._gateway = gateway
-        self._routes = Routes(gateway)
+        self._router = UpstreamRouter(gateway)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
-        era = _ERAS.get(ctx.method)
+        era = _HANDSHAKE_ERAS.get(ctx.method)
         if era is None or not isinstance(result, dict):
             return result
-        exchange = Exchange(caller=caller_of(ctx), endpoint=self._endpoint, context=ctx)
-        upstreams = self._routes.upstreams(exchange)
+        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        upstreams = self._router.list_upstreams(context)
         try:
-            profiles = await asyncio.gather(*(self._gateway.passage.profile(upstream) for upstream in upstreams))
+            profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
         except RingbackError as error:  # removed after the door had let the request in
-            raise refusal(error) from None
-        known = [profile for profile in profiles if profile is not None]
-        told: dict[str, Any] = {
+            raise to_mcp_error(error) from None
+        known_profiles = [profile for profile in profiles if profile is not None]
+        handshake: dict[str, Any] = {
             **result,
-            "capabilities": self._capabilities(era, known),
-            "instructions": "\n\n".join([*_instructions(known), INSTRUCTIONS]),
+            "capabilities": self._merge_capabilities(era, known_profiles),
+            "instructions": "\n\n".join([*_collect_instructions(known_profiles), GATEWAY_INSTRUCTIONS]),
         }
-        return {**told, "cacheScope": "private"} if era == "modern" else told
+        return {**handshake, "cacheScope": "private"} if era == "modern" else handshake
 
-    def _capabilities(self, era: Era, profiles: Sequence[Profile]) -> Capabilities:
+    def _merge_capabilities(self, era: Era, profiles: Sequence[UpstreamProfile]) -> Capabilities:
         capabilities: Capabilities = {}
         for profile in profiles:
-            _mirror(profile, capabilities)
+            _merge_upstream_capabilities(profile, capabilities)
         for feature in self._features:
-            feature.advertise(era, capabilities)
-        for place in ("extensions", "experimental"):
-            capabilities[place] = {**capabilities.get(place, {}), RESUME: self._resume()}
+            feature.advertise_capabilities(era, capabilities)
+        for section in ("extensions", "experimental"):
+            capabilities[section] = {**capabilities.get(section, {}), RESUME_CAPABILITY: self._build_resume_capability()}
         return capabilities
 
-    def _resume(self) -> dict[str, Any]:
+    def _build_resume_capability(self) -> dict[str, Any]:
         config = self._gateway.config
         return {
             "resumable": True,
@@ -74,12 +74,12 @@ class Greeting:
         }
 
 
-def _mirror(profile: Profile, capabilities: Capabilities) -> None:
-    for name in _MIRRORED:
-        if (said := profile.capabilities.get(name)) is not None:
-            mine = cast("dict[str, Any]", capabilities.setdefault(name, {}))
-            mine |= {key: value for key, value in said.items() if key not in _NOT_MIRRORED}
+def _merge_upstream_capabilities(profile: UpstreamProfile, capabilities: Capabilities) -> None:
+    for name in _PROXIED_CAPABILITIES:
+        if (upstream_value := profile.capabilities.get(name)) is not None:
+            merged = cast("dict[str, Any]", capabilities.setdefault(name, {}))
+            merged |= {key: value for key, value in upstream_value.items() if key not in _EXCLUDED_EXTENSIONS}
 
 
-def _instructions(profiles: Sequence[Profile]) -> Sequence[str]:
+def _collect_instructions(profiles: Sequence[UpstreamProfile]) -> Sequence[str]:
     return [profile.instructions for profile in profiles if profile.instructions]

@@ -17,32 +17,32 @@ import anyio
 from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable
 from ringback.mcp_server.exchange import Endpoint
-from ringback.mcp_server.sessions import Sessions
-from ringback.waits import first_of
+from ringback.mcp_server.sessions import BoundedSessionManager
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-START_SECONDS: Final = 30.0
+START_TIMEOUT_SECONDS: Final = 30.0
 """For a request to wait until its endpoint runs. Starting one takes less than a millisecond."""
-PAUSE_SECONDS_MIN: Final = 1.0
-PAUSE_SECONDS_MAX: Final = 60.0
+RESTART_BACKOFF_SECONDS_MIN: Final = 1.0
+RESTART_BACKOFF_SECONDS_MAX: Final = 60.0
 """Before an endpoint that failed is started again: doubled each time, and forgotten once one has lasted as long."""
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _EndpointState:
     """One endpoint's manager, from its first request to the end of the service, or of its upstream."""
 
     name: str
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    sessions: Sessions | None = None
+    stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
+    manager: BoundedSessionManager | None = None
     """None while it is being started, and while it is down."""
     is_down: bool = False
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    start_finished: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the first start has gone well or not."""
-    handling: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+    request_scopes: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
 
-    def refusal(self) -> EndpointUnavailable:
+    def unavailable_error(self) -> EndpointUnavailable:
         return EndpointUnavailable(
             f"The MCP endpoint {self.name} has failed and is being started again; the log says why. Send the request again in "
             "a few seconds, with its ringback/idempotencyKey if it has one. A session that was open there begins anew with "
@@ -50,85 +50,85 @@ class _Kept:
         )
 
 
-class EndpointKeeper:
+class EndpointSupervisor:
     """`make` makes a new manager for an endpoint. `known` are the upstreams that there are, which bounds the endpoints."""
 
     def __init__(
-        self, make: Callable[[Endpoint], Sessions], *, known: Callable[[], Collection[str]], clock: Clock
+        self, create_manager: Callable[[Endpoint], BoundedSessionManager], *, list_upstreams: Callable[[], Collection[str]], clock: Clock
     ) -> None:
-        self._make = make
-        self._known = known
+        self._create_manager = create_manager
+        self._list_upstreams = list_upstreams
         self._clock = clock
-        self._kept: dict[Endpoint, _Kept] = {}
+        self._endpoints: dict[Endpoint, _EndpointState] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._endpoints)
 
-    def failing(self) -> frozenset[str]:
+    def failing_endpoints(self) -> frozenset[str]:
         """The endpoints that are down."""
-        return frozenset(kept.name for kept in self._kept.values() if kept.is_down)
+        return frozenset(state.name for state in self._endpoints.values() if state.is_down)
 
     @asynccontextmanager
-    async def handling(self, endpoint: Endpoint) -> AsyncGenerator[Sessions]:
+    async def acquire_manager(self, endpoint: Endpoint) -> AsyncGenerator[BoundedSessionManager]:
         """The manager to handle a request with, which is cut off when the manager fails; raises `EndpointUnavailable`."""
-        kept = self._kept.get(endpoint) or self._start(endpoint)
-        if kept.sessions is None:
-            await first_of(kept.moved.wait(), timeout_seconds=START_SECONDS)
-        if kept.sessions is None:
-            raise kept.refusal()
+        state = self._endpoints.get(endpoint) or self._start_endpoint(endpoint)
+        if state.manager is None:
+            await wait_first(state.start_finished.wait(), timeout_seconds=START_TIMEOUT_SECONDS)
+        if state.manager is None:
+            raise state.unavailable_error()
         with anyio.CancelScope() as scope:
-            kept.handling.add(scope)
+            state.request_scopes.add(scope)
             try:
-                yield kept.sessions
+                yield state.manager
             finally:
-                kept.handling.discard(scope)
+                state.request_scopes.discard(scope)
         if scope.cancelled_caught:
-            raise kept.refusal()
+            raise state.unavailable_error()
 
     def close(self) -> None:
-        for kept in self._kept.values():
-            kept.stop.set()
+        for state in self._endpoints.values():
+            state.stop_requested.set()
 
     async def aclose(self) -> None:
         self.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, endpoint: Endpoint) -> _Kept:
-        known = self._known()
-        for other in [one for one in self._kept if one.upstream is not None and one.upstream not in known]:
-            self._kept.pop(other).stop.set()
+    def _start_endpoint(self, endpoint: Endpoint) -> _EndpointState:
+        upstream_names = self._list_upstreams()
+        for removed_endpoint in [one for one in self._endpoints if one.upstream is not None and one.upstream not in upstream_names]:
+            self._endpoints.pop(removed_endpoint).stop_requested.set()
         name = "/mcp" if endpoint.upstream is None else f"/mcp/{endpoint.upstream}"
-        self._kept[endpoint] = kept = _Kept(name)
-        task = asyncio.create_task(self._keep(endpoint, kept))
+        self._endpoints[endpoint] = state = _EndpointState(name)
+        task = asyncio.create_task(self._run_with_restarts(endpoint, state))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return kept
+        return state
 
-    async def _keep(self, endpoint: Endpoint, kept: _Kept) -> None:
-        pause = PAUSE_SECONDS_MIN
-        while not kept.stop.is_set():
-            began = self._clock.monotonic()
+    async def _run_with_restarts(self, endpoint: Endpoint, state: _EndpointState) -> None:
+        backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+        while not state.stop_requested.is_set():
+            started_at = self._clock.monotonic()
             try:
-                await self._run(endpoint, kept)
+                await self._run_manager(endpoint, state)
             except Exception:  # the boundary between an endpoint's bug and the other endpoints
-                log.exception("mcp.endpoint_failed", extra={"endpoint": kept.name})
-                kept.is_down = True
-                self._cut_off(kept)
-                if self._clock.monotonic() - began >= PAUSE_SECONDS_MAX:
-                    pause = PAUSE_SECONDS_MIN
-                await first_of(kept.stop.wait(), self._clock.sleep(pause))
-                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+                log.exception("mcp.endpoint_failed", extra={"endpoint": state.name})
+                state.is_down = True
+                self._cancel_requests(state)
+                if self._clock.monotonic() - started_at >= RESTART_BACKOFF_SECONDS_MAX:
+                    backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+                await wait_first(state.stop_requested.wait(), self._clock.sleep(backoff_seconds))
+                backoff_seconds = min(2 * backoff_seconds, RESTART_BACKOFF_SECONDS_MAX)
 
-    async def _run(self, endpoint: Endpoint, kept: _Kept) -> None:
-        sessions = self._make(endpoint)
-        async with sessions.run():
-            kept.sessions, kept.is_down = sessions, False
-            kept.moved.set()
-            await kept.stop.wait()
+    async def _run_manager(self, endpoint: Endpoint, state: _EndpointState) -> None:
+        manager = self._create_manager(endpoint)
+        async with manager.run():
+            state.manager, state.is_down = manager, False
+            state.start_finished.set()
+            await state.stop_requested.wait()
 
-    def _cut_off(self, kept: _Kept) -> None:
-        kept.sessions = None
-        kept.moved.set()
-        for scope in tuple(kept.handling):
+    def _cancel_requests(self, state: _EndpointState) -> None:
+        state.manager = None
+        state.start_finished.set()
+        for scope in tuple(state.request_scopes):
             scope.cancel()

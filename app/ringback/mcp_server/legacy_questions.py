@@ -15,73 +15,73 @@ from mcp_types import INTERNAL_ERROR
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server import meta
-from ringback.mcp_server.elicitation import can_be_asked, put_question
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.following import Following
+from ringback.mcp_server.elicitation import can_elicit, elicit_input
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.following import CallChanges
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.task_shapes import related_task
-from ringback.waits import first_of
+from ringback.mcp_server.task_shapes import related_task_meta
+from ringback.waits import wait_first
 
-WAITING_MAX: Final = 8
+RESULT_WAITERS_MAX: Final = 8
 """tasks/result requests of one session that wait for the same task. A stream that breaks leaves its request behind, unnoticed:
 the oldest gives way to a client that comes back again and again."""
 
 
-class Waiters:
+class TaskResultWaiters:
     """Who waits for which task, in which session."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, CallId], list[asyncio.Event]] = {}
+        self._waiters: dict[tuple[str, CallId], list[asyncio.Event]] = {}
 
     @contextmanager
-    def waiting(self, exchange: Exchange, call: Call) -> Generator[asyncio.Event]:
+    def register_waiter(self, context: RequestContext, call: Call) -> Generator[asyncio.Event]:
         """The event is set when this one has to give way."""
-        key = exchange.session_id, call.id
-        waiting = self._waiting.setdefault(key, [])
-        if len(waiting) >= WAITING_MAX:
+        key = context.mcp_session_id, call.id
+        waiting = self._waiters.setdefault(key, [])
+        if len(waiting) >= RESULT_WAITERS_MAX:
             waiting.pop(0).set()
-        given_up = asyncio.Event()
-        waiting.append(given_up)
+        superseded = asyncio.Event()
+        waiting.append(superseded)
         try:
-            yield given_up
+            yield superseded
         finally:
-            if given_up in waiting:
-                waiting.remove(given_up)
+            if superseded in waiting:
+                waiting.remove(superseded)
             if not waiting:
-                self._waiting.pop(key, None)
+                self._waiters.pop(key, None)
 
 
-class Asking:
+class LegacyTaskElicitation:
     """Puts to one waiting client what its task asks, until the task has ended or the service stops."""
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, calls: Following) -> None:
+    def __init__(self, gateway: Gateway, context: RequestContext, call_changes: CallChanges) -> None:
         self._gateway = gateway
-        self._exchange = exchange
-        self._calls = calls
-        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._context = context
+        self._call_changes = call_changes
+        self._elicitations: dict[str, asyncio.Task[None]] = {}
 
-    async def run(self, given_up: asyncio.Event) -> None:
-        following = asyncio.ensure_future(self._follow())
+    async def run(self, superseded: asyncio.Event) -> None:
+        elicitation_task = asyncio.ensure_future(self._elicit_open_requests())
         try:
-            await first_of(asyncio.shield(following), given_up.wait(), self._gateway.lifecycle.stopping.wait())
-            if given_up.is_set():
+            await wait_first(asyncio.shield(elicitation_task), superseded.wait(), self._gateway.lifecycle.shutdown_event.wait())
+            if superseded.is_set():
                 raise MCPError(INTERNAL_ERROR, "Newer requests of this session wait for the task's result now.")
-            if following.done():
-                following.result()
+            if elicitation_task.done():
+                elicitation_task.result()
         finally:
-            following.cancel()
-            for question in self._asked.values():
+            elicitation_task.cancel()
+            for question in self._elicitations.values():
                 question.cancel()
-            await asyncio.gather(following, *self._asked.values(), return_exceptions=True)
+            await asyncio.gather(elicitation_task, *self._elicitations.values(), return_exceptions=True)
 
-    async def _follow(self) -> None:
-        while (call := await self._calls.next()) and not call.final:
+    async def _elicit_open_requests(self) -> None:
+        while (call := await self._call_changes.next_change()) and not call.is_final:
             for key, request in call.input_requests.items():
-                if key not in self._asked and can_be_asked(self._exchange, [request]):
-                    self._asked[key] = asyncio.create_task(self._put(call, key, request))
-            for key in self._asked.keys() - call.input_requests.keys():
-                self._asked[key].cancel()
+                if key not in self._elicitations and can_elicit(self._context, [request]):
+                    self._elicitations[key] = asyncio.create_task(self._elicit_input(call, key, request))
+            for key in self._elicitations.keys() - call.input_requests.keys():
+                self._elicitations[key].cancel()
 
-    async def _put(self, call: Call, key: str, request: InputRequest) -> None:
-        about = {**related_task(call), **meta.labels(call)}
-        await put_question(self._gateway, self._exchange, call, key, request, about=about)
+    async def _elicit_input(self, call: Call, key: str, request: InputRequest) -> None:
+        call_meta = {**related_task_meta(call), **meta.build_call_meta(call)}
+        await elicit_input(self._gateway, self._context, call, key, request, call_meta=call_meta)

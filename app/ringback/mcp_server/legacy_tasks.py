@@ -29,144 +29,144 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.cursor import List, decode_id, encode
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
-from ringback.domain.principal import ANONYMOUS
+from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
-from ringback.mcp_server.answers import plain
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.following import following
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
-from ringback.mcp_server.legacy_questions import Asking, Waiters
-from ringback.mcp_server.refusals import unknown_method
-from ringback.mcp_server.task_shapes import TaskShapes, progress_params, related_task
-from ringback.mcp_server.tasks import task_of
-from ringback.mcp_server.telling import tell_session, told_in_session
+from ringback.mcp_server.answers import build_call_result
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.following import subscribe_call_changes
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.legacy_questions import LegacyTaskElicitation, TaskResultWaiters
+from ringback.mcp_server.refusals import method_not_found
+from ringback.mcp_server.task_shapes import TaskSerializer, progress_params, related_task_meta
+from ringback.mcp_server.tasks import get_own_task
+from ringback.mcp_server.telling import send_to_session, get_session_notifications
 
-VERSION: Final = "2025-11-25"
+LEGACY_TASKS_VERSION: Final = "2025-11-25"
 """The one version of the protocol with these tasks."""
-PAGE: Final = 50
+TASK_PAGE_SIZE: Final = 50
 """Tasks on a page of tasks/list; as many as REST's pages have."""
-IMMEDIATE_RESPONSE: Final = "io.modelcontextprotocol/model-immediate-response"
-_LEGACY: Final[tuple[Era]] = ("legacy",)
+IMMEDIATE_RESPONSE_META_KEY: Final = "io.modelcontextprotocol/model-immediate-response"
+LEGACY_ONLY: Final[tuple[Era]] = ("legacy",)
 
 
-def feature(gateway: Gateway) -> Feature:
+def build_feature(gateway: Gateway) -> Feature:
     tasks = LegacyTasks(gateway)
     return Feature(
         methods=(
-            Method(name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get, eras=_LEGACY),
-            Method(name="tasks/result", params=types.GetTaskPayloadRequestParams, handler=tasks.result, eras=_LEGACY),
-            Method(name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list, eras=_LEGACY),
-            Method(name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel, eras=_LEGACY),
+            MethodBinding(name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=LEGACY_ONLY),
+            MethodBinding(name="tasks/result", params=types.GetTaskPayloadRequestParams, handler=tasks.get_task_result, eras=LEGACY_ONLY),
+            MethodBinding(name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list_tasks, eras=LEGACY_ONLY),
+            MethodBinding(name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=LEGACY_ONLY),
         ),
-        tasks=tasks,
-        advertise=tasks.advertise,
-        shape_tool=_shape_tool,
+        task_responder=tasks,
+        advertise_capabilities=tasks.advertise_capabilities,
+        adapt_tool=_add_task_support,
     )
 
 
 class LegacyTasks:
     """Implements `gateway.TaskAnswers`."""
 
-    at_once = True
+    responds_immediately = True
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shapes = TaskShapes(result_retention_seconds=gateway.config.result_retention_seconds)
-        self._waiters = Waiters()
+        self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._result_waiters = TaskResultWaiters()
 
     # -- tools/call --
 
-    def grace_seconds(self, exchange: Exchange) -> float | None:
-        return 0.0 if _speaks_tasks(exchange) and "task" in (exchange.context.params or {}) else None
+    def get_grace_seconds(self, context: RequestContext) -> float | None:
+        return 0.0 if _supports_tasks(context) and "task" in (context.sdk_context.params or {}) else None
 
-    async def created(self, exchange: Exchange, call: Call) -> Result:
-        self._tell_in_session(exchange, call)
+    async def create_task_result(self, context: RequestContext, call: Call) -> Result:
+        self._start_status_notifications(context, call)
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result comes when it ends."
-        created = self._shapes.legacy_created(call, now=self._gateway.clock.now())
-        return meta.labelled({**created, "_meta": {**related_task(call), IMMEDIATE_RESPONSE: hint}}, call)
+        created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
+        return meta.with_call_meta({**created, "_meta": {**related_task_meta(call), IMMEDIATE_RESPONSE_META_KEY: hint}}, call)
 
     # -- tasks/… --
 
-    async def get(self, exchange: Exchange, params: types.GetTaskRequestParams) -> Result:
-        return self._task(await self._own(exchange, params.task_id))
+    async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
+        return self._serialize_task(await self._read_task(context, params.task_id))
 
-    async def result(self, exchange: Exchange, params: types.GetTaskPayloadRequestParams) -> Result:
+    async def get_task_result(self, context: RequestContext, params: types.GetTaskPayloadRequestParams) -> Result:
         """What the call of the tool would have been answered, once that is known."""
-        call = await self._own(exchange, params.task_id)
-        if not call.final:
-            await self._wait(exchange, call)
-            call = await self._own(exchange, params.task_id)
-        if not call.final:
+        call = await self._read_task(context, params.task_id)
+        if not call.is_final:
+            await self._wait_for_end(context, call)
+            call = await self._read_task(context, params.task_id)
+        if not call.is_final:
             raise ShuttingDown("The service is shutting down. The task goes on; ask again in a few seconds.")
-        stored = await self._gateway.stored_result(exchange.caller, call)
-        return meta.extended(plain(call, stored), related_task(call))
+        stored_result = await self._gateway.read_stored_result(context.caller, call)
+        return meta.with_meta(build_call_result(call, stored_result), related_task_meta(call))
 
-    async def list(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
-        _require_tasks(exchange)
-        if exchange.caller.principal == ANONYMOUS:
+    async def list_tasks(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        _require_tasks_version(context)
+        if context.caller.principal == ANONYMOUS_PRINCIPAL:
             raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks are listed only where callers are authenticated.")
-        before = decode_id(List.CALLS, params.cursor)
-        found = await self._gateway.calls.page(exchange.caller, CallFilter(), before=before, limit=PAGE)
-        more = {} if found.next_place is None else {"nextCursor": encode(List.CALLS, found.next_place)}
-        return {"tasks": [self._shapes.legacy_task(call, now=self._gateway.clock.now()) for call in found], **more}
+        last_id = decode_id_cursor(CursorList.CALLS, params.cursor)
+        page = await self._gateway.calls.list_calls(context.caller, CallFilter(), position=last_id, limit=TASK_PAGE_SIZE)
+        next_page = {} if page.next_position is None else {"nextCursor": encode_cursor(CursorList.CALLS, page.next_position)}
+        return {"tasks": [self._serializer.legacy_task(call, now=self._gateway.clock.now()) for call in page], **next_page}
 
-    async def cancel(self, exchange: Exchange, params: types.CancelTaskRequestParams) -> Result:
-        call = await self._own(exchange, params.task_id)
+    async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
+        call = await self._read_task(context, params.task_id)
         try:
-            return self._task(await self._gateway.calls.cancel_for_good(exchange.caller, call.id))
+            return self._serialize_task(await self._gateway.calls.cancel_immediately(context.caller, call.id))
         except CallEnded as ended:
             raise MCPError(INVALID_PARAMS, f"Cannot cancel task: {ended.detail}") from None
 
-    def advertise(self, era: Era, capabilities: Capabilities) -> None:
+    def advertise_capabilities(self, era: Era, capabilities: Capabilities) -> None:
         if era == "legacy":
-            listed: Capabilities = {"list": {}} if self._gateway.config.callers_identified else {}
+            listed: Capabilities = {"list": {}} if self._gateway.config.authentication_enabled else {}
             capabilities["tasks"] = {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
-    def _task(self, call: Call) -> Result:
-        return meta.labelled(self._shapes.legacy_task(call, now=self._gateway.clock.now()), call)
+    def _serialize_task(self, call: Call) -> Result:
+        return meta.with_call_meta(self._serializer.legacy_task(call, now=self._gateway.clock.now()), call)
 
-    async def _own(self, exchange: Exchange, task_id: str) -> Call:
-        _require_tasks(exchange)
-        return await task_of(self._gateway, exchange, task_id)
+    async def _read_task(self, context: RequestContext, task_id: str) -> Call:
+        _require_tasks_version(context)
+        return await get_own_task(self._gateway, context, task_id)
 
-    async def _wait(self, exchange: Exchange, call: Call) -> None:
+    async def _wait_for_end(self, context: RequestContext, call: Call) -> None:
         """Until the call has ended, its questions put to the client meanwhile; or until the service stops."""
         with (
-            following(self._gateway, exchange.caller, call.id) as calls,
-            self._waiters.waiting(exchange, call) as given_up,
+            subscribe_call_changes(self._gateway, context.caller, call.id) as call_changes,
+            self._result_waiters.register_waiter(context, call) as superseded,
         ):
-            await Asking(self._gateway, exchange, calls).run(given_up)
+            await LegacyTaskElicitation(self._gateway, context, call_changes).run(superseded)
 
     # -- what is told unasked --
 
-    def _tell_in_session(self, exchange: Exchange, call: Call) -> None:
-        told = told_in_session(exchange.context, self._gateway.background)
-        if told.has_room_for(call.id):
-            told.start(call.id, lambda: self._tell(exchange, call))
+    def _start_status_notifications(self, context: RequestContext, call: Call) -> None:
+        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        if notifications.has_capacity_for(call.id):
+            notifications.start_publisher(call.id, lambda: self._publish_status_changes(context, call))
 
-    async def _tell(self, exchange: Exchange, started: Call) -> None:
-        token, progress = exchange.meta.get("progress_token"), started.progress
-        with following(self._gateway, exchange.caller, started.id) as calls:
-            while call := await calls.next():
+    async def _publish_status_changes(self, context: RequestContext, started: Call) -> None:
+        token, progress = context.meta.get("progress_token"), started.progress
+        with subscribe_call_changes(self._gateway, context.caller, started.id) as call_changes:
+            while call := await call_changes.next_change():
                 if token is not None and call.progress is not None and call.progress != progress:
                     progress = call.progress
-                    params = {"progressToken": token, **progress_params(progress), "_meta": related_task(call)}
-                    await tell_session(exchange.context, "notifications/progress", params)
-                await tell_session(exchange.context, "notifications/tasks/status", self._task(call))
+                    params = {"progressToken": token, **progress_params(progress), "_meta": related_task_meta(call)}
+                    await send_to_session(context.sdk_context, "notifications/progress", params)
+                await send_to_session(context.sdk_context, "notifications/tasks/status", self._serialize_task(call))
 
 
-def _shape_tool(exchange: Exchange, tool: dict[str, Any]) -> dict[str, Any]:
+def _add_task_support(context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
     """What the upstream says of tasks is about its own, and of no use to a client of ours."""
     rest = {key: value for key, value in tool.items() if key != "execution"}
-    return {**rest, "execution": {"taskSupport": "optional"}} if _speaks_tasks(exchange) else rest
+    return {**rest, "execution": {"taskSupport": "optional"}} if _supports_tasks(context) else rest
 
 
-def _speaks_tasks(exchange: Exchange) -> bool:
-    return exchange.context.protocol_version == VERSION
+def _supports_tasks(context: RequestContext) -> bool:
+    return context.sdk_context.protocol_version == LEGACY_TASKS_VERSION
 
 
-def _require_tasks(exchange: Exchange) -> None:
-    if not _speaks_tasks(exchange):
-        raise unknown_method(exchange.context.method)
+def _require_tasks_version(context: RequestContext) -> None:
+    if not _supports_tasks(context):
+        raise method_not_found(context.sdk_context.method)

@@ -24,192 +24,192 @@ from mcp_types import INVALID_PARAMS
 
 from ringback.domain.errors import Gone, NotFound, QuotaExceeded
 from ringback.domain.ids import CallId
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.following import following
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
-from ringback.mcp_server.meta import extended
-from ringback.mcp_server.news import LIST_CHANGED, Accepted, News
-from ringback.mcp_server.task_shapes import TaskShapes
-from ringback.mcp_server.tasks import detailed, require_tasks
-from ringback.mcp_server.telling import TOLD_IN_SESSION_MAX, tell_request, tell_session, told_in_session
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.following import subscribe_call_changes
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.meta import with_meta
+from ringback.mcp_server.news import LIST_CHANGED_METHODS, Acceptance, ChangePublisher
+from ringback.mcp_server.task_shapes import TaskSerializer
+from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
+from ringback.mcp_server.telling import SESSION_PUBLISHERS_MAX, send_to_request, send_to_session, get_session_notifications
 from ringback.services.events import FOLLOW_SECONDS_MAX
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-LISTENED_MAX: Final = 128
+ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
+STREAM_SUBSCRIPTIONS_MAX: Final = 128
 """Tasks, and again resources, on one stream; what comes behind them is not acknowledged. Each takes 6 KB (measured). With a
 principal's streams (a quota) this bounds what it can make the service follow."""
-RETRY_SECONDS: Final = 30
-_LISTS: Final[Mapping[str, str]] = {
+RETRY_AFTER_SECONDS: Final = 30
+_LIST_CHANGED_FLAGS: Final[Mapping[str, str]] = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
     "resourcesListChanged": "notifications/resources/list_changed",
 }
-_LIST_NEWS: Final = "lists"
+_LIST_PUBLISHER: Final = "lists"
 
 
-def feature(gateway: Gateway) -> Feature:
-    listening, subscribing = Listening(gateway), Subscribing(gateway)
+def build_feature(gateway: Gateway) -> Feature:
+    modern, legacy = ModernSubscriptions(gateway), LegacySubscriptions(gateway)
     return Feature(
         methods=(
-            Method(
+            MethodBinding(
                 name="subscriptions/listen",
                 params=types.SubscriptionsListenRequestParams,
-                handler=listening.listen,
+                handler=modern.handle_listen,
                 eras=("modern",),
             ),
-            Method(
+            MethodBinding(
                 name="resources/subscribe",
                 params=types.SubscribeRequestParams,
-                handler=subscribing.subscribe,
+                handler=legacy.subscribe_resource,
                 eras=("legacy",),
             ),
-            Method(
+            MethodBinding(
                 name="resources/unsubscribe",
                 params=types.UnsubscribeRequestParams,
-                handler=subscribing.unsubscribe,
+                handler=legacy.unsubscribe_resource,
                 eras=("legacy",),
             ),
         ),
-        notifications={"notifications/initialized": subscribing.initialized},
-        advertise=_advertise,
+        notification_handlers={"notifications/initialized": legacy.handle_initialized},
+        advertise_capabilities=_advertise_subscriptions,
     )
 
 
-class Listening:
+class ModernSubscriptions:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def listen(self, exchange: Exchange, params: types.SubscriptionsListenRequestParams) -> Result:
-        wanted = params.notifications.model_dump(by_alias=True, exclude_none=True)
-        task_ids = _texts(wanted, "taskIds")
+    async def handle_listen(self, context: RequestContext, params: types.SubscriptionsListenRequestParams) -> Result:
+        filters = params.notifications.model_dump(by_alias=True, exclude_none=True)
+        task_ids = _read_string_list(filters, "taskIds")
         if task_ids:
-            require_tasks(exchange)
-        with self._gateway.quotas.stream(exchange.caller.principal):
-            stream = _Stream(self._gateway, exchange)
+            require_tasks_extension(context)
+        with self._gateway.quotas.open_stream(context.caller.principal):
+            stream = _SubscriptionStream(self._gateway, context)
             await stream.run(
-                task_ids, _texts(wanted, "resourceSubscriptions"), [key for key in _LISTS if wanted.get(key)]
+                task_ids, _read_string_list(filters, "resourceSubscriptions"), [key for key in _LIST_CHANGED_FLAGS if filters.get(key)]
             )
         return {"_meta": stream.meta}
 
 
-class _Stream:
+class _SubscriptionStream:
     """One listen request, from its acknowledgement to its end."""
 
-    def __init__(self, gateway: Gateway, exchange: Exchange) -> None:
+    def __init__(self, gateway: Gateway, context: RequestContext) -> None:
         self._gateway = gateway
-        self._exchange = exchange
-        self._news = News(gateway)
-        self._shapes = TaskShapes(result_retention_seconds=gateway.config.result_retention_seconds)
-        self._acknowledged = asyncio.Event()
-        self.meta = {SUBSCRIPTION_ID_META_KEY: exchange.context.request_id}
+        self._context = context
+        self._publisher = ChangePublisher(gateway)
+        self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._is_acknowledged = asyncio.Event()
+        self.meta = {SUBSCRIPTION_ID_META_KEY: context.sdk_context.request_id}
 
     async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
         """Until the service stops or `FOLLOW_SECONDS_MAX` are over; a client that leaves cancels this.
 
         Raises what fails first.
         """
-        tasks = await self._own_tasks(task_ids[:LISTENED_MAX])
+        tasks = await self._filter_own_tasks(task_ids[:STREAM_SUBSCRIPTIONS_MAX])
         try:
             async with asyncio.TaskGroup() as group:
-                await self._follow(group, tasks, uris[:LISTENED_MAX], lists)
+                await self._run_publishers(group, tasks, uris[:STREAM_SUBSCRIPTIONS_MAX], lists)
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # as itself it is answered; a group is known to nobody
 
-    async def _follow(
+    async def _run_publishers(
         self, group: asyncio.TaskGroup, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]
     ) -> None:
-        accepted: dict[str, Accepted] = {uri: asyncio.get_running_loop().create_future() for uri in uris}
-        work = [
-            group.create_task(self._news.resource(self._exchange, uri, self._tell, each))
-            for uri, each in accepted.items()
+        acceptances: dict[str, Acceptance] = {uri: asyncio.get_running_loop().create_future() for uri in uris}
+        publishers = [
+            group.create_task(self._publisher.publish_resource_changes(self._context, uri, self._send_notification, each))
+            for uri, each in acceptances.items()
         ]
-        work += [group.create_task(self._task(call_id)) for call_id in tasks]
+        publishers += [group.create_task(self._publish_task_changes(call_id)) for call_id in tasks]
         if lists:
-            wanted = [_LISTS[key] for key in lists]
-            work.append(group.create_task(self._news.lists(self._exchange, wanted, self._tell)))
-        await self._acknowledge(tasks, await _accepted(accepted), lists)
-        await first_of(self._gateway.lifecycle.stopping.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
-        for each in work:
+            methods = [_LIST_CHANGED_FLAGS[key] for key in lists]
+            publishers.append(group.create_task(self._publisher.publish_list_changes(self._context, methods, self._send_notification)))
+        await self._send_acknowledgement(tasks, await _collect_accepted(acceptances), lists)
+        await wait_first(self._gateway.lifecycle.shutdown_event.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
+        for each in publishers:
             each.cancel()
 
-    async def _acknowledge(self, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]) -> None:
+    async def _send_acknowledgement(self, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]) -> None:
         """Always the first frame."""
-        honoured: dict[str, Any] = dict.fromkeys(lists, True)
-        honoured |= {"taskIds": tasks} if tasks else {}
-        honoured |= {"resourceSubscriptions": uris} if uris else {}
-        await tell_request(self._exchange.context, ACKNOWLEDGED, {"notifications": honoured, "_meta": self.meta})
-        self._acknowledged.set()
+        accepted: dict[str, Any] = dict.fromkeys(lists, True)
+        accepted |= {"taskIds": tasks} if tasks else {}
+        accepted |= {"resourceSubscriptions": uris} if uris else {}
+        await send_to_request(self._context.sdk_context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta})
+        self._is_acknowledged.set()
 
-    async def _own_tasks(self, task_ids: Sequence[str]) -> Sequence[CallId]:
-        own: list[CallId] = []
+    async def _filter_own_tasks(self, task_ids: Sequence[str]) -> Sequence[CallId]:
+        own_ids: list[CallId] = []
         for task_id in dict.fromkeys(task_ids):
             try:
-                own.append((await self._gateway.calls.get(self._exchange.caller, task_id)).id)
+                own_ids.append((await self._gateway.calls.get_call(self._context.caller, task_id)).id)
             except (NotFound, Gone):
                 continue
-        return own
+        return own_ids
 
-    async def _task(self, call_id: CallId) -> None:
-        with suppress(NotFound, Gone), following(self._gateway, self._exchange.caller, call_id) as calls:
-            while call := await calls.next():
-                task = await detailed(self._gateway, self._shapes, self._exchange.caller, call)
-                await self._tell("notifications/tasks", task)
+    async def _publish_task_changes(self, call_id: CallId) -> None:
+        with suppress(NotFound, Gone), subscribe_call_changes(self._gateway, self._context.caller, call_id) as call_changes:
+            while call := await call_changes.next_change():
+                task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
+                await self._send_notification("notifications/tasks", task)
 
-    async def _tell(self, method: str, params: Mapping[str, Any]) -> None:
-        await self._acknowledged.wait()
-        await tell_request(self._exchange.context, method, extended(params, self.meta))
+    async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._is_acknowledged.wait()
+        await send_to_request(self._context.sdk_context, method, with_meta(params, self.meta))
 
 
-async def _accepted(resources: Mapping[str, Accepted]) -> Sequence[str]:
+async def _collect_accepted(resources: Mapping[str, Acceptance]) -> Sequence[str]:
     # Shielded, because whoever follows them may be about to answer when the client leaves.
-    answers = await asyncio.gather(*map(asyncio.shield, resources.values()), return_exceptions=True)
-    return [uri for uri, answer in zip(resources, answers, strict=True) if answer is None]
+    outcomes = await asyncio.gather(*map(asyncio.shield, resources.values()), return_exceptions=True)
+    return [uri for uri, answer in zip(resources, outcomes, strict=True) if answer is None]
 
 
-class Subscribing:
+class LegacySubscriptions:
     """resources/subscribe and unsubscribe, of before 2026-07-28."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._news = News(gateway)
+        self._publisher = ChangePublisher(gateway)
 
-    async def subscribe(self, exchange: Exchange, params: types.SubscribeRequestParams) -> Result:
-        told, uri = told_in_session(exchange.context, self._gateway.background), str(params.uri)
-        if not told.has_room_for(_name(uri)):
+    async def subscribe_resource(self, context: RequestContext, params: types.SubscribeRequestParams) -> Result:
+        notifications, uri = get_session_notifications(context.sdk_context, self._gateway.background_tasks), str(params.uri)
+        if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
-                f"This session hears of {TOLD_IN_SESSION_MAX} tasks and resources already. Unsubscribe from some of them.",
-                retry_after_seconds=RETRY_SECONDS,
+                f"This session hears of {SESSION_PUBLISHERS_MAX} tasks and resources already. Unsubscribe from some of them.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
             )
-        accepted: Accepted = asyncio.get_running_loop().create_future()
-        tell = partial(tell_session, exchange.context)
-        told.start(_name(uri), lambda: self._news.resource(exchange, uri, tell, accepted))
+        accepted: Acceptance = asyncio.get_running_loop().create_future()
+        send = partial(send_to_session, context.sdk_context)
+        notifications.start_publisher(_publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted))
         await asyncio.shield(accepted)  # the request may be cancelled, and the subscription is there all the same
         return {}
 
-    async def unsubscribe(self, exchange: Exchange, params: types.UnsubscribeRequestParams) -> Result:
-        told_in_session(exchange.context, self._gateway.background).stop(_name(str(params.uri)))
+    async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
+        get_session_notifications(context.sdk_context, self._gateway.background_tasks).stop_publisher(_publisher_key(str(params.uri)))
         return {}
 
-    async def initialized(self, exchange: Exchange) -> None:
+    async def handle_initialized(self, context: RequestContext) -> None:
         """From now on the session is told when a list changes."""
-        tell = partial(tell_session, exchange.context)
-        told = told_in_session(exchange.context, self._gateway.background)
-        told.start(_LIST_NEWS, lambda: self._news.lists(exchange, set(LIST_CHANGED.values()), tell))
+        send = partial(send_to_session, context.sdk_context)
+        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        notifications.start_publisher(_LIST_PUBLISHER, lambda: self._publisher.publish_list_changes(context, set(LIST_CHANGED_METHODS.values()), send))
 
 
-def _name(uri: str) -> str:
+def _publisher_key(uri: str) -> str:
     return f"resource {uri}"
 
 
-def _texts(wanted: Mapping[str, Any], key: str) -> Sequence[str]:
-    value = wanted.get(key, [])
+def _read_string_list(filters: Mapping[str, Any], key: str) -> Sequence[str]:
+    value = filters.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
         raise MCPError(INVALID_PARAMS, f"notifications.{key} must be a list of texts.")
     return cast("list[str]", value)
 
 
-def _advertise(_era: Era, capabilities: Capabilities) -> None:
+def _advertise_subscriptions(_era: Era, capabilities: Capabilities) -> None:
     for kind in ("tools", "prompts", "resources"):
         if kind in capabilities:
             capabilities[kind] = {**capabilities[kind], "listChanged": True}

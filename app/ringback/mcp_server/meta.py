@@ -19,62 +19,62 @@ from typing import Any, Final
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.meta import OURS, is_reserved
+from ringback.domain.meta import RINGBACK_META_PREFIX, is_reserved_meta_key
 
-CALL_ID: Final = "ringback/callId"
-CLIENT_SESSION_ID: Final = "ringback/clientSessionId"
-CORRELATION_ID: Final = "ringback/correlationId"
-IDEMPOTENCY_KEY: Final = "ringback/idempotencyKey"
-CALLBACK: Final = "ringback/callback"
+CALL_ID_META_KEY: Final = "ringback/callId"
+CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
+CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
+IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
+CALLBACK_META_KEY: Final = "ringback/callback"
 
-_SESSION_KEYS: Final = (CLIENT_SESSION_ID, "client_session_id", "openai/session")
-_CORRELATION_KEYS: Final = (CORRELATION_ID, "traceparent")
-_PROGRESS_TOKEN: Final = "progress_token"  # noqa: S105 - a key's name, as the SDK spells it
-
-
-def client_session_id(meta: Mapping[str, Any]) -> str | None:
-    return _label(meta, _SESSION_KEYS)
+_SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id", "openai/session")
+_CORRELATION_KEYS: Final = (CORRELATION_ID_META_KEY, "traceparent")
+_PROGRESS_TOKEN_KEY: Final = "progress_token"  # noqa: S105 - a key's name, as the SDK spells it
 
 
-def correlation_id(meta: Mapping[str, Any]) -> str | None:
-    return _label(meta, _CORRELATION_KEYS)
+def read_client_session_id(meta: Mapping[str, Any]) -> str | None:
+    return _read_label(meta, _SESSION_KEYS)
 
 
-def idempotency_key(meta: Mapping[str, Any]) -> str | None:
-    return _label(meta, (IDEMPOTENCY_KEY,))
+def read_correlation_id(meta: Mapping[str, Any]) -> str | None:
+    return _read_label(meta, _CORRELATION_KEYS)
 
 
-def speaks_of_us(meta: Mapping[str, Any]) -> bool:
+def read_idempotency_key(meta: Mapping[str, Any]) -> str | None:
+    return _read_label(meta, (IDEMPOTENCY_KEY_META_KEY,))
+
+
+def has_ringback_key(meta: Mapping[str, Any]) -> bool:
     """Whether the request carries a key of ours: its client knows that a call outlives it."""
-    return any(key.startswith(OURS) for key in meta)
+    return any(key.startswith(RINGBACK_META_PREFIX) for key in meta)
 
 
-def for_upstream(meta: Mapping[str, Any]) -> dict[str, Any]:
+def select_upstream_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """What of a request's `_meta` may go upstream; each upstream's `pass_meta` decides what of it does."""
     return {
         key: value
         for key, value in meta.items()
-        if not is_reserved(key) and not key.startswith(OURS) and key != _PROGRESS_TOKEN
+        if not is_reserved_meta_key(key) and not key.startswith(RINGBACK_META_PREFIX) and key != _PROGRESS_TOKEN_KEY
     }
 
 
-def labels(call: Call) -> dict[str, Any]:
+def build_call_meta(call: Call) -> dict[str, Any]:
     """What is said of a call wherever it is spoken of."""
-    told = {CALL_ID: call.id, CLIENT_SESSION_ID: call.client_session_id, CORRELATION_ID: call.correlation_id}
-    return {key: value for key, value in told.items() if value is not None}
+    values = {CALL_ID_META_KEY: call.id, CLIENT_SESSION_ID_META_KEY: call.client_session_id, CORRELATION_ID_META_KEY: call.correlation_id}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def labelled(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
+def with_call_meta(result: Mapping[str, Any], call: Call) -> dict[str, Any]:
     """The result with the call's labels in its `_meta`."""
-    return extended(result, labels(call))
+    return with_meta(result, build_call_meta(call))
 
 
-def extended(message: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+def with_meta(message: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """A result or params with this in their `_meta`, too."""
-    return {**message, "_meta": {**message.get("_meta", {}), **added}}
+    return {**message, "_meta": {**message.get("_meta", {}), **meta}}
 
 
-def _label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+def _read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     """The first that is there; a name of ours must be one, somebody else's is taken if it can be."""
     for key in keys:
         value = meta.get(key)
@@ -82,6 +82,6 @@ def _label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
             continue
         if isinstance(value, str) and 0 < len(value) <= LABEL_LENGTH_MAX and value.isprintable():
             return value
-        if key.startswith(OURS):
+        if key.startswith(RINGBACK_META_PREFIX):
             raise InvalidRequest(f"_meta['{key}'] must be a text of 1 to {LABEL_LENGTH_MAX} printable characters.")
     return None

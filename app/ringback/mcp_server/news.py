@@ -11,19 +11,19 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ringback.domain.call import RESOURCE_PREFIX
+from ringback.domain.call import CALL_RESOURCE_URI_PREFIX
 from ringback.domain.errors import RingbackError, Unavailable
 from ringback.domain.ids import CallId
-from ringback.domain.upstreams import Listing, UpstreamRefused
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.following import following
+from ringback.domain.upstreams import Listing, UpstreamErrorResponse
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.following import subscribe_call_changes
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.pending import is_pending_uri
-from ringback.mcp_server.routes import Routes
-from ringback.mcp_server.telling import Tell
+from ringback.mcp_server.pending import is_ringback_uri
+from ringback.mcp_server.routes import UpstreamRouter
+from ringback.mcp_server.telling import SendNotification
 
-UPDATED: Final = "notifications/resources/updated"
-LIST_CHANGED: Final[Mapping[Listing, str]] = {
+RESOURCE_UPDATED_METHOD: Final = "notifications/resources/updated"
+LIST_CHANGED_METHODS: Final[Mapping[Listing, str]] = {
     Listing.TOOLS: "notifications/tools/list_changed",
     Listing.PROMPTS: "notifications/prompts/list_changed",
     Listing.RESOURCES: "notifications/resources/list_changed",
@@ -31,55 +31,55 @@ LIST_CHANGED: Final[Mapping[Listing, str]] = {
 }
 """Templates have no notification of their own."""
 
-Accepted = asyncio.Future[None]
+Acceptance = asyncio.Future[None]
 """Done once it is known whether a resource can be followed; holds the refusal when it cannot."""
 
 
-class News:
+class ChangePublisher:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._routes = Routes(gateway)
+        self._router = UpstreamRouter(gateway)
 
-    async def resource(self, exchange: Exchange, uri: str, tell: Tell, accepted: Accepted) -> None:
+    async def publish_resource_changes(self, context: RequestContext, uri: str, send: SendNotification, acceptance: Acceptance) -> None:
         """Tell each change of the resource, until cancelled, or until it can change no more."""
         try:
-            if is_pending_uri(uri):
-                await self._call(exchange, CallId(uri.removeprefix(RESOURCE_PREFIX)), uri, tell, accepted)
+            if is_ringback_uri(uri):
+                await self._publish_call_changes(context, CallId(uri.removeprefix(CALL_RESOURCE_URI_PREFIX)), uri, send, acceptance)
             else:
-                await self._upstream_resource(exchange, uri, tell, accepted)
-        except (RingbackError, UpstreamRefused) as refusal:
-            _refuse(accepted, refusal)
+                await self._publish_upstream_changes(context, uri, send, acceptance)
+        except (RingbackError, UpstreamErrorResponse) as error:
+            _reject_subscription(acceptance, error)
         finally:
-            _refuse(accepted, Unavailable("Nobody listens any more."))
+            _reject_subscription(acceptance, Unavailable("Nobody listens any more."))
 
-    async def lists(self, exchange: Exchange, wanted: Collection[str], tell: Tell) -> None:
+    async def publish_list_changes(self, context: RequestContext, methods: Collection[str], send: SendNotification) -> None:
         """Tell the `wanted` notifications of LIST_CHANGED when they are due, until cancelled."""
-        with self._gateway.passage.changes(exchange.endpoint.upstream) as changes:
+        with self._gateway.proxy.subscribe_changes(context.endpoint.upstream) as changes:
             async for change in changes:
-                method = None if change.listing is None else LIST_CHANGED[change.listing]
-                if method is not None and method in wanted and exchange.caller.may_use(change.upstream):
-                    await tell(method, {})
+                method = None if change.listing is None else LIST_CHANGED_METHODS[change.listing]
+                if method is not None and method in methods and context.caller.may_use_upstream(change.upstream):
+                    await send(method, {})
 
-    async def _call(self, exchange: Exchange, call_id: CallId, uri: str, tell: Tell, accepted: Accepted) -> None:
-        with following(self._gateway, exchange.caller, call_id) as calls:
-            await self._gateway.calls.get(exchange.caller, call_id)
-            await calls.next()  # as it is now, which the client reads by itself once it is accepted
-            accepted.set_result(None)
-            while await calls.next():
-                await tell(UPDATED, {"uri": uri})
+    async def _publish_call_changes(self, context: RequestContext, call_id: CallId, uri: str, send: SendNotification, acceptance: Acceptance) -> None:
+        with subscribe_call_changes(self._gateway, context.caller, call_id) as call_changes:
+            await self._gateway.calls.get_call(context.caller, call_id)
+            await call_changes.next_change()  # as it is now, which the client reads by itself once it is accepted
+            acceptance.set_result(None)
+            while await call_changes.next_change():
+                await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
 
-    async def _upstream_resource(self, exchange: Exchange, uri: str, tell: Tell, accepted: Accepted) -> None:
-        upstream, passage = await self._routes.owner(exchange, uri), self._gateway.passage
-        with passage.changes(upstream) as changes:
-            async with passage.watching(upstream, uri):
-                accepted.set_result(None)
+    async def _publish_upstream_changes(self, context: RequestContext, uri: str, send: SendNotification, acceptance: Acceptance) -> None:
+        upstream, proxy = await self._router.resolve_resource(context, uri), self._gateway.proxy
+        with proxy.subscribe_changes(upstream) as changes:
+            async with proxy.subscribe_resource(upstream, uri):
+                acceptance.set_result(None)
                 async for change in changes:
                     if change.uri == uri:
-                        await tell(UPDATED, {"uri": uri})
+                        await send(RESOURCE_UPDATED_METHOD, {"uri": uri})
 
 
-def _refuse(accepted: Accepted, refusal: Exception) -> None:
+def _reject_subscription(acceptance: Acceptance, error: Exception) -> None:
     """Unless it is known already. Who asked may have gone, and then nobody looks at the refusal; that is no error."""
-    if not accepted.done():
-        accepted.set_exception(refusal)
-        accepted.exception()
+    if not acceptance.done():
+        acceptance.set_exception(error)
+        acceptance.exception()

@@ -13,23 +13,23 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, WithJ
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ringback.domain.call import LABEL_LENGTH_MAX, Status
+from ringback.domain.call import LABEL_LENGTH_MAX, CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
-from ringback.domain.text import printable
-from ringback.services.answers import RESPONSES_MAX
+from ringback.domain.text import require_printable
+from ringback.services.answers import INPUT_RESPONSES_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
-WAIT_SECONDS_MAX: Final = 50.0
+TOOL_WAIT_SECONDS_MAX: Final = 50.0
 """Clients give up on a tool after 60 s (the SDKs' default); what waits so long at most still answers them."""
-WAIT_SECONDS_DEFAULT: Final = 30.0
-LIMIT_DEFAULT: Final = 20
-LIMIT_MAX: Final = 50
+TOOL_WAIT_SECONDS_DEFAULT: Final = 30.0
+LIST_LIMIT_DEFAULT: Final = 20
+LIST_LIMIT_MAX: Final = 50
 """A page is read by a model: fifty calls are some five thousand tokens."""
 CALL_ID_LENGTH_MAX: Final = 64
 """Twice the length of ours; what is longer is no id."""
 
 
-class ToolName(StrEnum):
+class BuiltinToolName(StrEnum):
     GET_CALL = "ringback_get_call"
     WAIT_FOR_CALL = "ringback_wait_for_call"
     CANCEL_CALL = "ringback_cancel_call"
@@ -41,57 +41,57 @@ class ToolName(StrEnum):
 # -- what they take --------------------------------------------------------------------------------------------------------
 
 
-CallIdText = Annotated[
+CallIdField = Annotated[
     str,
     Field(min_length=1, max_length=CALL_ID_LENGTH_MAX, description="The call's id, as you were told it: `call_…`."),
-    AfterValidator(printable),
+    AfterValidator(require_printable),
 ]
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(printable)]
-StatusName = Annotated[Status, WithJsonSchema({"type": "string", "enum": [str(status) for status in Status]})]
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
+StatusName = Annotated[CallStatus, WithJsonSchema({"type": "string", "enum": [str(status) for status in CallStatus]})]
 """Spelled out: not every model's host follows a `$ref`."""
-WaitSeconds = Annotated[float, Strict(), Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
+ToolWaitSeconds = Annotated[float, Strict(), Field(ge=0, le=TOOL_WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 
-class Arguments(BaseModel):
+class BuiltinToolArguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GetCall(Arguments):
-    call_id: CallIdText
+class GetCallArguments(BuiltinToolArguments):
+    call_id: CallIdField
 
 
-class WaitForCall(Arguments):
-    call_id: CallIdText
-    wait_seconds: WaitSeconds = Field(default=WAIT_SECONDS_DEFAULT, description="How long to wait at most.")
+class WaitForCallArguments(BuiltinToolArguments):
+    call_id: CallIdField
+    wait_seconds: ToolWaitSeconds = Field(default=TOOL_WAIT_SECONDS_DEFAULT, description="How long to wait at most.")
 
 
-class CancelCall(Arguments):
-    call_id: CallIdText
+class CancelCallArguments(BuiltinToolArguments):
+    call_id: CallIdField
 
 
-class AnswerCall(Arguments):
-    call_id: CallIdText
+class AnswerCallArguments(BuiltinToolArguments):
+    call_id: CallIdField
     responses: dict[str, dict[str, Any]] = Field(
         min_length=1,
-        max_length=RESPONSES_MAX,
+        max_length=INPUT_RESPONSES_MAX,
         description="Answers by the keys in the call's `input_requests`: "
         '`{"r1.1": {"action": "accept", "content": {…}}}`, with content in the form of that question\'s '
         '`requestedSchema`; or `{"action": "decline"}`, or `{"action": "cancel"}`.',
     )
 
 
-class ResumeCall(Arguments):
+class ResumeCallArguments(BuiltinToolArguments):
     resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX, description="As a callback brought it.")
-    wait_seconds: WaitSeconds = Field(default=0.0, description="How long to wait for the call's end at most.")
+    wait_seconds: ToolWaitSeconds = Field(default=0.0, description="How long to wait for the call's end at most.")
 
 
-class ListCalls(Arguments):
+class ListCallsArguments(BuiltinToolArguments):
     client_session_id: Label | None = Field(default=None, description="Only calls of this session of yours.")
     correlation_id: Label | None = Field(default=None, description="Only calls with this name of your work.")
     status: StatusName | None = Field(default=None, description="Only calls that stand so now.")
     upstream: Label | None = Field(default=None, description="Only calls of this MCP server's tools.")
     tool: Label | None = Field(default=None, description="Only calls of this tool, by its server's own name for it.")
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX, strict=True)
+    limit: int = Field(default=LIST_LIMIT_DEFAULT, ge=1, le=LIST_LIMIT_MAX, strict=True)
     cursor: str | None = Field(
         default=None,
         min_length=1,
@@ -100,7 +100,7 @@ class ListCalls(Arguments):
     )
 
 
-class _PlainSchema(GenerateJsonSchema):
+class _ToolSchemaGenerator(GenerateJsonSchema):
     """Without what pydantic adds for readers of Python: titles made of names, and nulls for what may be left out."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -126,7 +126,7 @@ _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
     "call_id": {"type": "string"},
     "upstream": {"type": "string"},
     "tool": {"type": "string"},
-    "status": {"enum": [str(status) for status in Status]},
+    "status": {"enum": [str(status) for status in CallStatus]},
     "outcome": {"type": ["string", "null"], "description": "Why it ended; `unknown` means that it may have run."},
     "client_session_id": {"type": ["string", "null"]},
     "correlation_id": {"type": ["string", "null"]},
@@ -142,21 +142,21 @@ _CALL_PROPERTIES: Final[Mapping[str, Any]] = {
 }
 _CALL_REQUIRED: Final = ["call_id", "upstream", "tool", "status"]
 
-CALL_SCHEMA: Final[Mapping[str, Any]] = {
+CALL_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": _CALL_PROPERTIES,
     "required": [*_CALL_REQUIRED, "next_step"],
 }
-_ANSWERED_SCHEMA: Final[Mapping[str, Any]] = {
-    **CALL_SCHEMA,
+_ANSWER_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
+    **CALL_OUTPUT_SCHEMA,
     "properties": {
         **_CALL_PROPERTIES,
         "accepted": {"type": "array", "items": {"type": "string"}},
         "ignored": {"type": "array", "items": {"type": "string"}},
     },
 }
-_RESUMED_SCHEMA: Final[Mapping[str, Any]] = {
-    **CALL_SCHEMA,
+_RESUME_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
+    **CALL_OUTPUT_SCHEMA,
     "properties": {
         **_CALL_PROPERTIES,
         "events": {"type": "array", "items": {"type": "object"}, "description": "What happened since the token."},
@@ -167,7 +167,7 @@ _RESUMED_SCHEMA: Final[Mapping[str, Any]] = {
         "resume_token": {"type": "string", "description": "A fresh token, standing after these events."},
     },
 }
-_LIST_SCHEMA: Final[Mapping[str, Any]] = {
+_LIST_OUTPUT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
         "calls": {
@@ -182,84 +182,84 @@ _LIST_SCHEMA: Final[Mapping[str, Any]] = {
 
 # -- the tools -------------------------------------------------------------------------------------------------------------
 
-ARGUMENTS: Final[Mapping[ToolName, type[Arguments]]] = {
-    ToolName.GET_CALL: GetCall,
-    ToolName.WAIT_FOR_CALL: WaitForCall,
-    ToolName.CANCEL_CALL: CancelCall,
-    ToolName.ANSWER_CALL: AnswerCall,
-    ToolName.RESUME: ResumeCall,
-    ToolName.LIST_CALLS: ListCalls,
+ARGUMENT_MODELS: Final[Mapping[BuiltinToolName, type[BuiltinToolArguments]]] = {
+    BuiltinToolName.GET_CALL: GetCallArguments,
+    BuiltinToolName.WAIT_FOR_CALL: WaitForCallArguments,
+    BuiltinToolName.CANCEL_CALL: CancelCallArguments,
+    BuiltinToolName.ANSWER_CALL: AnswerCallArguments,
+    BuiltinToolName.RESUME: ResumeCallArguments,
+    BuiltinToolName.LIST_CALLS: ListCallsArguments,
 }
 
-_LOOKS: Final = {"readOnlyHint": True, "openWorldHint": False}
-_ENDS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
-_TELLS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+_READ_ONLY_ANNOTATIONS: Final = {"readOnlyHint": True, "openWorldHint": False}
+_DESTRUCTIVE_ANNOTATIONS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
+_ADDITIVE_ANNOTATIONS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 
-def _tool(
-    name: ToolName, title: str, description: str, annotations: Mapping[str, Any], output: Mapping[str, Any]
+def _define_tool(
+    name: BuiltinToolName, title: str, description: str, annotations: Mapping[str, Any], output: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     return {
         "name": str(name),
         "title": title,
         "description": description,
-        "inputSchema": ARGUMENTS[name].model_json_schema(schema_generator=_PlainSchema),
+        "inputSchema": ARGUMENT_MODELS[name].model_json_schema(schema_generator=_ToolSchemaGenerator),
         "outputSchema": output,
         "annotations": {"title": title, **annotations},
     }
 
 
-TOOLS: Final[Mapping[ToolName, Mapping[str, Any]]] = {
-    ToolName.GET_CALL: _tool(
-        ToolName.GET_CALL,
+TOOL_DEFINITIONS: Final[Mapping[BuiltinToolName, Mapping[str, Any]]] = {
+    BuiltinToolName.GET_CALL: _define_tool(
+        BuiltinToolName.GET_CALL,
         "Look at a call",
         "Look at a tool call that goes on in the background, and take its result once it has ended. Use it when you were given "
         "a call_id instead of a result. It answers at once; do not repeat it in a loop: while there is nothing else to do, "
         "use ringback_wait_for_call.",
-        _LOOKS,
-        CALL_SCHEMA,
+        _READ_ONLY_ANNOTATIONS,
+        CALL_OUTPUT_SCHEMA,
     ),
-    ToolName.WAIT_FOR_CALL: _tool(
-        ToolName.WAIT_FOR_CALL,
+    BuiltinToolName.WAIT_FOR_CALL: _define_tool(
+        BuiltinToolName.WAIT_FOR_CALL,
         "Wait for a call",
         "Wait until a tool call in the background ends or asks something, at most 50 seconds, and take its result. The call "
         "goes on when the wait is over, so nothing is lost by ending your turn. When you are told to stop, stop: tell the user "
         "that the work goes on, and come back when you are called back or asked.",
-        _LOOKS,
-        CALL_SCHEMA,
+        _READ_ONLY_ANNOTATIONS,
+        CALL_OUTPUT_SCHEMA,
     ),
-    ToolName.CANCEL_CALL: _tool(
-        ToolName.CANCEL_CALL,
+    BuiltinToolName.CANCEL_CALL: _define_tool(
+        BuiltinToolName.CANCEL_CALL,
         "Cancel a call",
         "Ask a tool call in the background to stop. Only do so when the user wants it: work that was done may be lost. It may "
         "take a moment, or come too late; look at the call to see how it ended. May be repeated.",
-        _ENDS,
-        CALL_SCHEMA,
+        _DESTRUCTIVE_ANNOTATIONS,
+        CALL_OUTPUT_SCHEMA,
     ),
-    ToolName.ANSWER_CALL: _tool(
-        ToolName.ANSWER_CALL,
+    BuiltinToolName.ANSWER_CALL: _define_tool(
+        BuiltinToolName.ANSWER_CALL,
         "Answer a call's question",
         "Answer what a tool call in the background asks (status input_required). Look at it first: each question has a key and "
         "the form of its answer. Ask the user, and do not make answers up; decline for them only when they say so. The call "
         "goes on once nothing is open any more.",
-        _TELLS,
-        _ANSWERED_SCHEMA,
+        _ADDITIVE_ANNOTATIONS,
+        _ANSWER_OUTPUT_SCHEMA,
     ),
-    ToolName.RESUME: _tool(
-        ToolName.RESUME,
+    BuiltinToolName.RESUME: _define_tool(
+        BuiltinToolName.RESUME,
         "Resume from a callback",
         "Take up a call by the resume token that a callback brought: the call, its result if it has ended, and what happened "
         "since the token was made. You get a fresh token for the next time.",
-        _LOOKS,
-        _RESUMED_SCHEMA,
+        _READ_ONLY_ANNOTATIONS,
+        _RESUME_OUTPUT_SCHEMA,
     ),
-    ToolName.LIST_CALLS: _tool(
-        ToolName.LIST_CALLS,
+    BuiltinToolName.LIST_CALLS: _define_tool(
+        BuiltinToolName.LIST_CALLS,
         "List calls",
         "List your tool calls, newest first, also those that have ended: the way back when you have lost a call_id. Narrow it "
         "by your session, by the name of your work, by status, server or tool. Results are not in the list; take one with "
         "ringback_get_call.",
-        _LOOKS,
-        _LIST_SCHEMA,
+        _READ_ONLY_ANNOTATIONS,
+        _LIST_OUTPUT_SCHEMA,
     ),
 }

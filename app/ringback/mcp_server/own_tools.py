@@ -10,156 +10,156 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, Status
+from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.clock import iso
-from ringback.domain.cursor import List, decode_id, encode, encode_place
+from ringback.domain.clock import format_iso
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position
 from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.call_words import call_details, call_summary, told
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.gateway import Feature, Gateway, OwnTool
+from ringback.mcp_server.call_words import describe_call, summarize_call, render_call_text
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.gateway import Feature, Gateway, BuiltinTool
 from ringback.mcp_server.own_tool_list import (
-    ARGUMENTS,
-    TOOLS,
-    AnswerCall,
-    Arguments,
-    CancelCall,
-    GetCall,
-    ListCalls,
-    ResumeCall,
-    ToolName,
-    WaitForCall,
+    ARGUMENT_MODELS,
+    TOOL_DEFINITIONS,
+    AnswerCallArguments,
+    BuiltinToolArguments,
+    CancelCallArguments,
+    GetCallArguments,
+    ListCallsArguments,
+    ResumeCallArguments,
+    BuiltinToolName,
+    WaitForCallArguments,
 )
-from ringback.mcp_server.polling import Looks
-from ringback.mcp_server.refusals import refused_result
-from ringback.services.answers import Answers
+from ringback.mcp_server.polling import PollLimiter
+from ringback.mcp_server.refusals import build_error_result
+from ringback.services.answers import InputAnswers
 from ringback.services.calls import Calls
-from ringback.services.resume import Resume
+from ringback.services.resume import CallResumption
 
-MISTAKES_MAX: Final = 5
+VALIDATION_ERRORS_MAX: Final = 5
 """Told of one request; whoever makes more wants to see the first ones."""
-UNKNOWN_CALL: Final = "No call of yours has this id. Find it with ringback_list_calls."
+UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
 
 
-def feature(gateway: Gateway) -> Feature:
-    tools = OwnTools(calls=gateway.calls, answers=gateway.answers, resume=gateway.resume, looks=Looks())
-    return Feature(tools=[_offered(tools, name) for name in ToolName])
+def build_feature(gateway: Gateway) -> Feature:
+    tools = BuiltinToolHandler(calls=gateway.calls, input_answers=gateway.input_answers, resume=gateway.resume, poll_limiter=PollLimiter())
+    return Feature(builtin_tools=[_bind_tool(tools, name) for name in BuiltinToolName])
 
 
-def _offered(tools: "OwnTools", name: ToolName) -> OwnTool:
-    async def handle(exchange: Exchange, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await tools.call(exchange.caller, name, arguments)
+def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName) -> BuiltinTool:
+    async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await tools.call_tool(context.caller, name, arguments)
 
-    return OwnTool(definition=TOOLS[name], handler=handle)
+    return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
 
 
-class OwnTools:
-    def __init__(self, *, calls: Calls, answers: Answers, resume: Resume, looks: Looks) -> None:
+class BuiltinToolHandler:
+    def __init__(self, *, calls: Calls, input_answers: InputAnswers, resume: CallResumption, poll_limiter: PollLimiter) -> None:
         self._calls = calls
-        self._answers = answers
+        self._input_answers = input_answers
         self._resume = resume
-        self._looks = looks
+        self._poll_limiter = poll_limiter
 
-    async def call(self, caller: Caller, name: ToolName, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, caller: Caller, name: BuiltinToolName, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """A CallToolResult, as JSON."""
         try:
-            return await self._do(caller, ARGUMENTS[name].model_validate(arguments))
+            return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
         except ValidationError as problem:
-            return refused_result(f"Nothing was done. {_mistakes(problem)}")
+            return build_error_result(f"Nothing was done. {_format_validation_errors(problem)}")
         except RingbackError as problem:
-            return refused_result(problem.detail)
+            return build_error_result(problem.detail)
 
-    async def _do(self, caller: Caller, asked: Arguments) -> dict[str, Any]:
-        match asked:
-            case ListCalls():
-                return await self._list(caller, asked)
-            case ResumeCall():
-                return await self._take_up(caller, asked)
+    async def _dispatch(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
+        match arguments:
+            case ListCallsArguments():
+                return await self._list_calls(caller, arguments)
+            case ResumeCallArguments():
+                return await self._resume_call(caller, arguments)
             case _:
-                return await self._about_one(caller, asked)
+                return await self._handle_call_tool(caller, arguments)
 
-    async def _about_one(self, caller: Caller, asked: Arguments) -> dict[str, Any]:
+    async def _handle_call_tool(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
         try:
-            match asked:
-                case GetCall():
-                    return await self._look(caller, asked.call_id, wait_seconds=0.0)
-                case WaitForCall():
-                    return await self._look(caller, asked.call_id, wait_seconds=asked.wait_seconds)
-                case CancelCall():
-                    return await self._shown(caller, await self._calls.cancel(caller, asked.call_id))
+            match arguments:
+                case GetCallArguments():
+                    return await self._poll_call(caller, arguments.call_id, wait_seconds=0.0)
+                case WaitForCallArguments():
+                    return await self._poll_call(caller, arguments.call_id, wait_seconds=arguments.wait_seconds)
+                case CancelCallArguments():
+                    return await self._read_call_result(caller, await self._calls.cancel_call(caller, arguments.call_id))
                 case _:
-                    return await self._answer(caller, cast("AnswerCall", asked))
+                    return await self._answer_call(caller, cast("AnswerCall", arguments))
         except NotFound:
-            raise NotFound(UNKNOWN_CALL) from None
+            raise NotFound(UNKNOWN_CALL_MESSAGE) from None
 
-    async def _look(self, caller: Caller, call_id: str, *, wait_seconds: float) -> dict[str, Any]:
-        call = await self._calls.get(caller, call_id)
-        stop = self._looks.tired(caller.principal, call)
-        if wait_seconds > 0 and not stop and call.status is Status.WORKING:
-            call = await self._calls.get(caller, call_id, wait_seconds=wait_seconds)
-        return await self._shown(caller, call)
+    async def _poll_call(self, caller: Caller, call_id: str, *, wait_seconds: float) -> dict[str, Any]:
+        call = await self._calls.get_call(caller, call_id)
+        poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
+        if wait_seconds > 0 and not poll_limit_reached and call.status is CallStatus.WORKING:
+            call = await self._calls.get_call(caller, call_id, wait_seconds=wait_seconds)
+        return await self._read_call_result(caller, call)
 
-    async def _shown(self, caller: Caller, call: Call) -> dict[str, Any]:
+    async def _read_call_result(self, caller: Caller, call: Call) -> dict[str, Any]:
         result = None
         if call.result_bytes is not None:
-            call, result = await self._calls.result(caller, call.id)
-        return self._looked_at(caller, call, result)
+            call, result = await self._calls.get_result(caller, call.id)
+        return self._build_call_response(caller, call, result)
 
-    def _looked_at(self, caller: Caller, call: Call, result: bytes | None, **more: Any) -> dict[str, Any]:
-        self._looks.count(caller.principal, call)
-        stop = self._looks.tired(caller.principal, call)
-        details = {**call_details(call, result, stop=stop), **more}
-        return meta.labelled(_given(told(call, stop=stop), details, result), call)
+    def _build_call_response(self, caller: Caller, call: Call, result: bytes | None, **extra: Any) -> dict[str, Any]:
+        self._poll_limiter.record_poll(caller.principal, call)
+        poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
+        details = {**describe_call(call, result, poll_limit_reached=poll_limit_reached), **extra}
+        return meta.with_call_meta(_build_tool_result(render_call_text(call, poll_limit_reached=poll_limit_reached), details, result), call)
 
-    async def _answer(self, caller: Caller, asked: AnswerCall) -> dict[str, Any]:
-        answered = await self._answers.answer(caller, asked.call_id, asked.responses)
-        words = [told(answered.call)]
+    async def _answer_call(self, caller: Caller, arguments: AnswerCallArguments) -> dict[str, Any]:
+        answered = await self._input_answers.answer_input(caller, arguments.call_id, arguments.responses)
+        lines = [render_call_text(answered.call)]
         if answered.ignored:
-            words.append(f"These keys are not asked, or not any more: {', '.join(answered.ignored)}.")
-        details = call_details(answered.call, None)
+            lines.append(f"These keys are not asked, or not any more: {', '.join(answered.ignored)}.")
+        details = describe_call(answered.call, None)
         details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
-        return meta.labelled(_given("\n".join(words), details), answered.call)
+        return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
 
-    async def _take_up(self, caller: Caller, asked: ResumeCall) -> dict[str, Any]:
-        resumed = await self._resume.resume(caller, asked.resume_token, wait_seconds=asked.wait_seconds)
-        return self._looked_at(
+    async def _resume_call(self, caller: Caller, arguments: ResumeCallArguments) -> dict[str, Any]:
+        resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=arguments.wait_seconds)
+        return self._build_call_response(
             caller,
             resumed.call,
             resumed.result,
-            events=[_event(event) for event in resumed.events],
-            truncated=resumed.truncated,
+            events=[_serialize_event(event) for event in resumed.events],
+            truncated=resumed.is_truncated,
             resume_token=resumed.resume_token,
         )
 
-    async def _list(self, caller: Caller, asked: ListCalls) -> dict[str, Any]:
+    async def _list_calls(self, caller: Caller, arguments: ListCallsArguments) -> dict[str, Any]:
         where = CallFilter(
-            client_session_id=asked.client_session_id,
-            correlation_id=asked.correlation_id,
-            status=asked.status,
-            upstream=asked.upstream,
-            tool=asked.tool,
+            client_session_id=arguments.client_session_id,
+            correlation_id=arguments.correlation_id,
+            status=arguments.status,
+            upstream=arguments.upstream,
+            tool=arguments.tool,
         )
-        found = await self._calls.page(caller, where, before=decode_id(List.CALLS, asked.cursor), limit=asked.limit)
-        calls = [call_summary(call) for call in found]
-        more = None if found.next_place is None else encode(List.CALLS, found.next_place)
-        page = {"calls": calls, "next_cursor": more}
-        return _given(jsontext.dumps(page).decode(), page)
+        calls_page = await self._calls.list_calls(caller, where, position=decode_id_cursor(CursorList.CALLS, arguments.cursor), limit=arguments.limit)
+        calls = [summarize_call(call) for call in calls_page]
+        next_cursor = None if calls_page.next_position is None else encode_cursor(CursorList.CALLS, calls_page.next_position)
+        page = {"calls": calls, "next_cursor": next_cursor}
+        return _build_tool_result(jsontext.dumps(page).decode(), page)
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _serialize_event(event: Event) -> dict[str, Any]:
     return {
         "eventId": event.id,
         "name": str(event.name),
-        "timestamp": iso(event.created_at),
-        "cursor": encode_place(event.place),
+        "timestamp": format_iso(event.created_at),
+        "cursor": encode_log_position(event.position),
         "data": dict(event.data),
     }
 
 
-def _given(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
+def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
     """Our words first, then the tool's own content as it came, so that images stay images."""
     content: list[Any] = [] if result is None else jsontext.loads(result)["content"]
     return {
@@ -169,8 +169,8 @@ def _given(text: str, structured: Mapping[str, Any], result: bytes | None = None
     }
 
 
-def _mistakes(problem: ValidationError) -> str:
+def _format_validation_errors(problem: ValidationError) -> str:
     """Where and what, never the value: it may be a secret."""
-    found = problem.errors(include_input=False, include_url=False, include_context=False)
-    told_of = [f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in found[:MISTAKES_MAX]]
-    return " ".join(told_of) + " Correct this and call the tool again."
+    errors = problem.errors(include_input=False, include_url=False, include_context=False)
+    messages = [f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in errors[:VALIDATION_ERRORS_MAX]]
+    return " ".join(messages) + " Correct this and call the tool again."

@@ -15,123 +15,123 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta, pending
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
-from ringback.mcp_server.refusals import unknown_resource
-from ringback.mcp_server.relay import LogLevels
-from ringback.mcp_server.request_state import opened, sealed, unknown_state
-from ringback.mcp_server.routes import Routes
-from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, refuse_cursor
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.refusals import resource_not_found
+from ringback.mcp_server.relay import SessionLogLevels
+from ringback.mcp_server.request_state import unseal_request_state, seal_request_state, unknown_request_state
+from ringback.mcp_server.routes import UpstreamRouter
+from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, reject_cursor
 
-INPUT_REQUIRED: Final = "input_required"
-_PRIVATE: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
+INPUT_REQUIRED_RESULT: Final = "input_required"
+_LIST_CACHE_HINTS: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
 
-def feature(gateway: Gateway, *, levels: LogLevels) -> Feature:
-    through = Passthrough(gateway, levels=levels)
+def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
+    methods = ProxiedMethods(gateway, log_levels=log_levels)
     lists = types.PaginatedRequestParams
     return Feature(
         methods=(
-            Method(name="resources/list", params=lists, handler=through.resources),
-            Method(name="resources/templates/list", params=lists, handler=through.templates),
-            Method(name="resources/read", params=types.ReadResourceRequestParams, handler=through.read),
-            Method(name="prompts/list", params=lists, handler=through.prompts),
-            Method(name="prompts/get", params=types.GetPromptRequestParams, handler=through.prompt),
-            Method(name="completion/complete", params=types.CompleteRequestParams, handler=through.complete),
-            Method(
+            MethodBinding(name="resources/list", params=lists, handler=methods.list_resources),
+            MethodBinding(name="resources/templates/list", params=lists, handler=methods.list_resource_templates),
+            MethodBinding(name="resources/read", params=types.ReadResourceRequestParams, handler=methods.read_resource),
+            MethodBinding(name="prompts/list", params=lists, handler=methods.list_prompts),
+            MethodBinding(name="prompts/get", params=types.GetPromptRequestParams, handler=methods.get_prompt),
+            MethodBinding(name="completion/complete", params=types.CompleteRequestParams, handler=methods.complete_argument),
+            MethodBinding(
                 name="logging/setLevel",
                 params=types.SetLevelRequestParams,
-                handler=through.set_level,
+                handler=methods.set_log_level,
                 eras=("legacy",),
             ),
         ),
-        advertise=_advertise,
+        advertise_capabilities=_advertise_resources,
     )
 
 
-class Passthrough:
-    def __init__(self, gateway: Gateway, *, levels: LogLevels) -> None:
+class ProxiedMethods:
+    def __init__(self, gateway: Gateway, *, log_levels: SessionLogLevels) -> None:
         self._gateway = gateway
-        self._routes = Routes(gateway)
-        self._levels = levels
+        self._router = UpstreamRouter(gateway)
+        self._log_levels = log_levels
 
-    async def resources(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
-        return await self._listed(exchange, params, Listing.RESOURCES)
+    async def list_resources(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        return await self._list_entries(context, params, Listing.RESOURCES)
 
-    async def templates(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
-        listed = await self._listed(exchange, params, Listing.RESOURCE_TEMPLATES)
-        theirs = [each for each in listed["resourceTemplates"] if not pending.is_pending_uri(each["uriTemplate"])]
-        return {**listed, "resourceTemplates": [*theirs, pending.TEMPLATE]}
+    async def list_resource_templates(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        listed = await self._list_entries(context, params, Listing.RESOURCE_TEMPLATES)
+        upstream_templates = [each for each in listed["resourceTemplates"] if not pending.is_ringback_uri(each["uriTemplate"])]
+        return {**listed, "resourceTemplates": [*upstream_templates, pending.CALL_RESOURCE_TEMPLATE]}
 
-    async def prompts(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
-        return await self._listed(exchange, params, Listing.PROMPTS)
+    async def list_prompts(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        return await self._list_entries(context, params, Listing.PROMPTS)
 
-    async def read(self, exchange: Exchange, params: types.ReadResourceRequestParams) -> Result:
-        exchange.caller.require(Scope.READ)
+    async def read_resource(self, context: RequestContext, params: types.ReadResourceRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
         uri = str(params.uri)
         try:
-            if pending.is_pending_uri(uri):
-                return await pending.read(self._gateway, exchange, uri)
-            upstream = await self._routes.owner(exchange, uri)
+            if pending.is_ringback_uri(uri):
+                return await pending.read_call_resource(self._gateway, context, uri)
+            upstream = await self._router.resolve_resource(context, uri)
         except NotFound as unknown:
-            raise unknown_resource(unknown, modern=exchange.modern) from None
-        answer = await self._ask(exchange, upstream, {"uri": uri})
+            raise resource_not_found(unknown, is_modern=context.is_modern) from None
+        answer = await self._forward_request(context, upstream, {"uri": uri})
         return {"ttlMs": 0, **answer, "cacheScope": "private"}
 
-    async def prompt(self, exchange: Exchange, params: types.GetPromptRequestParams) -> Result:
-        exchange.caller.require(Scope.READ)
-        upstream, name = await self._routes.find(exchange, Listing.PROMPTS, params.name)
-        return await self._ask(exchange, upstream, {"name": name, "arguments": params.arguments or {}})
+    async def get_prompt(self, context: RequestContext, params: types.GetPromptRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        upstream, name = await self._router.resolve_name(context, Listing.PROMPTS, params.name)
+        return await self._forward_request(context, upstream, {"name": name, "arguments": params.arguments or {}})
 
-    async def complete(self, exchange: Exchange, _params: types.CompleteRequestParams) -> Result:
-        exchange.caller.require(Scope.READ)
-        sent = cast("dict[str, Any]", exchange.context.params)
-        reference: dict[str, Any] = sent["ref"]
+    async def complete_argument(self, context: RequestContext, _params: types.CompleteRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        params = cast("dict[str, Any]", context.sdk_context.params)
+        reference: dict[str, Any] = params["ref"]
         if reference["type"] == "ref/prompt":
-            upstream, name = await self._routes.find(exchange, Listing.PROMPTS, reference["name"])
+            upstream, name = await self._router.resolve_name(context, Listing.PROMPTS, reference["name"])
             reference = {**reference, "name": name}
         else:
-            upstream = await self._template_owner(exchange, reference["uri"])
-        kept = {key: sent[key] for key in ("argument", "context") if key in sent}
-        return await self._ask(exchange, upstream, {"ref": reference, **kept})
+            upstream = await self._find_template_upstream(context, reference["uri"])
+        argument_params = {key: params[key] for key in ("argument", "context") if key in params}
+        return await self._forward_request(context, upstream, {"ref": reference, **argument_params})
 
-    async def set_level(self, exchange: Exchange, params: types.SetLevelRequestParams) -> Result:
-        self._levels.set(exchange.session_id, params.level)
+    async def set_log_level(self, context: RequestContext, params: types.SetLevelRequestParams) -> Result:
+        self._log_levels.set_level(context.mcp_session_id, params.level)
         return {}
 
-    async def _listed(self, exchange: Exchange, params: types.PaginatedRequestParams, listing: Listing) -> Result:
-        exchange.caller.require(Scope.READ)
-        refuse_cursor(params)
-        entries = await self._routes.entries(exchange, listing)
-        return {str(listing): [entry.shown for entry in entries], **_PRIVATE}
+    async def _list_entries(self, context: RequestContext, params: types.PaginatedRequestParams, listing: Listing) -> Result:
+        context.caller.require_scope(Scope.READ)
+        reject_cursor(params)
+        entries = await self._router.list_entries(context, listing)
+        return {str(listing): [entry.definition for entry in entries], **_LIST_CACHE_HINTS}
 
-    async def _template_owner(self, exchange: Exchange, template: str) -> str:
-        for entry in await self._routes.entries(exchange, Listing.RESOURCE_TEMPLATES):
-            if entry.original == template:
+    async def _find_template_upstream(self, context: RequestContext, template: str) -> str:
+        for entry in await self._router.list_entries(context, Listing.RESOURCE_TEMPLATES):
+            if entry.upstream_key == template:
                 return entry.upstream
-        return await self._routes.owner(exchange, template)
+        return await self._router.resolve_resource(context, template)
 
-    async def _ask(self, exchange: Exchange, upstream: str, params: Mapping[str, Any]) -> Result:
-        told = meta.for_upstream(exchange.meta)
-        sent = {**params, **self._round(exchange, upstream), **({"_meta": told} if told else {})}
-        method, declare = exchange.context.method, exchange.elicitation
-        answer = without_reserved_meta(await self._gateway.passage.ask(upstream, method, sent, declare=declare))
-        if answer.get("resultType") == INPUT_REQUIRED:
-            state = sealed(self._gateway, exchange, {"upstream": upstream, "state": answer.get("requestState")})
+    async def _forward_request(self, context: RequestContext, upstream: str, params: Mapping[str, Any]) -> Result:
+        upstream_meta = meta.select_upstream_meta(context.meta)
+        upstream_params = {**params, **self._read_input_responses(context, upstream), **({"_meta": upstream_meta} if upstream_meta else {})}
+        method, capabilities = context.sdk_context.method, context.elicitation_capability
+        answer = without_reserved_meta(await self._gateway.proxy.send_request(upstream, method, upstream_params, client_capabilities=capabilities))
+        if answer.get("resultType") == INPUT_REQUIRED_RESULT:
+            state = seal_request_state(self._gateway, context, {"upstream": upstream, "state": answer.get("requestState")})
             return {**answer, "requestState": state}
         return {key: value for key, value in answer.items() if key != "resultType"}
 
-    def _round(self, exchange: Exchange, upstream: str) -> dict[str, Any]:
+    def _read_input_responses(self, context: RequestContext, upstream: str) -> dict[str, Any]:
         """What a request brings that is sent again with answers: an upstream's own state goes to that upstream only."""
-        brought = exchange.context.params or {}
-        again: dict[str, Any] = {key: brought[key] for key in ("inputResponses",) if key in brought}
-        if brought.get("requestState") is not None:
-            carried = opened(self._gateway, exchange, brought["requestState"])
-            if carried["upstream"] != upstream:
-                raise unknown_state()
-            again |= {} if carried["state"] is None else {"requestState": carried["state"]}
-        return again
+        received = context.sdk_context.params or {}
+        retry_params: dict[str, Any] = {key: received[key] for key in ("inputResponses",) if key in received}
+        if received.get("requestState") is not None:
+            state_data = unseal_request_state(self._gateway, context, received["requestState"])
+            if state_data["upstream"] != upstream:
+                raise unknown_request_state()
+            retry_params |= {} if state_data["state"] is None else {"requestState": state_data["state"]}
+        return retry_params
 
 
-def _advertise(_era: Era, capabilities: Capabilities) -> None:
+def _advertise_resources(_era: Era, capabilities: Capabilities) -> None:
     capabilities.setdefault("resources", {})

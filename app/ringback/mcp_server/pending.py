@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import RESOURCE_PREFIX, Call, Status, resource_uri
+from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, CallStatus, call_resource_uri
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.mcp_server import meta
-from ringback.mcp_server.call_words import call_details
-from ringback.mcp_server.exchange import Exchange
+from ringback.mcp_server.call_words import describe_call
+from ringback.mcp_server.exchange import RequestContext
 from ringback.mcp_server.gateway import Gateway, Result
-from ringback.mcp_server.tool_shape import PENDING
+from ringback.mcp_server.tool_shape import PENDING_KEY
 
-TEMPLATE: Final[dict[str, Any]] = {
-    "uriTemplate": f"{RESOURCE_PREFIX}{{call_id}}",
+CALL_RESOURCE_TEMPLATE: Final[dict[str, Any]] = {
+    "uriTemplate": f"{CALL_RESOURCE_URI_PREFIX}{{call_id}}",
     "name": "ringback_call",
     "title": "Ringback call",
     "description": "A tool call that outlives its request, as JSON: status, progress, and the result once there is one.",
@@ -25,50 +25,50 @@ TEMPLATE: Final[dict[str, Any]] = {
 }
 
 
-def is_pending_uri(uri: str) -> bool:
+def is_ringback_uri(uri: str) -> bool:
     return uri.startswith("ringback://")
 
 
-def result(call: Call) -> Result:
+def build_pending_result(call: Call) -> Result:
     """A CallToolResult that is no error: the tool is at work."""
-    told = {"call_id": call.id, "status": str(call.status), "resource_uri": resource_uri(call)}
-    link = {
+    pending = {"call_id": call.id, "status": str(call.status), "resource_uri": call_resource_uri(call)}
+    resource_link = {
         "type": "resource_link",
-        "uri": resource_uri(call),
+        "uri": call_resource_uri(call),
         "name": call.id,
         "title": f"{call.tool} of {call.upstream}",
         "description": "Becomes the tool's result.",
         "mimeType": "application/json",
     }
-    content = [{"type": "text", "text": "\n".join(_words(call))}, link]
-    return meta.labelled({"content": content, "structuredContent": {PENDING: told}, "isError": False}, call)
+    content = [{"type": "text", "text": "\n".join(_render_pending_text(call))}, resource_link]
+    return meta.with_call_meta({"content": content, "structuredContent": {PENDING_KEY: pending}, "isError": False}, call)
 
 
-async def read(gateway: Gateway, exchange: Exchange, uri: str) -> Result:
+async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str) -> Result:
     """The resource as it is now; a call of somebody else's is as unknown as one that never was."""
     try:
-        call = await gateway.calls.get(exchange.caller, uri.removeprefix(RESOURCE_PREFIX))
+        call = await gateway.calls.get_call(context.caller, uri.removeprefix(CALL_RESOURCE_URI_PREFIX))
     except CallExpired as expired:
         raise NotFound(expired.detail, uri=uri) from None
     except NotFound:
         raise NotFound("No call of yours has this URI. List yours with ringback_list_calls.", uri=uri) from None
-    stored = await gateway.stored_result(exchange.caller, call)
-    text = jsontext.dumps(call_details(call, stored)).decode()
-    contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.labels(call)}
-    return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.labels(call)}
+    stored = await gateway.read_stored_result(context.caller, call)
+    text = jsontext.dumps(describe_call(call, stored)).decode()
+    contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}
+    return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.build_call_meta(call)}
 
 
-def _words(call: Call) -> Sequence[str]:
+def _render_pending_text(call: Call) -> Sequence[str]:
     return [
         f"The tool '{call.tool}' of '{call.upstream}' is not done yet. Do not call it again: it goes on as call {call.id}.",
-        _next_step(call),
+        _render_next_step(call),
     ]
 
 
-def _next_step(call: Call) -> str:
-    if call.status is Status.INPUT_REQUIRED:
-        return f"It asks for input: read {resource_uri(call)} for the questions, and answer them with ringback_answer_call."
+def _render_next_step(call: Call) -> str:
+    if call.status is CallStatus.INPUT_REQUIRED:
+        return f"It asks for input: read {call_resource_uri(call)} for the questions, and answer them with ringback_answer_call."
     return (
-        f"Its result will be at {resource_uri(call)}. To wait for it, use ringback_wait_for_call; if somebody is rung when it "
+        f"Its result will be at {call_resource_uri(call)}. To wait for it, use ringback_wait_for_call; if somebody is rung when it "
         "ends, you need not wait."
     )

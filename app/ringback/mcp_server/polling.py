@@ -8,49 +8,49 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from ringback.domain.call import Call, Progress, Status
+from ringback.domain.call import Call, Progress, CallStatus
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 
-LOOKS_MAX: Final = 5
+UNCHANGED_POLLS_MAX: Final = 5
 """Looks that may find nothing new. With the longest waits that is four minutes: what is not there then, is not there soon."""
-WATCHED_MAX: Final = 10_000
+TRACKED_CALLS_MAX: Final = 10_000
 """Calls remembered at once, some 3 MB. Of those, the one that was looked at longest ago is forgotten, and counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    status: Status
+class _CallState:
+    status: CallStatus
     progress: Progress | None
     input_round: int
     open_questions: int
     cancel_requested: bool
 
 
-def _seen(call: Call) -> _Seen:
-    return _Seen(call.status, call.progress, call.input_round, len(call.input_requests), call.cancel_requested)
+def _read_call_state(call: Call) -> _CallState:
+    return _CallState(call.status, call.progress, call.input_round, len(call.input_requests), call.cancel_requested)
 
 
-class Looks:
+class PollLimiter:
     """How often each call was looked at since it last changed."""
 
-    def __init__(self, *, looks_max: int = LOOKS_MAX, watched_max: int = WATCHED_MAX) -> None:
-        self._looks_max = looks_max
-        self._watched_max = watched_max
-        self._found: OrderedDict[tuple[Principal, CallId], tuple[_Seen, int]] = OrderedDict()
+    def __init__(self, *, unchanged_polls_max: int = UNCHANGED_POLLS_MAX, tracked_calls_max: int = TRACKED_CALLS_MAX) -> None:
+        self._unchanged_polls_max = unchanged_polls_max
+        self._tracked_calls_max = tracked_calls_max
+        self._polls: OrderedDict[tuple[Principal, CallId], tuple[_CallState, int]] = OrderedDict()
 
-    def tired(self, principal: Principal, call: Call) -> bool:
+    def poll_limit_reached(self, principal: Principal, call: Call) -> bool:
         """Whether so many looks have found the call as it is now that another one is not worth waiting for."""
-        seen, looks = self._found.get((principal, call.id), (None, 0))
-        return seen == _seen(call) and looks >= self._looks_max
+        last_state, polls = self._polls.get((principal, call.id), (None, 0))
+        return last_state == _read_call_state(call) and polls >= self._unchanged_polls_max
 
-    def count(self, principal: Principal, call: Call) -> None:
+    def record_poll(self, principal: Principal, call: Call) -> None:
         """Remember that the call was looked at and found like this; one that has ended is not looked at in vain."""
         key = (principal, call.id)
-        before, looks = self._found.pop(key, (None, 0))
-        if call.final:
+        last_state, polls = self._polls.pop(key, (None, 0))
+        if call.is_final:
             return
-        found = _seen(call)
-        self._found[key] = (found, looks + 1 if before == found else 1)
-        if len(self._found) > self._watched_max:
-            self._found.popitem(last=False)
+        state = _read_call_state(call)
+        self._polls[key] = (state, polls + 1 if last_state == state else 1)
+        if len(self._polls) > self._tracked_calls_max:
+            self._polls.popitem(last=False)

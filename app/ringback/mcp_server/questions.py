@@ -15,88 +15,88 @@ from typing import Any, Final
 from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded
 from ringback.mcp_server import meta
-from ringback.mcp_server.elicitation import can_be_asked, put_question
-from ringback.mcp_server.exchange import Exchange
+from ringback.mcp_server.elicitation import can_elicit, elicit_input
+from ringback.mcp_server.exchange import RequestContext
 from ringback.mcp_server.gateway import Gateway, Result
-from ringback.mcp_server.request_state import opened, sealed, unknown_state
-from ringback.waits import first_of
+from ringback.mcp_server.request_state import unseal_request_state, seal_request_state, unknown_request_state
+from ringback.waits import wait_first
 
-ANSWER_SECONDS: Final = 50.0
+ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 """How long a user may take while the client waits; then it is told where to answer. Clients give up after 60 s."""
 
 
-class Questions:
+class CallElicitation:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def can_be_put(self, exchange: Exchange, call: Call) -> bool:
+    def can_elicit(self, context: RequestContext, call: Call) -> bool:
         """Whether this client, in this request, can be asked what the call asks now."""
-        return can_be_asked(exchange, call.input_requests.values())
+        return can_elicit(context, call.input_requests.values())
 
     # -- 2026-07-28 --
 
-    def required(self, exchange: Exchange, call: Call) -> Result:
+    def build_input_required_result(self, context: RequestContext, call: Call) -> Result:
         """An InputRequiredResult."""
-        asked = {each.name: {"method": each.method, "params": each.params} for each in call.input_requests.values()}
+        requests = {each.name: {"method": each.method, "params": each.params} for each in call.input_requests.values()}
         keys = {each.name: key for key, each in call.input_requests.items()}
-        state = sealed(self._gateway, exchange, {"call_id": call.id, "keys": keys})
-        return meta.labelled({"resultType": "input_required", "inputRequests": asked, "requestState": state}, call)
+        state = seal_request_state(self._gateway, context, {"call_id": call.id, "keys": keys})
+        return meta.with_call_meta({"resultType": "input_required", "inputRequests": requests, "requestState": state}, call)
 
-    async def resumed(self, exchange: Exchange, state: str, *, upstream: str, tool: str) -> Call:
+    async def resume_call(self, context: RequestContext, state: str, *, upstream: str, tool: str) -> Call:
         """The call of a request that is sent again, with the responses taken that it brings."""
-        carried = opened(self._gateway, exchange, state)
-        call = await self._gateway.calls.started(exchange.caller, carried["call_id"])
+        state_data = unseal_request_state(self._gateway, context, state)
+        call = await self._gateway.calls.get_for_waiting(context.caller, state_data["call_id"])
         if (call.upstream, call.tool) != (upstream, tool):
-            raise unknown_state()
-        return await self._answered(exchange, call, carried["keys"])
+            raise unknown_request_state()
+        return await self._apply_responses(context, call, state_data["keys"])
 
-    async def foretold(self, exchange: Exchange, call: Call) -> Call | None:
+    async def apply_early_responses(self, context: RequestContext, call: Call) -> Call | None:
         """The call with the answers taken that the request that began it brought along; None when it brought none.
 
         A client that knows what a tool asks first may answer unasked (SEP-2322).
         """
-        if call.input_round > 1 or (exchange.context.params or {}).get("requestState") is not None:
+        if call.input_round > 1 or (context.sdk_context.params or {}).get("requestState") is not None:
             return None
-        answered = await self._answered(exchange, call, {each.name: key for key, each in call.input_requests.items()})
-        return None if answered is call else answered
+        updated = await self._apply_responses(context, call, {each.name: key for key, each in call.input_requests.items()})
+        return None if updated is call else updated
 
-    async def _answered(self, exchange: Exchange, call: Call, keys: Mapping[str, str]) -> Call:
+    async def _apply_responses(self, context: RequestContext, call: Call, keys: Mapping[str, str]) -> Call:
         """The call after what the request answers, by the upstream's keys; what is not asked is ignored."""
-        brought: dict[str, Any] = (exchange.context.params or {}).get("inputResponses") or {}
-        responses = {keys[name]: response for name, response in brought.items() if name in keys}
-        if not responses or call.final:
+        received: dict[str, Any] = (context.sdk_context.params or {}).get("inputResponses") or {}
+        responses = {keys[name]: response for name, response in received.items() if name in keys}
+        if not responses or call.is_final:
             return call
         try:
-            return (await self._gateway.answers.answer(exchange.caller, call.id, responses)).call
+            return (await self._gateway.input_answers.answer_input(context.caller, call.id, responses)).call
         except CallEnded:
-            return await self._gateway.calls.started(exchange.caller, call.id)
+            return await self._gateway.calls.get_for_waiting(context.caller, call.id)
 
     # -- before --
 
-    async def put(self, exchange: Exchange, call: Call) -> bool:
+    async def elicit_all(self, context: RequestContext, call: Call) -> bool:
         """Ask everything that is open, all at once; whether the call goes on then.
 
         The first answer counts, whatever door it comes through; what is still asked here then is taken back.
         """
-        about = meta.labels(call)
+        call_meta = meta.build_call_meta(call)
         answers = asyncio.gather(
             *(
-                put_question(self._gateway, exchange, call, key, each, about=about)
+                elicit_input(self._gateway, context, call, key, each, call_meta=call_meta)
                 for key, each in call.input_requests.items()
             )
         )
-        moved = asyncio.ensure_future(
-            self._gateway.calls.wait(exchange.caller, call, wait_seconds=ANSWER_SECONDS, until_final=False)
+        status_change = asyncio.ensure_future(
+            self._gateway.calls.wait_for_call(context.caller, call, wait_seconds=ELICITATION_TIMEOUT_SECONDS, until_final=False)
         )
         try:
-            await first_of(asyncio.shield(answers), asyncio.shield(moved))
-            return moved.result()[0].status is not call.status if moved.done() else all(answers.result())
+            await wait_first(asyncio.shield(answers), asyncio.shield(status_change))
+            return status_change.result()[0].status is not call.status if status_change.done() else all(answers.result())
         finally:
             answers.cancel()
-            moved.cancel()
-            await asyncio.gather(answers, moved, return_exceptions=True)
+            status_change.cancel()
+            await asyncio.gather(answers, status_change, return_exceptions=True)
 
 
-def runs_as_task(call: Call) -> bool:
+def is_upstream_task(call: Call) -> bool:
     """Whether the upstream made a task of it: then what it asks belongs to the task."""
     return call.handle is not None and "task_id" in call.handle.data

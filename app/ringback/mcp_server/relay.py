@@ -12,57 +12,57 @@ from typing import Any, Final, cast, get_args
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 
 from ringback.domain.call import Call
-from ringback.domain.upstreams import Told
-from ringback.mcp_server.exchange import Exchange
+from ringback.domain.upstreams import UpstreamNotification
+from ringback.mcp_server.exchange import RequestContext
 from ringback.mcp_server.task_shapes import progress_params
-from ringback.mcp_server.telling import tell_request
+from ringback.mcp_server.telling import send_to_request
 
-SESSIONS_MAX: Final = 10_000
+LOG_LEVEL_SESSIONS_MAX: Final = 10_000
 """Whose level is remembered; as many sessions as an endpoint has."""
 _LEVELS: Final = frozenset(cast("tuple[str, ...]", get_args(LoggingLevel)))
-_PROGRESS: Final = "notifications/progress"
+_PROGRESS_METHOD: Final = "notifications/progress"
 
 
-class LogLevels:
+class SessionLogLevels:
     """What sessions of before 2026-07-28 asked to hear."""
 
     def __init__(self) -> None:
         self._levels: OrderedDict[str, str] = OrderedDict()
 
-    def set(self, session_id: str, level: str) -> None:
+    def set_level(self, session_id: str, level: str) -> None:
         self._levels[session_id] = level
         self._levels.move_to_end(session_id)
-        if len(self._levels) > SESSIONS_MAX:
+        if len(self._levels) > LOG_LEVEL_SESSIONS_MAX:
             self._levels.popitem(last=False)
 
-    def wanted(self, exchange: Exchange) -> str | None:
-        level = exchange.meta.get(LOG_LEVEL_META_KEY) if exchange.modern else self._levels.get(exchange.session_id)
+    def get_level(self, context: RequestContext) -> str | None:
+        level = context.meta.get(LOG_LEVEL_META_KEY) if context.is_modern else self._levels.get(context.mcp_session_id)
         return level if level in _LEVELS else None
 
 
-class Relay:
+class ProgressRelay:
     """To one client that waits."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._token = exchange.meta.get("progress_token")
-        self._reached: float | None = None
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._progress_token = context.meta.get("progress_token")
+        self._last_progress: float | None = None
 
-    async def live(self, told: AsyncIterator[Told]) -> None:
+    async def relay_notifications(self, notifications: AsyncIterator[UpstreamNotification]) -> None:
         """Until cancelled."""
-        async for each in told:
-            if each.method == _PROGRESS:
-                await self._progress(each.params)
+        async for each in notifications:
+            if each.method == _PROGRESS_METHOD:
+                await self._send_progress(each.params)
             else:
-                await tell_request(self._exchange.context, each.method, each.params)
+                await send_to_request(self._context.sdk_context, each.method, each.params)
 
-    async def stored(self, call: Call) -> None:
+    async def relay_stored_progress(self, call: Call) -> None:
         if call.progress is not None:
-            await self._progress(progress_params(call.progress))
+            await self._send_progress(progress_params(call.progress))
 
-    async def _progress(self, params: Mapping[str, Any]) -> None:
+    async def _send_progress(self, params: Mapping[str, Any]) -> None:
         progress = params["progress"]
-        if self._token is None or (self._reached is not None and progress <= self._reached):
+        if self._progress_token is None or (self._last_progress is not None and progress <= self._last_progress):
             return
-        self._reached = progress
-        await tell_request(self._exchange.context, _PROGRESS, {**params, "progressToken": self._token})
+        self._last_progress = progress
+        await send_to_request(self._context.sdk_context, _PROGRESS_METHOD, {**params, "progressToken": self._progress_token})

@@ -10,29 +10,29 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain import jsontext
-from ringback.mcp_server.exchange import Exchange
+from ringback.mcp_server.exchange import RequestContext
 from ringback.mcp_server.gateway import Gateway
 from ringback.signing import base64text
 from ringback.signing.sealing import UnsealError
 
 
-def sealed(gateway: Gateway, exchange: Exchange, carried: Any) -> str:
-    return base64text.encode(gateway.sealer.seal(jsontext.dumps(carried), place=_place(exchange)))
+def seal_request_state(gateway: Gateway, context: RequestContext, data: Any) -> str:
+    return base64text.encode_base64(gateway.sealer.seal(jsontext.dumps(data), associated_data=_get_associated_data(context)))
 
 
-def opened(gateway: Gateway, exchange: Exchange, state: str) -> Any:
+def unseal_request_state(gateway: Gateway, context: RequestContext, state: str) -> Any:
     """What was sealed; -32602 for everything that this principal was not given for this method."""
     try:
-        return jsontext.loads(gateway.sealer.unseal(base64text.decode(state), place=_place(exchange)))
+        return jsontext.loads(gateway.sealer.unseal(base64text.decode_base64(state), associated_data=_get_associated_data(context)))
     except (ValueError, UnsealError):
-        raise unknown_state() from None
+        raise unknown_request_state() from None
 
 
-def unknown_state() -> MCPError:
+def unknown_request_state() -> MCPError:
     return MCPError(
         INVALID_PARAMS, "This requestState is not one of yours. Send it as you got it, with the same request."
     )
 
 
-def _place(exchange: Exchange) -> str:
-    return f"mcp.request_state.{exchange.context.method}.{exchange.caller.principal}"
+def _get_associated_data(context: RequestContext) -> str:
+    return f"mcp.request_state.{context.sdk_context.method}.{context.caller.principal}"

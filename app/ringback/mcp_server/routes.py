@@ -15,118 +15,118 @@ from typing import Any, Final
 
 from ringback.domain.errors import NotFound, RingbackError, UnknownTool
 from ringback.domain.upstreams import Listing
-from ringback.mcp_server.exchange import Exchange
+from ringback.mcp_server.exchange import RequestContext
 from ringback.mcp_server.gateway import Gateway
 
 log = logging.getLogger(__name__)
 
-_NAMES: Final = {
+_LISTING_KEYS: Final = {
     Listing.TOOLS: "name",
     Listing.RESOURCES: "uri",
     Listing.RESOURCE_TEMPLATES: "uriTemplate",
     Listing.PROMPTS: "name",
 }
-_NAMED: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
+_ALIASED_LISTINGS: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
 """What clients call by a name, which at `/mcp` says whose it is."""
-_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+_TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ListedEntry:
     upstream: str
-    original: str
+    upstream_key: str
     """Its name or URI there."""
-    shown: dict[str, Any] = field(repr=False)
+    definition: dict[str, Any] = field(repr=False)
     """A copy, under the name that it has at this endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class UpstreamRouter:
     gateway: Gateway
-    told: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], repr=False)
+    logged_conflicts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], repr=False)
     """Pairs of upstreams of which the first hides something of the second: each is logged once, however often it is listed."""
 
-    def upstreams(self, exchange: Exchange) -> Sequence[str]:
-        if exchange.endpoint.upstream is not None:
-            return [exchange.endpoint.upstream]
-        return [info.name for info in self.gateway.catalog.upstreams() if exchange.caller.may_use(info.name)]
+    def list_upstreams(self, context: RequestContext) -> Sequence[str]:
+        if context.endpoint.upstream is not None:
+            return [context.endpoint.upstream]
+        return [info.name for info in self.gateway.catalog.list_upstreams() if context.caller.may_use_upstream(info.name)]
 
-    async def entries(self, exchange: Exchange, listing: Listing) -> Sequence[Entry]:
+    async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
         """Everything that is listed at this endpoint: by upstreams in the order of the configuration, then in their own."""
-        upstreams = self.upstreams(exchange)
-        if exchange.endpoint.upstream is not None:
-            return _entries(upstreams[0], listing, await self.gateway.passage.listed(upstreams[0], listing))
-        lists = await asyncio.gather(*(self._listed(upstream, listing) for upstream in upstreams))
-        found = [entry for each in zip(upstreams, lists, strict=True) for entry in _entries(each[0], listing, each[1])]
-        return await self._renamed(found, listing) if listing in _NAMED else self._first_of_each(found)
+        upstreams = self.list_upstreams(context)
+        if context.endpoint.upstream is not None:
+            return _build_entries(upstreams[0], listing, await self.gateway.proxy.list_entries(upstreams[0], listing))
+        lists = await asyncio.gather(*(self._list_reachable(upstream, listing) for upstream in upstreams))
+        entries = [entry for each in zip(upstreams, lists, strict=True) for entry in _build_entries(each[0], listing, each[1])]
+        return await self._apply_aliases(entries, listing) if listing in _ALIASED_LISTINGS else self._drop_duplicate_uris(entries)
 
-    async def find(self, exchange: Exchange, listing: Listing, name: str) -> tuple[str, str]:
+    async def resolve_name(self, context: RequestContext, listing: Listing, name: str) -> tuple[str, str]:
         """The upstream and the name there of a tool or prompt; raises `UnknownTool` for a name that leads nowhere."""
-        if exchange.endpoint.upstream is not None:
-            return exchange.endpoint.upstream, name
-        found = await self.gateway.names.find(listing, name)
-        if found is None or found[0] not in self.upstreams(exchange):
+        if context.endpoint.upstream is not None:
+            return context.endpoint.upstream, name
+        target = await self.gateway.tool_aliases.resolve_alias(listing, name)
+        if target is None or target[0] not in self.list_upstreams(context):
             raise UnknownTool(f"There is nothing of this name. List what there is: {listing}/list")
-        return found
+        return target
 
-    async def owner(self, exchange: Exchange, uri: str) -> str:
+    async def resolve_resource(self, context: RequestContext, uri: str) -> str:
         """The upstream whose resource it is: the first that lists it, or whose template it fits; raises `NotFound`."""
-        if exchange.endpoint.upstream is not None:
-            return exchange.endpoint.upstream
-        for entry in await self.entries(exchange, Listing.RESOURCES):
-            if entry.original == uri:
+        if context.endpoint.upstream is not None:
+            return context.endpoint.upstream
+        for entry in await self.list_entries(context, Listing.RESOURCES):
+            if entry.upstream_key == uri:
                 return entry.upstream
-        for entry in await self.entries(exchange, Listing.RESOURCE_TEMPLATES):
-            if fits(entry.original, uri):
+        for entry in await self.list_entries(context, Listing.RESOURCE_TEMPLATES):
+            if matches_template(entry.upstream_key, uri):
                 return entry.upstream
         raise NotFound("No upstream lists this resource. List them: resources/list", uri=uri)
 
-    async def _listed(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+    async def _list_reachable(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
         try:
-            return await self.gateway.passage.listed(upstream, listing)
+            return await self.gateway.proxy.list_entries(upstream, listing)
         except RingbackError as problem:
             log.info("joined.left_out", extra={"upstream": upstream, "listing": str(listing), "problem": problem.slug})
             return ()
 
-    async def _renamed(self, entries: Sequence[Entry], listing: Listing) -> Sequence[Entry]:
-        names = await self.gateway.names.of(listing, [(entry.upstream, entry.original) for entry in entries])
+    async def _apply_aliases(self, entries: Sequence[ListedEntry], listing: Listing) -> Sequence[ListedEntry]:
+        names = await self.gateway.tool_aliases.assign_aliases(listing, [(entry.upstream, entry.upstream_key) for entry in entries])
         return [
-            replace(entry, shown={**entry.shown, "name": name})
+            replace(entry, shown={**entry.definition, "name": name})
             for entry, name in zip(entries, names, strict=True)
             if name is not None
         ]
 
-    def _first_of_each(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        kept: dict[str, Entry] = {}
+    def _drop_duplicate_uris(self, entries: Sequence[ListedEntry]) -> Sequence[ListedEntry]:
+        entries_by_uri: dict[str, ListedEntry] = {}
         for entry in entries:
-            first = kept.setdefault(entry.original, entry)
-            pair = (first.upstream, entry.upstream)
-            if first is not entry and pair not in self.told:
-                self.told.add(pair)
+            listed_first = entries_by_uri.setdefault(entry.upstream_key, entry)
+            pair = (listed_first.upstream, entry.upstream)
+            if listed_first is not entry and pair not in self.logged_conflicts:
+                self.logged_conflicts.add(pair)
                 log.warning("joined.same_uri", extra={"kept": pair[0], "left_out": pair[1]})
-        return list(kept.values())
+        return list(entries_by_uri.values())
 
 
-def fits(template: str, uri: str) -> bool:
+def matches_template(template: str, uri: str) -> bool:
     """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order.
 
     Looked for one after the other: as one regular expression, three variables and a long URI would stop the service.
     """
-    begin, *rest = _EXPRESSION.split(template)
+    prefix, *rest = _TEMPLATE_EXPRESSION.split(template)
     if not rest:
-        return uri == begin
-    *inner, end = rest
-    if not uri.startswith(begin):
+        return uri == prefix
+    *middle, suffix = rest
+    if not uri.startswith(prefix):
         return False
-    place = len(begin)
-    for part in inner:
-        found = uri.find(part, place)
-        if found < 0:
+    position = len(prefix)
+    for part in middle:
+        index = uri.find(part, position)
+        if index < 0:
             return False
-        place = found + len(part)
-    return place <= len(uri) - len(end) and uri.endswith(end)
+        position = index + len(part)
+    return position <= len(uri) - len(suffix) and uri.endswith(suffix)
 
 
-def _entries(upstream: str, listing: Listing, listed: Sequence[Mapping[str, Any]]) -> Sequence[Entry]:
-    key = _NAMES[listing]
-    return [Entry(upstream=upstream, original=entry[key], shown=dict(entry)) for entry in listed]
+def _build_entries(upstream: str, listing: Listing, listed: Sequence[Mapping[str, Any]]) -> Sequence[ListedEntry]:
+    key = _LISTING_KEYS[listing]
+    return [ListedEntry(upstream=upstream, upstream_key=entry[key], definition=dict(entry)) for entry in listed]

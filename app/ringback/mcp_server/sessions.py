@@ -17,30 +17,30 @@ from starlette.types import Receive, Scope, Send
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
 from ringback.services.events import FOLLOW_SECONDS_MAX
-from ringback.waits import beside
+from ringback.waits import run_with_helper
 
 SESSIONS_MAX: Final = 10_000
 """Of one endpoint; as many idle streams as one process is built for."""
-SESSIONS_OF_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
+SESSIONS_PER_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
 """Of those: ten principals that never end a session have to come together before anybody else is refused."""
-RETRY_SECONDS: Final = 30
+RETRY_AFTER_SECONDS: Final = 30
 """Nobody knows when a session will end; this is soon enough to be there in time, and seldom enough."""
 
 
-class Sessions(StreamableHTTPSessionManager):
+class BoundedSessionManager(StreamableHTTPSessionManager):
     def __init__(self, server: Server[Any], *, request_bytes_max: int, clock: Clock) -> None:
         super().__init__(server, max_request_body_size=request_bytes_max, max_sessions=SESSIONS_MAX)
         self._clock = clock
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `QuotaExceeded` instead of opening one session too many of its principal's."""
-        answering = super().handle_request(scope, receive, send)
+        response = super().handle_request(scope, receive, send)
         if scope["method"] == "GET":
-            await beside(answering, self._end_stream_in_time(Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")))
+            await run_with_helper(response, self._close_stream_after_limit(Headers(scope=scope).get(MCP_SESSION_ID_HEADER, "")))
         else:
-            await answering
+            await response
 
-    async def _end_stream_in_time(self, session_id: str) -> None:
+    async def _close_stream_after_limit(self, session_id: str) -> None:
         """A client that comes back has its key looked at again, as a reader of the log's stream has."""
         await self._clock.sleep(FOLLOW_SECONDS_MAX)
         if transport := self._server_instances.get(session_id):
@@ -49,18 +49,18 @@ class Sessions(StreamableHTTPSessionManager):
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         """Overrides the SDK's, which calls it with nothing in between its look at the sessions and the new one."""
         if requestor is not None:
-            self._require_room(requestor["client_id"])
+            self._require_session_quota(requestor["client_id"])
         return super()._admit_session(requestor)
 
-    def _require_room(self, principal: str) -> None:
+    def _require_session_quota(self, principal: str) -> None:
         """Counted anew for each that would be opened: 0.4 ms when there are ten thousand (measured)."""
-        held = sum(owner["client_id"] == principal for owner in self._session_owners.values())
-        if held >= SESSIONS_OF_PRINCIPAL_MAX:
+        open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
+        if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
             raise QuotaExceeded(
-                f"Your quota 'sessions' of {SESSIONS_OF_PRINCIPAL_MAX} at this endpoint is used up. Nothing was done. End what "
+                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. Nothing was done. End what "
                 "you no longer need: DELETE with its Mcp-Session-Id. Sessions end by themselves when they were idle for "
                 f"{DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
-                retry_after_seconds=RETRY_SECONDS,
+                retry_after_seconds=RETRY_AFTER_SECONDS,
                 quota="sessions",
-                limit=SESSIONS_OF_PRINCIPAL_MAX,
+                limit=SESSIONS_PER_PRINCIPAL_MAX,
             )

@@ -31,13 +31,13 @@ from ringback.domain.call import Call
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.exchange import TASKS, Exchange
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, Result
-from ringback.mcp_server.refusals import tasks_undeclared
-from ringback.mcp_server.task_shapes import TaskShapes
+from ringback.mcp_server.exchange import TASKS_EXTENSION, RequestContext
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.refusals import tasks_capability_missing
+from ringback.mcp_server.task_shapes import TaskSerializer
 
-ACKNOWLEDGED: Final[Mapping[str, Any]] = {"resultType": "complete"}
-_MODERN: Final[tuple[Era]] = ("modern",)
+COMPLETE_RESULT: Final[Mapping[str, Any]] = {"resultType": "complete"}
+MODERN_ONLY: Final[tuple[Era]] = ("modern",)
 
 
 class UpdateTaskParams(types.RequestParams):
@@ -45,91 +45,91 @@ class UpdateTaskParams(types.RequestParams):
     input_responses: dict[str, Any] = Field(alias="inputResponses")
 
 
-def feature(gateway: Gateway) -> Feature:
-    tasks = Tasks(gateway)
+def build_feature(gateway: Gateway) -> Feature:
+    tasks = ModernTasks(gateway)
     return Feature(
         methods=(
-            Method(name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get, eras=_MODERN),
-            Method(name="tasks/update", params=UpdateTaskParams, handler=tasks.update, eras=_MODERN),
-            Method(name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel, eras=_MODERN),
+            MethodBinding(name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=MODERN_ONLY),
+            MethodBinding(name="tasks/update", params=UpdateTaskParams, handler=tasks.update_task, eras=MODERN_ONLY),
+            MethodBinding(name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=MODERN_ONLY),
         ),
-        tasks=tasks,
-        advertise=_advertise,
+        task_responder=tasks,
+        advertise_capabilities=_advertise_tasks,
     )
 
 
-class Tasks:
+class ModernTasks:
     """Implements `gateway.TaskAnswers`."""
 
-    at_once = False
+    responds_immediately = False
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shapes = TaskShapes(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
 
-    def grace_seconds(self, exchange: Exchange) -> float | None:
-        if exchange.modern and exchange.declares(TASKS):
+    def get_grace_seconds(self, context: RequestContext) -> float | None:
+        if context.is_modern and context.declares_extension(TASKS_EXTENSION):
             return self._gateway.config.task_grace_seconds
         return None
 
-    async def created(self, exchange: Exchange, call: Call) -> Result:  # noqa: ARG002 - a TaskAnswers' name
-        return meta.labelled(self._shapes.created(call, now=self._gateway.clock.now()), call)
+    async def create_task_result(self, context: RequestContext, call: Call) -> Result:  # noqa: ARG002 - a TaskAnswers' name
+        return meta.with_call_meta(self._serializer.create_task_result(call, now=self._gateway.clock.now()), call)
 
-    async def get(self, exchange: Exchange, params: types.GetTaskRequestParams) -> Result:
-        call = await self._task(exchange, params.task_id)
-        return {**await detailed(self._gateway, self._shapes, exchange.caller, call), **ACKNOWLEDGED}
+    async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
+        call = await self._read_task(context, params.task_id)
+        return {**await build_detailed_task(self._gateway, self._serializer, context.caller, call), **COMPLETE_RESULT}
 
-    async def update(self, exchange: Exchange, params: UpdateTaskParams) -> Result:
+    async def update_task(self, context: RequestContext, params: UpdateTaskParams) -> Result:
         """Answers to what is not asked, or not any more, are ignored, whatever they look like."""
-        call = await self._task(exchange, params.task_id)
-        if wanted := {key: each for key, each in params.input_responses.items() if key in call.input_requests}:
+        call = await self._read_task(context, params.task_id)
+        if responses := {key: each for key, each in params.input_responses.items() if key in call.input_requests}:
             with suppress(CallEnded):  # then nothing is asked any more
-                await self._gateway.answers.answer(exchange.caller, call.id, wanted)
-        return dict(ACKNOWLEDGED)
+                await self._gateway.input_answers.answer_input(context.caller, call.id, responses)
+        return dict(COMPLETE_RESULT)
 
-    async def cancel(self, exchange: Exchange, params: types.CancelTaskRequestParams) -> Result:
-        call = await self._task(exchange, params.task_id)
-        await self._gateway.calls.cancel(exchange.caller, call.id)
-        return dict(ACKNOWLEDGED)
+    async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
+        call = await self._read_task(context, params.task_id)
+        await self._gateway.calls.cancel_call(context.caller, call.id)
+        return dict(COMPLETE_RESULT)
 
-    async def _task(self, exchange: Exchange, task_id: str) -> Call:
-        _check_routing(exchange, task_id)
-        require_tasks(exchange)
-        return await task_of(self._gateway, exchange, task_id)
+    async def _read_task(self, context: RequestContext, task_id: str) -> Call:
+        _check_name_header(context, task_id)
+        require_tasks_extension(context)
+        return await get_own_task(self._gateway, context, task_id)
 
 
-async def detailed(gateway: Gateway, shapes: TaskShapes, caller: Caller, call: Call) -> dict[str, Any]:
+async def build_detailed_task(gateway: Gateway, shapes: TaskSerializer, caller: Caller, call: Call) -> dict[str, Any]:
     """The DetailedTask that tasks/get and notifications/tasks have in common."""
-    result = await gateway.stored_result(caller, call)
-    return meta.labelled(shapes.detailed(call, result, now=gateway.clock.now()), call)
+    result = await gateway.read_stored_result(caller, call)
+    return meta.with_call_meta(shapes.detailed_task(call, result, now=gateway.clock.now()), call)
 
 
-async def task_of(gateway: Gateway, exchange: Exchange, task_id: str) -> Call:
+async def get_own_task(gateway: Gateway, context: RequestContext, task_id: str) -> Call:
     """The caller's own task; -32602 when there is none (any more)."""
     try:
-        return await gateway.calls.get(exchange.caller, task_id)
+        return await gateway.calls.get_call(context.caller, task_id)
     except NotFound:
         raise MCPError(INVALID_PARAMS, "Failed to retrieve task: no task of yours has this id.") from None
     except Gone as gone:
         raise MCPError(INVALID_PARAMS, f"Failed to retrieve task: {gone.detail}") from None
 
 
-def require_tasks(exchange: Exchange) -> None:
+def require_tasks_extension(context: RequestContext) -> None:
     """Raise -32021 unless this very request declares the extension (ext-tasks, Protocol Errors)."""
-    if not exchange.declares(TASKS):
-        raise tasks_undeclared()
+    if not context.declares_extension(TASKS_EXTENSION):
+        raise tasks_capability_missing()
 
 
-def _check_routing(exchange: Exchange, task_id: str) -> None:
+def _check_name_header(context: RequestContext, task_id: str) -> None:
     """Proxies route by `Mcp-Name` (ext-tasks, Routing Headers); the SDK judges it for its own methods only.
 
     Clients must send it, and FastMCP 4.1's does not: one that is missing misleads nobody, and is let pass.
     """
-    request = cast("Request", exchange.context.request)
+    request = cast("Request", context.sdk_context.request)
     if decode_header_value(request.headers.get(MCP_NAME_HEADER, task_id)) != task_id:
         raise MCPError(HEADER_MISMATCH, "The header Mcp-Name must be the task's id, as in params.taskId.")
 
 
-def _advertise(era: Era, capabilities: Capabilities) -> None:
+def _advertise_tasks(era: Era, capabilities: Capabilities) -> None:
     if era == "modern":
-        cast("dict[str, Any]", capabilities.setdefault("extensions", {}))[TASKS] = {}
+        cast("dict[str, Any]", capabilities.setdefault("extensions", {}))[TASKS_EXTENSION] = {}

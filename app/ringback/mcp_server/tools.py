@@ -17,148 +17,148 @@ from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
-from ringback.mcp_server.answers import Answering
-from ringback.mcp_server.callbacks import callback_in
-from ringback.mcp_server.disconnects import Waiting, WaitingRequests, cancel, ends_with_its_stream, leave, uncut
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, Method, OwnTool, Result, TaskAnswers
-from ringback.mcp_server.questions import Questions
-from ringback.mcp_server.refusals import refused_result, task_required
-from ringback.mcp_server.relay import LogLevels
-from ringback.mcp_server.routes import Entry, Routes
-from ringback.mcp_server.tool_shape import exported
-from ringback.services.calls import StartCall
+from ringback.mcp_server.answers import ToolCallResponder
+from ringback.mcp_server.callbacks import parse_callback
+from ringback.mcp_server.disconnects import WaitingRequest, WaitingRequests, cancel_call, is_cancelled_on_disconnect, mark_call_unattended, shield_from_cancellation
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, BuiltinTool, Result, TaskResponder
+from ringback.mcp_server.questions import CallElicitation
+from ringback.mcp_server.refusals import build_error_result, task_required
+from ringback.mcp_server.relay import SessionLogLevels
+from ringback.mcp_server.routes import ListedEntry, UpstreamRouter
+from ringback.mcp_server.tool_shape import export_tool
+from ringback.services.calls import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
 """How long a client may go by a list without asking; a client that listens is told of changes at once."""
 
 
-def feature(gateway: Gateway, features: Sequence[Feature], *, levels: LogLevels) -> Feature:
+def build_feature(gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> Feature:
     """`features` are all others: what they add to tools and to the answer of a call."""
-    tools = Tools(gateway, features, levels=levels)
+    tools = ToolMethods(gateway, features, log_levels=log_levels)
     return Feature(
         methods=(
-            Method(name="tools/list", params=types.PaginatedRequestParams, handler=tools.list),
-            Method(name="tools/call", params=types.CallToolRequestParams, handler=tools.call),
+            MethodBinding(name="tools/list", params=types.PaginatedRequestParams, handler=tools.list_tools),
+            MethodBinding(name="tools/call", params=types.CallToolRequestParams, handler=tools.call_tool),
         ),
-        notifications={"notifications/cancelled": tools.waiting.cancelled},
-        advertise=_advertise,
+        notification_handlers={"notifications/cancelled": tools.waiting_requests.handle_cancelled},
+        advertise_capabilities=_advertise_tools,
     )
 
 
-class Tools:
-    def __init__(self, gateway: Gateway, features: Sequence[Feature], *, levels: LogLevels) -> None:
+class ToolMethods:
+    def __init__(self, gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> None:
         self._gateway = gateway
         self._features = features
-        self._own: Mapping[str, OwnTool] = {tool.definition["name"]: tool for each in features for tool in each.tools}
-        self._routes = Routes(gateway)
-        self._questions = Questions(gateway)
-        self._answering = Answering(gateway, questions=self._questions, levels=levels)
-        self.waiting = WaitingRequests(gateway)
+        self._builtin_tools: Mapping[str, BuiltinTool] = {tool.definition["name"]: tool for each in features for tool in each.builtin_tools}
+        self._router = UpstreamRouter(gateway)
+        self._elicitation = CallElicitation(gateway)
+        self._responder = ToolCallResponder(gateway, elicitation=self._elicitation, log_levels=log_levels)
+        self.waiting_requests = WaitingRequests(gateway)
 
     # -- tools/list --
 
-    async def list(self, exchange: Exchange, params: types.PaginatedRequestParams) -> Result:
-        exchange.caller.require(Scope.READ)
-        refuse_cursor(params)
-        entries = await self._routes.entries(exchange, Listing.TOOLS)
+    async def list_tools(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        reject_cursor(params)
+        entries = await self._router.list_entries(context, Listing.TOOLS)
         # Those of a Ringback behind us would look for its calls, which are not ours.
-        tools = [self._shaped(exchange, entry) for entry in entries if entry.shown["name"] not in self._own]
-        own = [dict(tool.definition) for tool in self._own.values()]
-        return {"tools": [*tools, *own], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
+        tools = [self._export_tool(context, entry) for entry in entries if entry.definition["name"] not in self._builtin_tools]
+        builtin_tools = [dict(tool.definition) for tool in self._builtin_tools.values()]
+        return {"tools": [*tools, *builtin_tools], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
-    def _shaped(self, exchange: Exchange, entry: Entry) -> dict[str, Any]:
-        shaped = exported(entry.shown, modern=exchange.modern)
+    def _export_tool(self, context: RequestContext, entry: ListedEntry) -> dict[str, Any]:
+        tool = export_tool(entry.definition, is_modern=context.is_modern)
         for feature in self._features:
-            shaped = feature.shape_tool(exchange, shaped)
-        if "execution" in shaped and self._gateway.catalog.task_only(entry.upstream, entry.original):
-            shaped["execution"] = {"taskSupport": "required"}
-        return shaped
+            tool = feature.adapt_tool(context, tool)
+        if "execution" in tool and self._gateway.catalog.is_task_only(entry.upstream, entry.upstream_key):
+            tool["execution"] = {"taskSupport": "required"}
+        return tool
 
     # -- tools/call --
 
-    async def call(self, exchange: Exchange, params: types.CallToolRequestParams) -> Result:
-        if own := self._own.get(params.name):
-            return await own.handler(exchange, params.arguments or {})
-        upstream, tool = await self._routes.find(exchange, Listing.TOOLS, params.name)
-        tasks, window_seconds = self._window(exchange, upstream, tool)
-        with self.waiting.request(exchange) as waiting:
+    async def call_tool(self, context: RequestContext, params: types.CallToolRequestParams) -> Result:
+        if builtin_tool := self._builtin_tools.get(params.name):
+            return await builtin_tool.handler(context, params.arguments or {})
+        upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
+        task_responder, wait_seconds = self._get_response_mode(context, upstream, tool)
+        with self.waiting_requests.track_request(context) as waiting_request:
             try:
-                call = await uncut(self._taken_on(exchange, params, upstream, tool, window_seconds, waiting))
+                call = await shield_from_cancellation(self._start_or_resume_call(context, params, upstream, tool, wait_seconds, waiting_request))
             except InvalidArguments as problem:
-                if tasks is not None and tasks.at_once:
+                if task_responder is not None and task_responder.responds_immediately:
                     raise  # who takes nothing but a task could not read a result
-                return refused_result(problem.detail)  # SEP-1303
+                return build_error_result(problem.detail)  # SEP-1303
             try:
-                return await self._answering.answer(exchange, call, tasks, window_seconds)
+                return await self._responder.respond(context, call, task_responder, wait_seconds)
             except anyio.get_cancelled_exc_class():
-                await uncut(self._abandoned(exchange, call))
+                await shield_from_cancellation(self._handle_disconnect(context, call))
                 raise
 
-    def _window(self, exchange: Exchange, upstream: str, tool: str) -> tuple[TaskAnswers | None, float]:
+    def _get_response_mode(self, context: RequestContext, upstream: str, tool: str) -> tuple[TaskResponder | None, float]:
         """How long the plain result is waited for, and who answers in its place if the client takes tasks."""
         for feature in self._features:
-            if feature.tasks is not None and (grace := feature.tasks.grace_seconds(exchange)) is not None:
-                return feature.tasks, grace
-        if self._gateway.catalog.task_only(upstream, tool):
-            raise task_required(modern=exchange.modern)
-        configured = self._gateway.catalog.inline_wait_seconds(upstream, tool)
-        return None, self._gateway.config.inline_wait_seconds if configured is None else configured
+            if feature.task_responder is not None and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None:
+                return feature.task_responder, grace_seconds
+        if self._gateway.catalog.is_task_only(upstream, tool):
+            raise task_required(is_modern=context.is_modern)
+        configured_seconds = self._gateway.catalog.get_inline_wait_seconds(upstream, tool)
+        return None, self._gateway.config.inline_wait_seconds if configured_seconds is None else configured_seconds
 
-    async def _taken_on(
+    async def _start_or_resume_call(
         self,
-        exchange: Exchange,
+        context: RequestContext,
         params: types.CallToolRequestParams,
         upstream: str,
         tool: str,
-        window_seconds: float,
-        waiting: Waiting,
+        wait_seconds: float,
+        waiting_request: WaitingRequest,
     ) -> Call:
         """The call, stored. Not to be cut off: what becomes of it when the client leaves is decided once it is known."""
         if params.request_state is not None:
-            call = await self._questions.resumed(exchange, params.request_state, upstream=upstream, tool=tool)
+            call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
-            request = _request(exchange, params, upstream, tool, window_seconds)
-            call = (await self._gateway.calls.start(exchange.caller, request)).call
-        waiting.call_id = call.id
-        if waiting.cancelled:
-            await cancel(self._gateway, exchange, call.id)
+            request = _build_start_call(context, params, upstream, tool, wait_seconds)
+            call = (await self._gateway.calls.start_call(context.caller, request)).call
+        waiting_request.call_id = call.id
+        if waiting_request.is_cancelled:
+            await cancel_call(self._gateway, context, call.id)
         return call
 
-    async def _abandoned(self, exchange: Exchange, call: Call) -> None:
+    async def _handle_disconnect(self, context: RequestContext, call: Call) -> None:
         """Of a client of before 2026-07-28 it is not known here why; `waiting` is told if it wants the call cancelled."""
-        if self._gateway.lifecycle.stopping.is_set():
+        if self._gateway.lifecycle.shutdown_event.is_set():
             return
-        if ends_with_its_stream(self._gateway, exchange):
-            await cancel(self._gateway, exchange, call.id)
-        elif exchange.modern:
-            await leave(self._gateway, exchange, call.id)
+        if is_cancelled_on_disconnect(self._gateway, context):
+            await cancel_call(self._gateway, context, call.id)
+        elif context.is_modern:
+            await mark_call_unattended(self._gateway, context, call.id)
 
 
-def _request(
-    exchange: Exchange, params: types.CallToolRequestParams, upstream: str, tool: str, window_seconds: float
-) -> StartCall:
-    callback = callback_in(exchange.meta)
-    return StartCall(
+def _build_start_call(
+    context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
+) -> StartCallRequest:
+    callback = parse_callback(context.meta)
+    return StartCallRequest(
         upstream=upstream,
         tool=tool,
         arguments=params.arguments or {},
-        meta=meta.for_upstream(exchange.meta),
-        client_session_id=meta.client_session_id(exchange.meta),
-        correlation_id=meta.correlation_id(exchange.meta),
-        idempotency_key=meta.idempotency_key(exchange.meta),
+        meta=meta.select_upstream_meta(context.meta),
+        client_session_id=meta.read_client_session_id(context.meta),
+        correlation_id=meta.read_correlation_id(context.meta),
+        idempotency_key=meta.read_idempotency_key(context.meta),
         callback=callback,
-        wait_seconds=window_seconds,
+        wait_seconds=wait_seconds,
         # A question is rung for as well, and may be answered over REST.
-        accepts_input=callback is not None or exchange.elicits(frozenset()),
+        accepts_input=callback is not None or context.supports_elicitation(frozenset()),
     )
 
 
-def refuse_cursor(params: types.PaginatedRequestParams) -> None:
+def reject_cursor(params: types.PaginatedRequestParams) -> None:
     """Every list is one page."""
     if params.cursor is not None:
         raise MCPError(INVALID_PARAMS, "This is not a cursor of ours: all lists come whole. Ask without one.")
 
 
-def _advertise(_era: Era, capabilities: Capabilities) -> None:
+def _advertise_tools(_era: Era, capabilities: Capabilities) -> None:
     capabilities.setdefault("tools", {})

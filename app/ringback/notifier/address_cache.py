@@ -19,27 +19,27 @@ class AddressCache:
     def __init__(self, *, monotonic: Callable[[], float], names_max: int = NAMES_MAX) -> None:
         self._monotonic = monotonic
         self._names_max = names_max
-        self._kept: OrderedDict[str, tuple[Resolution, float]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[Resolution, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def get(self, host: str) -> Resolution | None:
         """The resolution of a name as long as its seconds last."""
-        kept = self._kept.get(host)
-        if kept is None:
+        cached = self._cached.get(host)
+        if cached is None:
             return None
-        resolution, until = kept
+        resolution, until = cached
         if self._monotonic() >= until:
-            del self._kept[host]
+            del self._cached[host]
             return None
-        self._kept.move_to_end(host)
+        self._cached.move_to_end(host)
         return resolution
 
     def put(self, host: str, resolution: Resolution) -> None:
-        self._kept.pop(host, None)
-        if resolution.seconds <= 0:
+        self._cached.pop(host, None)
+        if resolution.ttl_seconds <= 0:
             return
-        self._kept[host] = (resolution, self._monotonic() + resolution.seconds)
-        if len(self._kept) > self._names_max:
-            self._kept.popitem(last=False)
+        self._cached[host] = (resolution, self._monotonic() + resolution.ttl_seconds)
+        if len(self._cached) > self._names_max:
+            self._cached.popitem(last=False)

@@ -25,18 +25,18 @@ class SpecialRange:
 
     network: Network
     name: str
-    openable: bool = True
+    can_be_opened: bool = True
     """Whether an operator may open it; the metadata services of clouds hand out credentials and stay shut."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.network})"
 
 
-def _table(rows: dict[str, str], *, openable: bool = True) -> tuple[SpecialRange, ...]:
+def _special_ranges(rows: dict[str, str], *, openable: bool = True) -> tuple[SpecialRange, ...]:
     return tuple(SpecialRange(ip_network(network), name, openable) for network, name in rows.items())
 
 
-METADATA: Final = _table(
+METADATA_RANGES: Final = _special_ranges(
     {
         "169.254.169.254/32": "cloud metadata service",
         "169.254.170.2/32": "container credentials service (AWS ECS)",
@@ -54,7 +54,7 @@ METADATA: Final = _table(
 )
 """From the providers' own documentation. They lie inside ranges that operators do open (100.64.0.0/10, fd00::/8)."""
 
-SPECIAL: Final = _table(
+SPECIAL_RANGES: Final = _special_ranges(
     {
         "0.0.0.0/8": "this network",
         "10.0.0.0/8": "private use",
@@ -96,55 +96,55 @@ SPECIAL: Final = _table(
 )
 """Narrower ranges stand before the wider ones that hold them. The last three rows are everything outside 2000::/3."""
 
-NAT64: Final = IPv6Network("64:ff9b::/96")
+NAT64_NETWORK: Final = IPv6Network("64:ff9b::/96")
 """RFC 6052: how a host without IPv4 reaches an IPv4 server; global where the IPv4 address inside it is."""
-_NAT64_LOCAL: Final = IPv6Network("64:ff9b:1::/48")
-_COMPATIBLE: Final = IPv6Network("::/96")
+_NAT64_LOCAL_NETWORK: Final = IPv6Network("64:ff9b:1::/48")
+_IPV4_COMPATIBLE_NETWORK: Final = IPv6Network("::/96")
 _LOOPBACK_V6: Final = IPv6Address("::1")
 
 
-def judge_address(address: Address, *, opened: Sequence[Network]) -> SpecialRange | None:
+def find_forbidden_range(address: Address, *, allowed_networks: Sequence[Network]) -> SpecialRange | None:
     """The special range that forbids connecting to `address`, or None when it may be connected to.
 
     `opened` are the networks that the operator allows although they are special (RINGBACK_CALLBACK_PRIVATE_CIDRS).
     """
-    found = (_forbidding(meaning, opened) for meaning in meanings(address))
-    return next((special for special in found if special is not None), None)
+    ranges = (_forbidden_range(meaning, allowed_networks) for meaning in effective_addresses(address))
+    return next((special for special in ranges if special is not None), None)
 
 
-def meanings(address: Address) -> tuple[Address, ...]:
+def effective_addresses(address: Address) -> tuple[Address, ...]:
     """The addresses that packets to `address` may end at: itself, and the IPv4 addresses that tunnels find inside it."""
     if isinstance(address, IPv4Address):
         return (address,)
     if address.ipv4_mapped is not None:
         return (address.ipv4_mapped,)  # no IPv6 at all: the kernel connects to the IPv4 address
-    return (*_embedded(address), address)
+    return (*_embedded_ipv4_addresses(address), address)
 
 
-def is_opened(address: Address, opened: Iterable[Network]) -> bool:
+def is_in_allowed_networks(address: Address, allowed_networks: Iterable[Network]) -> bool:
     """Whether every meaning of `address` lies in a network that the operator opened."""
-    networks = tuple(opened)
-    return all(any(meaning in network for network in networks) for meaning in meanings(address))
+    networks = tuple(allowed_networks)
+    return all(any(meaning in network for network in networks) for meaning in effective_addresses(address))
 
 
-def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
+def _embedded_ipv4_addresses(address: IPv6Address) -> tuple[IPv4Address, ...]:
     if address.sixtofour is not None:
         return (address.sixtofour,)
     if address.teredo is not None:
         return address.teredo
-    if address in NAT64 or address in _NAT64_LOCAL or (address in _COMPATIBLE and address > _LOOPBACK_V6):
+    if address in NAT64_NETWORK or address in _NAT64_LOCAL_NETWORK or (address in _IPV4_COMPATIBLE_NETWORK and address > _LOOPBACK_V6):
         return (IPv4Address(int(address) & 0xFFFF_FFFF),)
     return ()
 
 
-def _forbidding(address: Address, opened: Sequence[Network]) -> SpecialRange | None:
-    metadata = _first(METADATA, address)
-    if metadata is not None:
-        return metadata
-    if address in NAT64 or any(address in network for network in opened):
+def _forbidden_range(address: Address, allowed_networks: Sequence[Network]) -> SpecialRange | None:
+    metadata_range = _first_containing(METADATA_RANGES, address)
+    if metadata_range is not None:
+        return metadata_range
+    if address in NAT64_NETWORK or any(address in network for network in allowed_networks):
         return None
-    return _first(SPECIAL, address)
+    return _first_containing(SPECIAL_RANGES, address)
 
 
-def _first(table: tuple[SpecialRange, ...], address: Address) -> SpecialRange | None:
+def _first_containing(table: tuple[SpecialRange, ...], address: Address) -> SpecialRange | None:
     return next((special for special in table if address in special.network), None)

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AT_ONCE: Final = 128
+BATCH_SIZE_MAX: Final = 128
 """As many rows as one commit takes where larger ones stop paying (measured: 100 reach nine tenths of the limit)."""
 
 
@@ -36,70 +36,70 @@ class Batcher(Generic[Item, Result]):
         self,
         *,
         store: Store,
-        work: Callable[[Transaction, Sequence[Item]], Awaitable[Result]],
-        written: Callable[[Sequence[Item], Result], None],
-        refused: Callable[[Sequence[Item], Exception], None],
+        write_batch: Callable[[Transaction, Sequence[Item]], Awaitable[Result]],
+        on_written: Callable[[Sequence[Item], Result], None],
+        on_failed: Callable[[Sequence[Item], Exception], None],
     ) -> None:
         self._store = store
-        self._work = work
-        self._written = written
-        self._refused = refused
-        self._waiting: deque[Item] = deque()
-        self._units: set[asyncio.Task[None]] = set()
-        self._asked = False
+        self._write_batch = write_batch
+        self._on_written = on_written
+        self._on_failed = on_failed
+        self._queue: deque[Item] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_scheduled = False
         """Whether a unit of work waits for its turn; it will take along what comes until then."""
 
-    def add(self, item: Item) -> None:
-        self._waiting.append(item)
-        self._ask()
+    def submit(self, item: Item) -> None:
+        self._queue.append(item)
+        self._schedule_write()
 
     async def drain(self) -> None:
         """Return when everything that was added is written or refused."""
-        while self._units:
-            await asyncio.wait(self._units)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    def _ask(self) -> None:
-        if self._waiting and not self._asked:
-            self._asked = True
-            unit = asyncio.create_task(self._write())
-            self._units.add(unit)
-            unit.add_done_callback(self._units.discard)
+    def _schedule_write(self) -> None:
+        if self._queue and not self._is_scheduled:
+            self._is_scheduled = True
+            task = asyncio.create_task(self._run_write())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _write(self) -> None:
+    async def _run_write(self) -> None:
         batch: list[Item] = []
 
-        @wraps(self._work)  # the unit goes by the name of its work
-        async def take_and_work(tx: Transaction) -> Result:
-            self._take(batch)
-            return await self._work(tx, batch)
+        @wraps(self._write_batch)  # the unit goes by the name of its work
+        async def fill_and_write(tx: Transaction) -> Result:
+            self._fill_batch(batch)
+            return await self._write_batch(tx, batch)
 
         try:
-            result = await self._store.write(take_and_work)
+            result = await self._store.write(fill_and_write)
         except StoreUnavailable as error:
             if not batch:  # it was refused before its turn came
-                self._take(batch)
-            self._refused(batch, error)
+                self._fill_batch(batch)
+            self._on_failed(batch, error)
         except Exception:  # the boundary between a bug with one item and the others of its batch
             log.exception("batch.not_written", extra={"count": len(batch)})
-            await self._one_by_one(batch)
+            await self._write_individually(batch)
         else:
-            self._written(batch, result)
+            self._on_written(batch, result)
 
-    def _take(self, batch: list[Item]) -> None:
+    def _fill_batch(self, batch: list[Item]) -> None:
         """Move what is there into the batch. Asked again, when a unit is run again, it takes along what has come since."""
-        self._asked = False
-        while self._waiting and len(batch) < AT_ONCE:
-            batch.append(self._waiting.popleft())
-        self._ask()
+        self._is_scheduled = False
+        while self._queue and len(batch) < BATCH_SIZE_MAX:
+            batch.append(self._queue.popleft())
+        self._schedule_write()
 
-    async def _one_by_one(self, batch: Sequence[Item]) -> None:
+    async def _write_individually(self, batch: Sequence[Item]) -> None:
         for item in batch:
 
-            @wraps(self._work)
-            async def work(tx: Transaction, item: Item = item) -> Result:
-                return await self._work(tx, [item])
+            @wraps(self._write_batch)
+            async def write_item(tx: Transaction, item: Item = item) -> Result:
+                return await self._write_batch(tx, [item])
 
             try:
-                self._written([item], await self._store.write(work))
+                self._on_written([item], await self._store.write(write_item))
             except Exception as error:  # noqa: BLE001 - the same boundary: whoever is told decides what it means
-                self._refused([item], error)
+                self._on_failed([item], error)

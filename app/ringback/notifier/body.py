@@ -9,27 +9,27 @@ from typing import Any, Final
 
 import orjson
 
-from ringback.domain.call import Call, resource_uri
-from ringback.domain.clock import iso
-from ringback.domain.cursor import Place, encode_place
+from ringback.domain.call import Call, call_resource_uri
+from ringback.domain.clock import format_iso
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import EventId
-from ringback.domain.webhook import TEST_EVENT, Webhook, When
-from ringback.notifier.resume_tokens import CallTokens
+from ringback.domain.webhook import TEST_EVENT_NAME, Webhook, DeliveryCondition
+from ringback.notifier.resume_tokens import CallResumeTokens
 
 BODY_BYTES_MAX: Final = 262_144
 """The largest body that may be sent (mcp-events §8). A result that does not fit is left out whole, never cut."""
 
 
-class Bodies:
-    def __init__(self, *, tokens: CallTokens, public_url: str) -> None:
+class PayloadBuilder:
+    def __init__(self, *, tokens: CallResumeTokens, public_url: str) -> None:
         self._tokens = tokens
         self._public_url = public_url.rstrip("/")
-        self._issued: tuple[Call, Place, str] | None = None
+        self._last_token: tuple[Call, LogPosition, str] | None = None
         """The last token, and what it was issued for: all webhooks that hear an event are given the same one."""
 
-    def make(
-        self, event: Event, webhook: Webhook, *, call: Call | None, safe: Place, result: bytes | None = None
+    def build_event_body(
+        self, event: Event, webhook: Webhook, *, call: Call | None, watermark: LogPosition, result: bytes | None = None
     ) -> bytes:
         """The bytes that every attempt sends.
 
@@ -40,44 +40,44 @@ class Bodies:
         if webhook.correlation_id is not None:
             data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
-            data["resume_token"] = self._token(call, event.place)
+            data["resume_token"] = self._resume_token(call, event.position)
             data["resume_url"] = f"{self._public_url}/v1/resume"
-            data["resource_uri"] = resource_uri(call)
+            data["resource_uri"] = call_resource_uri(call)
             data["mcp_url"] = f"{self._public_url}/mcp"
         if call is not None and event.name is EventName.CALL_FINISHED:
             # A detached webhook rings only if nobody is known to have read the answer.
-            data["answered_inline"] = call.answered_inline and webhook.when is When.ALWAYS
-        thin = _serialise(event, data, safe)
-        if result is None or len(thin) + len(result) > BODY_BYTES_MAX:
-            return thin
-        whole = _serialise(event, {**data, "result": orjson.Fragment(result)}, safe)
-        return whole if len(whole) <= BODY_BYTES_MAX else thin
+            data["answered_inline"] = call.answered_inline and webhook.when is DeliveryCondition.ALWAYS
+        without_result = _encode_event(event, data, watermark)
+        if result is None or len(without_result) + len(result) > BODY_BYTES_MAX:
+            return without_result
+        with_result = _encode_event(event, {**data, "result": orjson.Fragment(result)}, watermark)
+        return with_result if len(with_result) <= BODY_BYTES_MAX else without_result
 
-    def _token(self, call: Call, place: Place) -> str:
-        if self._issued is None or self._issued[0] is not call or self._issued[1] != place:
-            self._issued = call, place, self._tokens.issue(call, after=place)
-        return self._issued[2]
+    def _resume_token(self, call: Call, position: LogPosition) -> str:
+        if self._last_token is None or self._last_token[0] is not call or self._last_token[1] != position:
+            self._last_token = call, position, self._tokens.issue_token(call, position=position)
+        return self._last_token[2]
 
 
-def body_of_test(webhook: Webhook, *, event_id: EventId, safe: Place, now: datetime) -> bytes:
+def build_test_body(webhook: Webhook, *, event_id: EventId, watermark: LogPosition, now: datetime) -> bytes:
     """The same form for a test: it is about the webhook and no call, so there is nothing to resume."""
     data: dict[str, Any] = {"webhook_id": webhook.id, "client_session_id": webhook.client_session_id}
     if webhook.correlation_id is not None:
         data["webhook_correlation_id"] = webhook.correlation_id
-    return _occurrence(event_id, TEST_EVENT, now, data, safe)
+    return _encode_occurrence(event_id, TEST_EVENT_NAME, now, data, watermark)
 
 
-def _serialise(event: Event, data: dict[str, Any], safe: Place) -> bytes:
-    return _occurrence(event.id, event.name, event.created_at, data, safe)
+def _encode_event(event: Event, data: dict[str, Any], watermark: LogPosition) -> bytes:
+    return _encode_occurrence(event.id, event.name, event.created_at, data, watermark)
 
 
-def _occurrence(event_id: EventId, name: str, timestamp: datetime, data: dict[str, Any], safe: Place) -> bytes:
+def _encode_occurrence(event_id: EventId, name: str, timestamp: datetime, data: dict[str, Any], watermark: LogPosition) -> bytes:
     return orjson.dumps(
         {
             "eventId": event_id,
             "name": name,
-            "timestamp": iso(timestamp),
-            "cursor": encode_place(safe),
+            "timestamp": format_iso(timestamp),
+            "cursor": encode_log_position(watermark),
             "data": data,
         }
     )

@@ -4,16 +4,16 @@ import asyncio
 import logging
 from typing import Final
 
-from ringback.domain.catch_up import CATCH_UPS
+from ringback.domain.catch_up import CATCH_UP_TOPIC
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.notifier.catch_up import CatchUps
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """How long a missed ring, or a store that could not be written, delays a catch-up."""
 
 
@@ -29,28 +29,28 @@ class CatchUpWorker:
         self._store = store
         self._clock = clock
         self._catch_ups = catch_ups
-        self._last = ""
+        self._last_principal = ""
         """The principal whose turn it was."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._store.signals.listen(CATCH_UPS) as bell:
+        with self._store.signals.listen(CATCH_UP_TOPIC) as waiter:
             while not stop.is_set():
                 began = self._clock.monotonic()
                 try:
-                    busy = await self.run_once()
+                    did_step = await self.run_once()
                 except StoreUnavailable:
                     log.warning("catch_up.store_unavailable")
-                    busy = False
-                if busy:
-                    await first_of(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
+                    did_step = False
+                if did_step:
+                    await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
                 else:
-                    await first_of(bell.wait(LOOK_SECONDS), stop.wait())
+                    await wait_first(waiter.wait(POLL_SECONDS), stop.wait())
 
     async def run_once(self) -> bool:
         """Make one step of the next principal's; False when no webhook catches up."""
-        catch_up = await self._store.read(lambda tx: tx.catch_ups.next(after=self._last))
+        catch_up = await self._store.read(lambda tx: tx.catch_ups.find_next(after=self._last_principal))
         if catch_up is None:
             return False
-        self._last = catch_up.principal
-        await self._store.write(lambda tx: self._catch_ups.go_on(tx, catch_up))
+        self._last_principal = catch_up.principal
+        await self._store.write(lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
         return True

@@ -20,9 +20,9 @@ from typing import Final
 
 from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
-from ringback.notifier.look_up_permits import LookUpPermits
-from ringback.notifier.look_ups import LookUps
-from ringback.notifier.resolver import AresResolver, Resolution, Resolver
+from ringback.notifier.look_up_permits import LookupLimiter
+from ringback.notifier.look_ups import CachingResolver
+from ringback.notifier.resolver import CAresResolver, Resolution, Resolver
 
 LOOK_UPS_PER_OWNER_MAX: Final = 4
 """In flight for one owner. An upstream has one host, one more where its tokens come from, and what it redirects to."""
@@ -37,8 +37,8 @@ LookUp = Callable[[str], Awaitable[Sequence[Address]]]
 
 class ConfiguredHosts:
     def __init__(self, resolver: Resolver | None = None) -> None:
-        self._look_ups = LookUps(
-            resolver or ConfiguredResolver(), permits=LookUpPermits(per_principal_max=LOOK_UPS_PER_OWNER_MAX)
+        self._look_ups = CachingResolver(
+            resolver or ConfiguredResolver(), limiter=LookupLimiter(per_principal_max=LOOK_UPS_PER_OWNER_MAX)
         )
 
     def look_up_for(self, owner: str) -> LookUp:
@@ -51,14 +51,14 @@ class ConfiguredHosts:
 
     async def _look_up(self, owner: Principal, host: str) -> Sequence[Address]:
         address = _literal(host)
-        return await self._look_ups.look_up(host, owner) if address is None else (address,)
+        return await self._look_ups.resolve_host(host, owner) if address is None else (address,)
 
 
 class ConfiguredResolver:
     """c-ares with the machine's search domains, and the machine itself for names of multicast DNS."""
 
     def __init__(self) -> None:
-        self._ares = AresResolver(searches=True)
+        self._ares = CAresResolver(searches=True)
 
     async def __call__(self, host: str, /) -> Resolution:
         return await (_ask_machine(host) if is_multicast_name(host) else self._ares(host))
@@ -75,7 +75,7 @@ def is_multicast_name(host: str) -> bool:
 async def _ask_machine(host: str) -> Resolution:
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(ip_address(str(sockaddr[0])) for *_, sockaddr in found)
-    return Resolution(addresses=tuple(addresses), seconds=MULTICAST_SECONDS)
+    return Resolution(addresses=tuple(addresses), ttl_seconds=MULTICAST_SECONDS)
 
 
 def _literal(host: str) -> Address | None:

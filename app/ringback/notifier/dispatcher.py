@@ -16,30 +16,30 @@ from functools import partial
 
 from ringback.admission import AdmissionGate
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Answer, Attempt, Category, Delivery
+from ringback.domain.delivery import AttemptResult, Attempt, AttemptCategory, Delivery
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ids import Ids
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.signals import DUE, Bell
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.claims import Claimed, Claims, Leased
-from ringback.notifier.handover import Lease
-from ringback.notifier.headers import callback_headers
-from ringback.notifier.lanes import LaneLimits, Lanes
+from ringback.notifier.claims import LeasedBatch, DeliveryLeasing, LeasedDelivery
+from ringback.notifier.handover import HandoffLease
+from ringback.notifier.headers import build_callback_headers
+from ringback.notifier.lanes import ConcurrencyLimits, ConcurrencyLimiter
 from ringback.notifier.record import Recorder
 from ringback.notifier.sender import ATTEMPT_SECONDS, Sender
-from ringback.notifier.settlement import Outcome, Settlement
-from ringback.notifier.settler import Settler
+from ringback.notifier.settlement import FinishedAttempt, AttemptRecorder
+from ringback.notifier.settler import AttemptBatcher
 from ringback.notifier.target_guard import TargetPolicy
-from ringback.notifier.targets import Targets
+from ringback.notifier.targets import TargetCache
 from ringback.signing.ed25519 import SigningKey
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherConfig(LaneLimits):
+class DispatcherConfig(ConcurrencyLimits):
     owner: str
     """Names this process in leases."""
     lease_seconds: float = 30.0
@@ -61,11 +61,11 @@ class Dispatcher:
         *,
         store: Store,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         sender: Sender,
         recorder: Recorder,
         policy: TargetPolicy,
-        chance: Callable[[], float],
+        random_fraction: Callable[[], float],
         admission: AdmissionGate | None = None,
         config: DispatcherConfig,
         signing_keys: Sequence[SigningKey] = (),
@@ -75,98 +75,98 @@ class Dispatcher:
         self._clock = clock
         self._ids = ids
         self._sender = sender
-        self._keys = signing_keys
+        self._signing_keys = signing_keys
         self._admission = admission or AdmissionGate()
-        self._handover = recorder.handover
-        self._targets = Targets(policy)
-        self._lanes = Lanes(self._config)
-        self._claims = Claims(
+        self._post_commit = recorder.post_commit
+        self._target_cache = TargetCache(policy)
+        self._limiter = ConcurrencyLimiter(self._config)
+        self._leasing = DeliveryLeasing(
             store=store,
             ids=ids,
-            lanes=self._lanes,
-            targets=self._targets,
+            limiter=self._limiter,
+            target_cache=self._target_cache,
             owner=config.owner,
             lease_seconds=config.lease_seconds,
         )
-        settlement = Settlement(recorder=recorder, ids=ids, lanes=self._lanes, chance=chance)
-        self._settler = Settler(store=store, settlement=settlement, on_settled=self._leave)
-        self._room = asyncio.Event()
-        self._overdue: datetime | None = None
+        attempt_recorder = AttemptRecorder(recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction)
+        self._attempt_batcher = AttemptBatcher(store=store, recorder=attempt_recorder, on_recorded=self._release_permit)
+        self._permit_released = asyncio.Event()
+        self._unleased_due_at: datetime | None = None
         """When the oldest delivery became due that was claimed for once more and yet was not leased."""
-        self._taking: str | None = None
+        self._handoff_token: str | None = None
         """The token of what is born leased, while it is taken."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Dispatch until told to stop; then let the attempts in flight end, which each does within its deadline."""
         try:
             async with asyncio.TaskGroup() as attempts:
-                with self._store.signals.listen(DUE) as bell, self._taking_births(attempts):
+                with self._store.signals.listen(DELIVERY_DUE_TOPIC) as waiter, self._accept_handoffs(attempts):
                     while not stop.is_set():
-                        claimed = await self._claim_or_nothing()
-                        for leased in claimed.leased:
-                            attempts.create_task(self._attempt(leased))
-                        if not claimed.more:
-                            await self._idle(bell, stop)
+                        batch = await self._lease_due_or_nothing()
+                        for leased in batch.deliveries:
+                            attempts.create_task(self._run_attempt(leased))
+                        if not batch.has_more:
+                            await self._wait_for_work(waiter, stop)
         finally:
-            await self._settler.drain()
+            await self._attempt_batcher.drain()
 
     async def run_once(self) -> int:
         """Claim once and finish everything that was claimed; how many deliveries that were."""
-        claimed = await self._claims.claim()
+        batch = await self._leasing.lease_due()
         async with asyncio.TaskGroup() as attempts:
-            for leased in claimed.leased:
-                attempts.create_task(self._attempt(leased))
-        await self._settler.drain()
-        return len(claimed.leased)
+            for leased in batch.deliveries:
+                attempts.create_task(self._run_attempt(leased))
+        await self._attempt_batcher.drain()
+        return len(batch.deliveries)
 
     @contextmanager
-    def _taking_births(self, attempts: asyncio.TaskGroup) -> Generator[None]:
-        token = self._taking = self._ids.lease()
+    def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
+        token = self._handoff_token = self._ids.new_lease_token()
 
-        def grant(tx: Transaction, webhook: Webhook) -> Lease | None:
-            slot = self._claims.slot_at_birth(tx, webhook)
-            if slot is None:
+        def grant_lease(tx: Transaction, webhook: Webhook) -> HandoffLease | None:
+            permit = self._leasing.acquire_handoff_permit(tx, webhook)
+            if permit is None:
                 return None
 
-            def hand_over(delivery: Delivery) -> None:
-                leased = Leased(delivery=delivery, webhook=webhook, slot=slot)
-                tx.at_end(partial(self._begin, attempts, leased))
+            def hand_off(delivery: Delivery) -> None:
+                leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
+                tx.on_end(partial(self._start_handed_off, attempts, leased))
 
-            return Lease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_over)
+            return HandoffLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
 
         try:
-            with self._handover.open(grant):
+            with self._post_commit.attach(grant_lease):
                 yield
         finally:
-            self._taking = None
+            self._handoff_token = None
 
-    def _begin(self, attempts: asyncio.TaskGroup, leased: Leased, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+    def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
         if not committed:
             return  # the claim gives its slot back
-        if leased.delivery.lease_token == self._taking:
-            attempts.create_task(self._attempt(leased))
+        if leased.delivery.lease_token == self._handoff_token:
+            attempts.create_task(self._run_attempt(leased))
         else:  # committed while the dispatcher stopped: its lease runs out, or is voided at the next start
-            self._lanes.leave(leased.slot)
+            self._limiter.release_permit(leased.permit)
 
-    async def _claim_or_nothing(self) -> Claimed:
-        self._room.clear()
+    async def _lease_due_or_nothing(self) -> LeasedBatch:
+        self._permit_released.clear()
         try:
-            return await self._claims.claim()
+            return await self._leasing.lease_due()
         except StoreUnavailable:
             log.warning("deliveries.claim_failed")
-            return Claimed([], more=False)
+            return LeasedBatch([], has_more=False)
 
-    async def _idle(self, bell: Bell, stop: asyncio.Event) -> None:
+    async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
         """Until something is due, room was made for somebody who waits, or the poll interval is over."""
-        await first_of(bell.wait(await self._until_next_due()), self._room.wait(), stop.wait())
+        await wait_first(waiter.wait(await self._seconds_until_due()), self._permit_released.wait(), stop.wait())
 
-    async def _until_next_due(self) -> float:
+    async def _seconds_until_due(self) -> float:
         async def next_due(tx: Transaction) -> float | None:
-            due = await tx.delivery_queue.next_due()
-            if due is None or due == self._overdue:
+            due = await tx.delivery_queue.next_due_at()
+            if due is None or due == self._unleased_due_at:
                 return None
             if due <= tx.now():
-                self._overdue = due  # perhaps it became due after the last claim: one more claim decides
+                self._unleased_due_at = due  # perhaps it became due after the last claim: one more claim decides
             return max(0.0, (due - tx.now()).total_seconds())
 
         try:
@@ -176,60 +176,60 @@ class Dispatcher:
         # What is due and was not leased twice waits for room, which rings by itself, or for the end of a pause.
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
-    async def _attempt(self, leased: Leased) -> None:
+    async def _run_attempt(self, leased: LeasedDelivery) -> None:
         try:
-            await self._admission.pass_background()
-            if self._is_too_late(leased):
-                self._let_go(leased)
+            await self._admission.wait_for_background_turn()
+            if self._may_outlast_lease(leased):
+                self._abandon_attempt(leased)
                 return
-            started_at, began = self._clock.wall(), self._clock.monotonic()
-            answer = await self._post(leased, signed_at=started_at)
+            started_at, started_monotonic = self._clock.wall_time(), self._clock.monotonic()
+            result = await self._post_callback(leased, signed_at=started_at)
         except asyncio.CancelledError:
-            self._lanes.leave(leased.slot)
+            self._limiter.release_permit(leased.permit)
             raise
         attempt = Attempt(
-            id=self._ids.attempt(),
+            id=self._ids.new_attempt_id(),
             delivery_id=leased.delivery.id,
             number=leased.delivery.attempts,
             started_at=started_at,
-            duration_ms=round((self._clock.monotonic() - began) * 1000),
-            category=answer.category,
-            status_code=answer.status_code,
-            excerpt=answer.excerpt,
+            duration_ms=round((self._clock.monotonic() - started_monotonic) * 1000),
+            category=result.category,
+            status_code=result.status_code,
+            excerpt=result.excerpt,
         )
-        self._settler.add(
-            Outcome(
+        self._attempt_batcher.submit(
+            FinishedAttempt(
                 delivery=leased.delivery,
                 attempt=attempt,
-                answer=answer,
-                origin=leased.slot.receiver.origin,
-                slot=leased.slot,
+                result=result,
+                origin=leased.permit.receiver_key.origin,
+                permit=leased.permit,
             )
         )
 
-    def _is_too_late(self, leased: Leased) -> bool:
+    def _may_outlast_lease(self, leased: LeasedDelivery) -> bool:
         """Whether the attempt might outlast its lease, because it was held for so long: then somebody else may send it too."""
         until = leased.delivery.lease_until
         return until is not None and until < self._clock.now() + seconds(ATTEMPT_SECONDS)
 
-    def _let_go(self, leased: Leased) -> None:
+    def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """It is sent again once its lease has run out."""
         log.warning("delivery.held_too_long", extra={"delivery_id": leased.delivery.id})
-        if self._lanes.leave(leased.slot):
-            self._room.set()
+        if self._limiter.release_permit(leased.permit):
+            self._permit_released.set()
 
-    async def _post(self, leased: Leased, *, signed_at: datetime) -> Answer:
+    async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
         delivery, webhook = leased.delivery, leased.webhook
-        target = self._targets.of(webhook.url)
+        target = self._target_cache.get_target(webhook.url)
         if target is None:
-            return Answer(category=Category.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
         try:
-            headers = callback_headers(
+            headers = build_callback_headers(
                 webhook_id=webhook.id,
                 message_id=delivery.message_id,
                 body=delivery.body,
                 secrets=signing_secrets(webhook, now=self._clock.now()),
-                keys=self._keys,
+                signing_keys=self._signing_keys,
                 now=signed_at,
             )
             return await self._sender.post(
@@ -237,8 +237,8 @@ class Dispatcher:
             )
         except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's deliveries
             log.exception("delivery.sender_failed", extra={"delivery_id": delivery.id})
-            return Answer(category=Category.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
-    def _leave(self, outcome: Outcome) -> None:
-        if self._lanes.leave(outcome.slot):
-            self._room.set()
+    def _release_permit(self, finished: FinishedAttempt) -> None:
+        if self._limiter.release_permit(finished.permit):
+            self._permit_released.set()

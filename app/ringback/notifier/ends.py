@@ -7,48 +7,48 @@ from dataclasses import dataclass
 from ringback.domain.call import Call
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.batcher import Batcher
-from ringback.notifier.record import End, Recorder
+from ringback.notifier.record import CompletionRequest, Recorder
 
-Prepare = Callable[[Transaction], Awaitable[End | None]]
+PrepareCompletion = Callable[[Transaction], Awaitable[CompletionRequest | None]]
 """The end as it is true when its turn comes; None when it is not ours to write any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    prepare: Prepare
-    ended: asyncio.Future[Call | None]
+class _PendingCompletion:
+    prepare: PrepareCompletion
+    completed: asyncio.Future[Call | None]
 
 
-class Ends:
+class CompletionBatcher:
     def __init__(self, *, store: Store, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._batcher = Batcher(store=store, work=self._record, written=_tell, refused=_refuse)
+        self._batcher = Batcher(store=store, write_batch=self._record_completions, on_written=_resolve_futures, on_failed=_fail_futures)
 
-    async def finish(self, prepare: Prepare) -> Call | None:
+    async def finish_call(self, prepare: PrepareCompletion) -> Call | None:
         """As `Recorder.finish`, after the commit; raises what the store raises, `StoreUnavailable` among it.
 
         A caller that goes before its turn takes its end along.
         """
-        waiting = _Waiting(prepare, asyncio.get_running_loop().create_future())
-        self._batcher.add(waiting)
-        return await waiting.ended
+        pending = _PendingCompletion(prepare, asyncio.get_running_loop().create_future())
+        self._batcher.submit(pending)
+        return await pending.completed
 
     async def drain(self) -> None:
         await self._batcher.drain()
 
-    async def _record(self, tx: Transaction, batch: Sequence[_Waiting]) -> Sequence[Call | None]:
-        ends = [None if waiting.ended.cancelled() else await waiting.prepare(tx) for waiting in batch]
-        ended = iter(await self._recorder.finish_all(tx, [end for end in ends if end is not None]))
-        return [None if end is None else next(ended) for end in ends]
+    async def _record_completions(self, tx: Transaction, batch: Sequence[_PendingCompletion]) -> Sequence[Call | None]:
+        requests = [None if pending.completed.cancelled() else await pending.prepare(tx) for pending in batch]
+        completed = iter(await self._recorder.finish_calls(tx, [end for end in requests if end is not None]))
+        return [None if end is None else next(completed) for end in requests]
 
 
-def _tell(batch: Sequence[_Waiting], ended: Sequence[Call | None]) -> None:
-    for waiting, call in zip(batch, ended, strict=True):
-        if not waiting.ended.done():
-            waiting.ended.set_result(call)
+def _resolve_futures(batch: Sequence[_PendingCompletion], completed: Sequence[Call | None]) -> None:
+    for pending, call in zip(batch, completed, strict=True):
+        if not pending.completed.done():
+            pending.completed.set_result(call)
 
 
-def _refuse(batch: Sequence[_Waiting], error: Exception) -> None:
-    for waiting in batch:
-        if not waiting.ended.done():
-            waiting.ended.set_exception(error)
+def _fail_futures(batch: Sequence[_PendingCompletion], error: Exception) -> None:
+    for pending in batch:
+        if not pending.completed.done():
+            pending.completed.set_exception(error)

@@ -19,32 +19,32 @@ from ringback.domain.webhook import Webhook
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class HandoffLease:
     """What a delivery is inserted with if it is to be sent right after the commit."""
 
     owner: str
     token: str
     until: datetime
-    hand_over: Callable[[Delivery], None]
+    hand_off: Callable[[Delivery], None]
     """To be told, in the same unit of work, which delivery the lease is for."""
 
 
-Grant = Callable[[Transaction, Webhook], Lease | None]
+GrantLease = Callable[[Transaction, Webhook], HandoffLease | None]
 
 
-class Handover:
+class PostCommitHandoff:
     """Shared by who records and who dispatches, in one process. While nobody dispatches everything is born pending."""
 
     def __init__(self) -> None:
-        self._grant: Grant | None = None
+        self._consumer: GrantLease | None = None
 
-    def lease(self, tx: Transaction, webhook: Webhook) -> Lease | None:
-        return None if self._grant is None else self._grant(tx, webhook)
+    def lease_delivery(self, tx: Transaction, webhook: Webhook) -> HandoffLease | None:
+        return None if self._consumer is None else self._consumer(tx, webhook)
 
     @contextmanager
-    def open(self, grant: Grant) -> Generator[None]:
-        self._grant = grant
+    def attach(self, consumer: GrantLease) -> Generator[None]:
+        self._consumer = consumer
         try:
             yield
         finally:
-            self._grant = None
+            self._consumer = None

@@ -16,13 +16,13 @@ from typing import Final
 
 from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
-from ringback.notifier.http1_connection import Connection
+from ringback.notifier.http1_connection import ReceiverConnection
 from ringback.notifier.sender import CONNECT_SECONDS
 from ringback.notifier.target_guard import Target, TargetGuard
 
-ADDRESSES_MAX: Final = 8
+ADDRESSES_TRIED_MAX: Final = 8
 """Of one name that are tried, lest a name with hundreds make us knock at hundreds of doors for one callback."""
-SHARE: Final = 0.5
+ADDRESS_TIMEOUT_FRACTION: Final = 0.5
 """Of the time that is left, for each address but the last: 1.5 s for the first, in which one lost SYN is survived."""
 
 OpenSocket = Callable[[Address], socket.socket]
@@ -34,7 +34,7 @@ def open_socket(address: Address) -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
-def tls_context() -> ssl.SSLContext:
+def make_tls_context() -> ssl.SSLContext:
     """The machine's trust store, names verified. One for the process: making it costs milliseconds."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
@@ -47,59 +47,59 @@ class Dialer:
         self._ssl_context = ssl_context
         self._open_socket = open_socket
 
-    async def dial(
-        self, target: Target, new: Callable[[str, socket.socket], Connection], *, principal: Principal, until: float
-    ) -> Connection:
+    async def connect(
+        self, target: Target, create_connection: Callable[[str, socket.socket], ReceiverConnection], *, principal: Principal, until: float
+    ) -> ReceiverConnection:
         """A connection to `target`, made by `new`; raises OSError, of which TimeoutError and ssl.SSLError are kinds.
 
         The look-up counts for `principal`. One that takes until `until` is a failed look-up, not a receiver that is slow.
         """
-        addresses = await self._guard.resolve(target.host, principal, until=until)
+        addresses = await self._guard.resolve_host(target.host, principal, until=until)
         async with asyncio.timeout_at(until):
             async with asyncio.timeout(CONNECT_SECONDS):
-                connected = await self._reach_any(addresses[:ADDRESSES_MAX], target.port)
-                return await self._speak(target, connected, new)
+                connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
+                return await self._attach_protocol(target, connected, create_connection)
 
-    async def _reach_any(self, addresses: Sequence[Address], port: int) -> socket.socket:
+    async def _connect_any_address(self, addresses: Sequence[Address], port: int) -> socket.socket:
         """One after the other, so that a silent address leaves some time to the next."""
         loop = asyncio.get_running_loop()
         until = loop.time() + CONNECT_SECONDS
         for address in addresses[:-1]:
             with suppress(OSError):
-                async with asyncio.timeout((until - loop.time()) * SHARE):
-                    return await self._reach(address, port)
-        return await self._reach(addresses[-1], port)
+                async with asyncio.timeout((until - loop.time()) * ADDRESS_TIMEOUT_FRACTION):
+                    return await self._connect_address(address, port)
+        return await self._connect_address(addresses[-1], port)
 
-    async def _reach(self, address: Address, port: int) -> socket.socket:
-        self._guard.admit(address)
+    async def _connect_address(self, address: Address, port: int) -> socket.socket:
+        self._guard.require_allowed_address(address)
         opened = self._open_socket(address)
         try:
             opened.setblocking(False)  # noqa: FBT003 - its only argument
-            await _connect(opened, address, port)
+            await _connect_socket(opened, address, port)
         except BaseException:
             opened.close()
             raise
         return opened
 
-    async def _speak(
-        self, target: Target, connected: socket.socket, new: Callable[[str, socket.socket], Connection]
-    ) -> Connection:
+    async def _attach_protocol(
+        self, target: Target, connected: socket.socket, create_connection: Callable[[str, socket.socket], ReceiverConnection]
+    ) -> ReceiverConnection:
         loop = asyncio.get_running_loop()
         if target.scheme == "https":
-            raw, before = await loop.create_connection(_BeforeTls, sock=connected)
-            connection = new(target.origin, connected)
+            raw, pre_tls = await loop.create_connection(_PreTlsProtocol, sock=connected)
+            connection = create_connection(target.origin, connected)
             connection.connection_made(raw)
-            await self._encrypt(target, raw, before, connection)
+            await self._start_tls(target, raw, pre_tls, connection)
         else:
-            _, connection = await loop.create_connection(lambda: new(target.origin, connected), sock=connected)
+            _, connection = await loop.create_connection(lambda: create_connection(target.origin, connected), sock=connected)
         return connection
 
-    async def _encrypt(
-        self, target: Target, raw: asyncio.Transport, before: "_BeforeTls", connection: Connection
+    async def _start_tls(
+        self, target: Target, raw: asyncio.Transport, pre_tls: "_PreTlsProtocol", connection: ReceiverConnection
     ) -> None:
         """On top of a transport that we know, because only that one tells what is still to be written."""
         try:
-            before.check()
+            pre_tls.raise_error()
             encrypted = await asyncio.get_running_loop().start_tls(
                 raw, connection, self._ssl_context, server_hostname=target.host
             )
@@ -109,16 +109,16 @@ class Dialer:
         if encrypted is None or raw.is_closing():
             connection.abort()
             raise ConnectionResetError("the receiver closed the connection after the handshake")
-        connection.encrypt(encrypted)
+        connection.switch_to_tls(encrypted)
 
 
-class _BeforeTls(asyncio.Protocol):
+class _PreTlsProtocol(asyncio.Protocol):
     """Keeps the place of TLS for a turn of the event loop: what comes in it is no TLS, and must not be taken for an answer."""
 
     def __init__(self) -> None:
         self._error: OSError | None = None
 
-    def check(self) -> None:
+    def raise_error(self) -> None:
         """Raise what happened to the connection meanwhile."""
         if self._error is not None:
             raise self._error
@@ -133,7 +133,7 @@ class _BeforeTls(asyncio.Protocol):
         self._error = self._error or ConnectionResetError(str(exc))
 
 
-async def _connect(connecting: socket.socket, address: Address, port: int) -> None:
+async def _connect_socket(connecting: socket.socket, address: Address, port: int) -> None:
     """Not the event loop's `sock_connect`: uvloop's puts even a literal address through getaddrinfo.
 
     It does so in a pool of threads that the process shares, and of which two look-ups that hang anywhere take the half that
@@ -141,13 +141,13 @@ async def _connect(connecting: socket.socket, address: Address, port: int) -> No
     """
     code = connecting.connect_ex((str(address), port))
     if code == errno.EINPROGRESS:
-        await _writable(connecting)
+        await _wait_until_writable(connecting)
         code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))
 
 
-async def _writable(connecting: socket.socket) -> None:
+async def _wait_until_writable(connecting: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     writable = asyncio.Event()
     loop.add_writer(connecting, writable.set)

@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import Answer
+from ringback.domain.delivery import AttemptResult
 from ringback.domain.principal import Principal
-from ringback.notifier.http1_connection import Connection, Reply, StaleConnection
-from ringback.notifier.http1_dialer import Dialer, OpenSocket, open_socket, tls_context
+from ringback.notifier.http1_connection import ReceiverConnection, ReceiverResponse, StaleConnection
+from ringback.notifier.http1_dialer import Dialer, OpenSocket, open_socket, make_tls_context
 from ringback.notifier.http1_pool import ConnectionPool
-from ringback.notifier.sender import Method, OneExchange, answered, failed
+from ringback.notifier.sender import RequestMethod, BaseSender, result_from_response, result_from_error
 from ringback.notifier.target_guard import Target, TargetGuard
 
 
-class Http1Sender(OneExchange):
+class Http1Sender(BaseSender):
     """Make it inside the event loop that will use it, and close it there.
 
     In-flight caps are the dispatcher's, so no request ever waits here for a connection slot.
@@ -46,52 +46,52 @@ class Http1Sender(OneExchange):
         open_socket: OpenSocket = open_socket,
     ) -> None:
         self._clock = clock
-        self._dialer = Dialer(guard, ssl_context=ssl_context or tls_context(), open_socket=open_socket)
+        self._dialer = Dialer(guard, ssl_context=ssl_context or make_tls_context(), open_socket=open_socket)
         self._pool = ConnectionPool()
 
     async def aclose(self) -> None:
         """Close every connection; attempts that are still running end as refused, and so does every later one."""
         await self._pool.aclose()
 
-    async def exchange(
+    async def exchange_request(
         self,
-        method: Method,
+        method: RequestMethod,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
         *,
         principal: Principal,
         deadline_seconds: float,
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[AttemptResult, bytes]:
         until = asyncio.get_running_loop().time() + deadline_seconds
         try:
-            reply = await self._send(target, request_bytes(method, target, headers, body), principal, until)
+            response = await self._send(target, encode_request(method, target, headers, body), principal, until)
         except OSError as error:
-            return failed(error), b""
-        now = self._clock.wall()  # a receiver's Retry-After may be a date
-        return answered(reply.status_code, retry_after=reply.retry_after, head=reply.head, now=now), reply.head
+            return result_from_error(error), b""
+        now = self._clock.wall_time()  # a receiver's Retry-After may be a date
+        return result_from_response(response.status_code, retry_after=response.retry_after, body_prefix=response.body_prefix, now=now), response.body_prefix
 
-    async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> Reply:
+    async def _send(self, target: Target, request: bytes, principal: Principal, until: float) -> ReceiverResponse:
         """A POST on a kept connection that the receiver is just closing gets one fresh connection.
 
         HTTP does not let clients repeat a POST. Ours may be repeated: receivers know a repeat by its `webhook-id`.
         """
-        kept = self._pool.take(target.origin)
-        if kept is not None:
+        idle = self._pool.acquire_connection(target.origin)
+        if idle is not None:
             with suppress(StaleConnection):
-                return await self._over(kept, request, until)
-        self._pool.check_open()
-        fresh = await self._dialer.dial(target, self._pool.new, principal=principal, until=until)
-        self._pool.opened(fresh)
-        return await self._over(fresh, request, until)
+                return await self._send_on(idle, request, until)
+        self._pool.require_open()
+        opened = await self._dialer.connect(target, self._pool.create_connection, principal=principal, until=until)
+        self._pool.register_connection(opened)
+        return await self._send_on(opened, request, until)
 
-    async def _over(self, connection: Connection, request: bytes, until: float) -> Reply:
-        reply = await connection.exchange(request, until=until)
-        self._pool.give_back(connection)
-        return reply
+    async def _send_on(self, connection: ReceiverConnection, request: bytes, until: float) -> ReceiverResponse:
+        response = await connection.send_request(request, until=until)
+        self._pool.release_connection(connection)
+        return response
 
 
-def request_bytes(method: Method, target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+def encode_request(method: RequestMethod, target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
     """The request as it is sent; `headers` are `outgoing_headers`, so none of them breaks its line."""
     host = target.origin.partition("://")[2]
     lines = [f"{method} {target.path} HTTP/1.1\r\nhost: {host}"]

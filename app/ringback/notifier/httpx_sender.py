@@ -11,23 +11,23 @@ from typing import Final
 import httpx
 
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.domain.principal import Principal
 from ringback.notifier.sender import (
-    ASKED_BYTES_MAX,
+    BODY_PREFIX_BYTES_MAX,
     CONNECT_SECONDS,
-    Method,
-    OneExchange,
-    answered,
-    failed,
-    read_head,
+    RequestMethod,
+    BaseSender,
+    result_from_response,
+    result_from_error,
+    read_body_prefix,
 )
 from ringback.notifier.target_guard import Target
 
-_BROKEN: Final = (httpx.HTTPError, OSError)
+_BROKEN_BODY_ERRORS: Final = (httpx.HTTPError, OSError)
 
 
-class HttpxSender(OneExchange):
+class HttpxSender(BaseSender):
     def __init__(self, transport: httpx.AsyncBaseTransport, *, clock: Clock) -> None:
         self._transport = transport
         self._clock = clock
@@ -35,38 +35,38 @@ class HttpxSender(OneExchange):
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def exchange(
+    async def exchange_request(
         self,
-        method: Method,
+        method: RequestMethod,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
         *,
         principal: Principal,  # noqa: ARG002 - the transport looks names up, for nobody in particular
         deadline_seconds: float,
-    ) -> tuple[Answer, bytes]:
-        request = _request(method, target, headers, body)
+    ) -> tuple[AttemptResult, bytes]:
+        request = _build_request(method, target, headers, body)
         until = asyncio.get_running_loop().time() + deadline_seconds
         try:
             async with asyncio.timeout_at(until):
                 response = await self._transport.handle_async_request(request)
         except httpx.TimeoutException:
-            return Answer(category=Category.TIMEOUT), b""
-        except _BROKEN as error:
-            return failed(error), b""
-        return await self._read(response, until)
+            return AttemptResult(category=AttemptCategory.TIMEOUT), b""
+        except _BROKEN_BODY_ERRORS as error:
+            return result_from_error(error), b""
+        return await self._read_response(response, until)
 
-    async def _read(self, response: httpx.Response, until: float) -> tuple[Answer, bytes]:
-        wire = _wire(response)
+    async def _read_response(self, response: httpx.Response, until: float) -> tuple[AttemptResult, bytes]:
+        stream = _raw_body_stream(response)
         try:
-            head = await read_head(wire, until=until, broken=_BROKEN, bytes_max=ASKED_BYTES_MAX)
+            body_prefix = await read_body_prefix(stream, until=until, broken_body_errors=_BROKEN_BODY_ERRORS, bytes_max=BODY_PREFIX_BYTES_MAX)
         finally:
             await response.aclose()
         retry_after = response.headers.get("retry-after")
-        return answered(response.status_code, retry_after=retry_after, head=head, now=self._clock.wall()), head
+        return result_from_response(response.status_code, retry_after=retry_after, body_prefix=body_prefix, now=self._clock.wall_time()), body_prefix
 
 
-def _request(method: Method, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
+def _build_request(method: RequestMethod, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
     """`target` keeps the path byte for byte where the transport is httpx's own; httpx.URL would tidy it up.
 
     Reads and writes have no limit of their own: the attempt's deadline covers them.
@@ -80,7 +80,7 @@ def _request(method: Method, target: Target, headers: Mapping[str, str], body: b
     )
 
 
-def _wire(response: httpx.Response) -> httpx.AsyncByteStream:
+def _raw_body_stream(response: httpx.Response) -> httpx.AsyncByteStream:
     """The body as it came, neither inflated nor kept; `aiter_raw` would refuse the responses that respx has read before."""
     if not isinstance(response.stream, httpx.AsyncByteStream):
         raise TypeError("The given transport answered with a stream that cannot be read asynchronously.")

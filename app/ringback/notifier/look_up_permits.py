@@ -11,54 +11,54 @@ from typing import Final
 
 from ringback.domain.principal import Principal
 
-LOOK_UPS_MAX: Final = 256
+LOOKUPS_MAX: Final = 256
 """In flight at once. With answers in 20 ms these are 12,800 look-ups a second, more than a service of one process needs."""
-LOOK_UPS_PER_PRINCIPAL_MAX: Final = 16
+LOOKUPS_PER_PRINCIPAL_MAX: Final = 16
 """A sixteenth: one principal's hung names, of which each holds a permit for `RESOLVE_SECONDS`, leave all the others free."""
 
 
-class LookUpPermits:
+class LookupLimiter:
     def __init__(
-        self, *, in_flight_max: int = LOOK_UPS_MAX, per_principal_max: int = LOOK_UPS_PER_PRINCIPAL_MAX
+        self, *, in_flight_max: int = LOOKUPS_MAX, per_principal_max: int = LOOKUPS_PER_PRINCIPAL_MAX
     ) -> None:
         self._in_flight_max = in_flight_max
         self._per_principal_max = per_principal_max
-        self._held: Counter[Principal] = Counter()
+        self._permits_held: Counter[Principal] = Counter()
         self._waiting: dict[Principal, deque[asyncio.Future[None]]] = {}
 
     @property
     def in_flight(self) -> int:
-        return self._held.total()
+        return self._permits_held.total()
 
     def held_by(self, principal: Principal) -> int:
-        return self._held[principal]
+        return self._permits_held[principal]
 
-    async def acquire(self, principal: Principal) -> None:
+    async def acquire_permit(self, principal: Principal) -> None:
         """Return with a permit, which has to be released. In the order of arrival within a principal."""
         granted = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(principal, deque()).append(granted)
-        self._grant()
+        self._grant_next()
         try:
             await granted
         except asyncio.CancelledError:
-            self._withdraw(principal, granted)
+            self._cancel_waiting(principal, granted)
             raise
 
-    def release(self, principal: Principal) -> None:
-        self._held[principal] -= 1
-        if not self._held[principal]:
-            del self._held[principal]
-        self._grant()
+    def release_permit(self, principal: Principal) -> None:
+        self._permits_held[principal] -= 1
+        if not self._permits_held[principal]:
+            del self._permits_held[principal]
+        self._grant_next()
 
-    def _grant(self) -> None:
+    def _grant_next(self) -> None:
         """Out of all that may have one, the principal that holds the fewest is next."""
         while self._waiting and self.in_flight < self._in_flight_max:
-            principal = min(self._waiting, key=self._held.__getitem__)
-            if self._held[principal] >= self._per_principal_max:
+            principal = min(self._waiting, key=self._permits_held.__getitem__)
+            if self._permits_held[principal] >= self._per_principal_max:
                 return
             granted = self._dequeue(principal)
             if not granted.cancelled():  # its caller has left in this turn of the event loop, and has not run since
-                self._held[principal] += 1
+                self._permits_held[principal] += 1
                 granted.set_result(None)
 
     def _dequeue(self, principal: Principal) -> asyncio.Future[None]:
@@ -69,9 +69,9 @@ class LookUpPermits:
             self._waiting[principal] = queue
         return first
 
-    def _withdraw(self, principal: Principal, future: asyncio.Future[None]) -> None:
+    def _cancel_waiting(self, principal: Principal, future: asyncio.Future[None]) -> None:
         if future.done() and not future.cancelled():
-            self.release(principal)  # it was granted in the same turn of the event loop
+            self.release_permit(principal)  # it was granted in the same turn of the event loop
             return
         queue = self._waiting.get(principal, deque[asyncio.Future[None]]())
         if future in queue:

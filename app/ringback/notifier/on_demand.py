@@ -3,65 +3,65 @@
 from collections.abc import Sequence
 
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import Delivery, DeliveryState, Kind, again, give_up_seconds
-from ringback.domain.ids import Ids
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind, next_generation, give_up_seconds
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import DUE
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
-from ringback.notifier.body import body_of_test
-from ringback.notifier.places import place_at
+from ringback.notifier.body import build_test_body
+from ringback.notifier.places import read_log_position
 
 
-class OnDemand:
+class RequestedDeliveries:
     """Every method runs inside a transaction of its caller's."""
 
-    def __init__(self, *, ids: Ids) -> None:
+    def __init__(self, *, ids: IdGenerator) -> None:
         self._ids = ids
 
-    async def test(self, tx: Transaction, webhook: Webhook) -> Delivery:
+    async def insert_test(self, tx: Transaction, webhook: Webhook) -> Delivery:
         """A test for this one webhook. It is in no log: nobody polls it, no other webhook hears it, no cursor waits for it."""
-        now, event_id = tx.now(), self._ids.event()
-        safe = await place_at(tx, webhook.principal, await _safe_seq(tx, webhook))
+        now, event_id = tx.now(), self._ids.new_event_id()
+        watermark = await read_log_position(tx, webhook.principal, await _watermark_seq(tx, webhook))
         delivery = Delivery(
-            id=self._ids.delivery(),
+            id=self._ids.new_delivery_id(),
             principal=webhook.principal,
             webhook_id=webhook.id,
             event_id=event_id,
             call_id=None,
             seq=None,
-            body=body_of_test(webhook, event_id=event_id, safe=safe, now=now),
-            state=DeliveryState.HELD if webhook.holds() else DeliveryState.PENDING,
+            body=build_test_body(webhook, event_id=event_id, watermark=watermark, now=now),
+            state=DeliveryState.HELD if webhook.holds_deliveries() else DeliveryState.PENDING,
             due_at=now,
-            give_up_at=now + seconds(give_up_seconds(Kind.EVENT, webhook.retries, ordered=webhook.ordered)),
+            give_up_at=now + seconds(give_up_seconds(DeliveryKind.EVENT, webhook.retries, ordered=webhook.ordered)),
             created_at=now,
         )
         await self._insert(tx, [delivery])
         return delivery
 
-    async def again(self, tx: Transaction, webhook: Webhook, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+    async def insert_replays(self, tx: Transaction, webhook: Webhook, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """The next generation of each: the stored body once more, under the same webhook-id."""
-        renewed = [
-            again(
+        replays = [
+            next_generation(
                 delivery,
-                delivery_id=self._ids.delivery(),
-                holds=webhook.holds(),
+                delivery_id=self._ids.new_delivery_id(),
+                is_held=webhook.holds_deliveries(),
                 profile=webhook.retries,
                 now=tx.now(),
             )
             for delivery in deliveries
         ]
-        await self._insert(tx, renewed)
-        return renewed
+        await self._insert(tx, replays)
+        return replays
 
     async def _insert(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:
         if deliveries:
             await tx.deliveries.insert(deliveries)
-            tx.ring(DUE)
+            tx.notify(DELIVERY_DUE_TOPIC)
 
 
-async def _safe_seq(tx: Transaction, webhook: Webhook) -> int:
+async def _watermark_seq(tx: Transaction, webhook: Webhook) -> int:
     """The place at or before which everything of this webhook was delivered or abandoned."""
     catch_up = await tx.catch_ups.get(webhook.id)
-    head = await tx.event_places.head(webhook.principal) if catch_up is None else catch_up.seq
-    lowest_open = (await tx.deliveries.watermarks([webhook.id])).get(webhook.id)
+    head = await tx.event_log.get_head(webhook.principal) if catch_up is None else catch_up.seq
+    lowest_open = (await tx.deliveries.lowest_open_seqs([webhook.id])).get(webhook.id)
     return head if lowest_open is None else lowest_open - 1

@@ -5,37 +5,37 @@ from typing import Final
 
 from ringback.domain.ids import WebhookId
 
-REMEMBERED_MAX: Final = 10_000
+TRACKED_KEYS_MAX: Final = 10_000
 """Webhooks whose second is not over yet; beyond this those whose is are looked for and forgotten."""
 
 
-class Pace:
+class RateLimiter:
     """The generic cell rate algorithm (ITU-T I.371): for each webhook the instant until which its attempts are spent.
 
     It is kept for those webhooks alone that have used up some of their second.
     """
 
     def __init__(self) -> None:
-        self._spent_until: dict[WebhookId, datetime] = {}
+        self._consumed_until: dict[WebhookId, datetime] = {}
 
-    def allowed(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> int:
+    def available_permits(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> int:
         """Attempts that may go now."""
-        ahead = self._spent_until.get(webhook_id, now) - now
-        if ahead <= timedelta():
-            self._spent_until.pop(webhook_id, None)
+        consumed = self._consumed_until.get(webhook_id, now) - now
+        if consumed <= timedelta():
+            self._consumed_until.pop(webhook_id, None)
             return _burst(rate_per_second)
-        return max(0, _burst(rate_per_second) - _rounded_up(ahead / _interval(rate_per_second)))
+        return max(0, _burst(rate_per_second) - _rounded_up(consumed / _interval(rate_per_second)))
 
-    def spend(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> None:
-        if len(self._spent_until) >= REMEMBERED_MAX:
-            self._spent_until = {each: until for each, until in self._spent_until.items() if until > now}
-        start = max(now, self._spent_until.get(webhook_id, now))
-        self._spent_until[webhook_id] = start + _interval(rate_per_second)
+    def consume_permit(self, webhook_id: WebhookId, rate_per_second: float, *, now: datetime) -> None:
+        if len(self._consumed_until) >= TRACKED_KEYS_MAX:
+            self._consumed_until = {each: until for each, until in self._consumed_until.items() if until > now}
+        start = max(now, self._consumed_until.get(webhook_id, now))
+        self._consumed_until[webhook_id] = start + _interval(rate_per_second)
 
-    def refund(self, webhook_id: WebhookId, rate_per_second: float) -> None:
+    def refund_permit(self, webhook_id: WebhookId, rate_per_second: float) -> None:
         """An attempt that was spent is not made."""
-        if webhook_id in self._spent_until:
-            self._spent_until[webhook_id] -= _interval(rate_per_second)
+        if webhook_id in self._consumed_until:
+            self._consumed_until[webhook_id] -= _interval(rate_per_second)
 
 
 def _burst(rate_per_second: float) -> int:

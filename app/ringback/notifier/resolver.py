@@ -29,12 +29,12 @@ TTL_SECONDS_MIN: Final = 1.0
 """A TTL of 0, which /etc/hosts has too, would cost a look-up for each POST to a receiver that keeps no connection open."""
 TTL_SECONDS_MAX: Final = 300.0
 """After that a name is looked up again whatever its TTL says: the pool's connections live for seconds, and receivers move."""
-NOT_FOUND_SECONDS: Final = 5.0
+NOT_FOUND_TTL_SECONDS: Final = 5.0
 """c-ares does not hand out the SOA record that bounds this (RFC 2308 §5; commonly minutes), so we stay far below it."""
-FAILED_SECONDS: Final = 5.0
+FAILURE_TTL_SECONDS: Final = 5.0
 """A look-up that failed is not repeated for so long (RFC 9520 §3.2 asks for at least 1 s, and proposes 5 s)."""
 
-QUERY_SECONDS: Final = 1.0
+QUERY_TIMEOUT_SECONDS: Final = 1.0
 """Until the first retransmission. Once c-ares has measured a server, it takes five times the average, at least 0.25 s."""
 QUERY_TRIES: Final = 4
 """For each name server: 0.25 + 0.5 + 1 + 2 s outlast `RESOLVE_SECONDS` also when c-ares has got used to quick answers."""
@@ -50,7 +50,7 @@ _FLAGS: Final[int] = (
     # would be sorted and cached for a name of which `ADDRESSES_MAX` addresses are tried.
     | _ares.ARES_FLAG_IGNTC
 )
-_NOT_FOUND: Final = frozenset[int]({_ares.errno.ARES_ENOTFOUND, _ares.errno.ARES_ENODATA, _ares.errno.ARES_EBADNAME})
+_NOT_FOUND_CODES: Final = frozenset[int]({_ares.errno.ARES_ENOTFOUND, _ares.errno.ARES_ENODATA, _ares.errno.ARES_EBADNAME})
 
 
 class UnresolvedHost(OSError):
@@ -61,7 +61,7 @@ class NameNotFound(UnresolvedHost):
     """The name servers say that the name does not exist, or has no address."""
 
 
-class LookUpFailed(UnresolvedHost):
+class LookupFailed(UnresolvedHost):
     """The name servers say nothing, or a limit of ours was reached: this tells nothing about the host."""
 
 
@@ -71,7 +71,7 @@ class Resolution:
 
     addresses: tuple[Address, ...] = ()
     """Empty if the name has none, and if the look-up failed."""
-    seconds: float = 0.0
+    ttl_seconds: float = 0.0
     """How long it may be served again; 0 is not at all."""
     failure: str | None = None
     """Why the look-up failed."""
@@ -91,11 +91,11 @@ class Resolver(Protocol):
 class _Channel:
     resolver: aiodns.DNSResolver
     records: int = 0
-    asking: int = 0
-    retired: bool = False
+    queries_in_flight: int = 0
+    is_retired: bool = False
 
 
-class AresResolver:
+class CAresResolver:
     """One channel of c-ares at a time: a few sockets and one thread, however many names hang.
 
     A look-up that is cancelled is forgotten at once. Its query stays in the channel until its retransmissions are over, some
@@ -116,40 +116,40 @@ class AresResolver:
 
     async def __call__(self, host: str, /) -> Resolution:
         try:
-            channel = await self._current()
+            channel = await self._current_channel()
         except pycares.AresError as error:
             raise OSError(f"c-ares does not start: {error}") from None
-        channel.asking += 1
+        channel.queries_in_flight += 1
         try:
             found = await channel.resolver.getaddrinfo(host, family=socket.AF_UNSPEC, type=socket.SOCK_STREAM)
         except DNSError as error:
             channel.records += 1
-            return _without_addresses(error)
+            return _resolution_from_error(error)
         finally:
-            channel.asking -= 1
-            if channel.retired and not channel.asking:
+            channel.queries_in_flight -= 1
+            if channel.is_retired and not channel.queries_in_flight:
                 await channel.resolver.close()
         channel.records += 1 + len(found.nodes) + len(found.cnames)
-        return _resolution(found)
+        return _resolution_from_result(found)
 
     async def aclose(self) -> None:
         if self._channel is not None:
             await self._channel.resolver.close()
             self._channel = None
 
-    async def _current(self) -> _Channel:
+    async def _current_channel(self) -> _Channel:
         """Made when it is first needed: a channel belongs to an event loop, and reads resolv.conf."""
         if self._channel is not None and self._channel.records >= RECORDS_PER_CHANNEL:
             full, self._channel = self._channel, None
-            full.retired = True
-            if not full.asking:
+            full.is_retired = True
+            if not full.queries_in_flight:
                 await full.resolver.close()
         if self._channel is None:
             self._channel = _Channel(
                 aiodns.DNSResolver(
                     self._name_servers,
                     loop=asyncio.get_running_loop(),
-                    timeout=QUERY_SECONDS,
+                    timeout=QUERY_TIMEOUT_SECONDS,
                     tries=QUERY_TRIES,
                     flags=self._flags,
                     **self._options,
@@ -158,18 +158,18 @@ class AresResolver:
         return self._channel
 
 
-def _without_addresses(error: DNSError) -> Resolution:
+def _resolution_from_error(error: DNSError) -> Resolution:
     code, text = error.args[:2]
-    if code in _NOT_FOUND:
-        return Resolution(seconds=NOT_FOUND_SECONDS)
-    return Resolution(seconds=FAILED_SECONDS, failure=str(text))
+    if code in _NOT_FOUND_CODES:
+        return Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)
+    return Resolution(ttl_seconds=FAILURE_TTL_SECONDS, failure=str(text))
 
 
-def _resolution(found: pycares.AddrInfoResult) -> Resolution:
+def _resolution_from_result(found: pycares.AddrInfoResult) -> Resolution:
     if not found.nodes:
-        return Resolution(seconds=NOT_FOUND_SECONDS)
+        return Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)
     ttl_seconds = min(record.ttl for record in [*found.nodes, *found.cnames])
     return Resolution(
         addresses=tuple(ip_address(cast("Any", node).addr[0].decode("ascii")) for node in found.nodes),
-        seconds=min(max(ttl_seconds, TTL_SECONDS_MIN), TTL_SECONDS_MAX),
+        ttl_seconds=min(max(ttl_seconds, TTL_SECONDS_MIN), TTL_SECONDS_MAX),
     )

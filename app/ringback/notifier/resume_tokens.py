@@ -4,34 +4,34 @@ from datetime import datetime
 
 from ringback.domain.call import Call
 from ringback.domain.clock import seconds
-from ringback.domain.cursor import Place
+from ringback.domain.cursor import LogPosition
 from ringback.domain.principal import Principal
-from ringback.signing.resume_token import ResumeClaims, ResumeTokens
+from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 
 
-class CallTokens:
+class CallResumeTokens:
     """Issues the token that names one call and a place in its owner's event log."""
 
-    def __init__(self, tokens: ResumeTokens, *, result_retention_seconds: float) -> None:
+    def __init__(self, tokens: ResumeTokenCodec, *, result_retention_seconds: float) -> None:
         self._tokens = tokens
         self._result_retention_seconds = result_retention_seconds
 
-    def issue(self, call: Call, *, after: Place) -> str:
-        return self._tokens.issue(
+    def issue_token(self, call: Call, *, position: LogPosition) -> str:
+        return self._tokens.encode_token(
             ResumeClaims(
                 call_id=call.id,
                 principal=call.principal,
                 token_version=call.token_version,
-                cursor_seq=after.seq,
-                cursor_mark=after.mark,
-                expires_at=int(self._expiry(call).timestamp()),
+                cursor_seq=position.seq,
+                cursor_mark=position.mark,
+                expires_at=int(self._token_expiry(call).timestamp()),
             )
         )
 
-    def read(self, token: str, *, principal: Principal, now: datetime) -> ResumeClaims:
+    def read_token(self, token: str, *, principal: Principal, now: datetime) -> ResumeClaims:
         """Raises signing's `BadToken`, or `ExpiredToken` for a genuine one of this principal."""
-        return self._tokens.read(token, principal=principal, now=now)
+        return self._tokens.decode_token(token, principal=principal, now=now)
 
-    def _expiry(self, call: Call) -> datetime:
+    def _token_expiry(self, call: Call) -> datetime:
         """A token expires with its result; while there is none, at the latest moment at which there could still be one."""
         return call.expires_at or call.deadline_at + seconds(self._result_retention_seconds)

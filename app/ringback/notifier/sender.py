@@ -17,27 +17,27 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 from ringback import __version__
-from ringback.domain.delivery import Answer, Category, category_of
+from ringback.domain.delivery import AttemptResult, AttemptCategory, category_for_status_code
 from ringback.domain.principal import Principal
 from ringback.domain.retry import parse_retry_after
 from ringback.notifier.look_ups import NO_PRINCIPAL
-from ringback.notifier.resolver import LookUpFailed, NameNotFound
+from ringback.notifier.resolver import LookupFailed, NameNotFound
 from ringback.notifier.target_guard import Target
-from ringback.signing.resume_token import without_signatures
+from ringback.signing.resume_token import redact_tokens
 
 CONNECT_SECONDS: Final = 3.0
 """TCP and TLS together. One lost SYN is survived: Linux sends the next after 1 s, and the third only after 3 s."""
 ATTEMPT_SECONDS: Final = 10.0
 """One attempt from look-up to answer: GitHub's figure, and twice Shopify's."""
-ANSWER_BYTES_MAX: Final = 64 * 1024
+RESPONSE_BODY_BYTES_MAX: Final = 64 * 1024
 """Read of an answer's body, so that an ordinary error page does not cost the connection."""
 EXCERPT_BYTES_MAX: Final = 1024
 """Kept of it in the attempt log: enough to read an error message by."""
 
-ASKED_BYTES_MAX: Final = 16 * 1024
+BODY_PREFIX_BYTES_MAX: Final = 16 * 1024
 """Of an answer that is looked at: a challenge's has some 60 bytes, and a list of receivers has room for hundreds."""
 
-FINAL_STATUSES: Final = range(200, 600)
+FINAL_RESPONSE_STATUS_CODES: Final = range(200, 600)
 """What an answer can be (RFC 9110 §15). We ask for no other protocol, so 101 is none."""
 
 ADDED_HEADERS: Final = {
@@ -55,7 +55,7 @@ class Sender(Protocol):
         *,
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float = ATTEMPT_SECONDS,
-    ) -> Answer:
+    ) -> AttemptResult:
         """POST `body` once and tell what came of it, at the latest when `deadline_seconds` have passed.
 
         The look-up of the host counts for `principal`.
@@ -69,40 +69,40 @@ class Sender(Protocol):
         ...
 
 
-Method = Literal["GET", "POST"]
+RequestMethod = Literal["GET", "POST"]
 
 
-class Asker(Protocol):
+class HttpRequester(Protocol):
     """The same way out, for questions whose answer is read."""
 
-    async def ask(
+    async def send_request(
         self,
-        method: Method,
+        method: RequestMethod,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
         *,
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float,
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[AttemptResult, bytes]:
         """What came of one request, and the first `ASKED_BYTES_MAX` of the answer's body: under the terms of `Sender.post`."""
         ...
 
 
-class OneExchange(ABC):
+class BaseSender(ABC):
     """A Sender and Asker of whatever carries one request out and its answer back."""
 
     @abstractmethod
-    async def exchange(
+    async def exchange_request(
         self,
-        method: Method,
+        method: RequestMethod,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
         *,
         principal: Principal,
         deadline_seconds: float,
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[AttemptResult, bytes]:
         """As `Asker.ask`, with the headers as they are sent."""
 
     async def post(
@@ -113,25 +113,25 @@ class OneExchange(ABC):
         *,
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float = ATTEMPT_SECONDS,
-    ) -> Answer:
+    ) -> AttemptResult:
         sent = outgoing_headers(headers)
-        answer, _ = await self.exchange(
+        result, _ = await self.exchange_request(
             "POST", target, sent, body, principal=principal, deadline_seconds=deadline_seconds
         )
-        return answer
+        return result
 
-    async def ask(
+    async def send_request(
         self,
-        method: Method,
+        method: RequestMethod,
         target: Target,
         headers: Mapping[str, str],
         body: bytes,
         *,
         principal: Principal = NO_PRINCIPAL,
         deadline_seconds: float,
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[AttemptResult, bytes]:
         sent = outgoing_headers(headers)
-        return await self.exchange(method, target, sent, body, principal=principal, deadline_seconds=deadline_seconds)
+        return await self.exchange_request(method, target, sent, body, principal=principal, deadline_seconds=deadline_seconds)
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -142,68 +142,68 @@ def outgoing_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {**headers, **ADDED_HEADERS}
 
 
-async def read_head(
+async def read_body_prefix(
     chunks: AsyncIterable[bytes],
     *,
     until: float,
-    broken: tuple[type[Exception], ...],
+    broken_body_errors: tuple[type[Exception], ...],
     bytes_max: int = EXCERPT_BYTES_MAX,
 ) -> bytes:
     """The first `bytes_max` of a body, of which at most about `ANSWER_BYTES_MAX` are read.
 
     Ends at the loop time `until` at the latest. `broken` are the errors that mean the body broke off.
     """
-    head = bytearray()
-    with suppress(TimeoutError, *broken):
+    prefix = bytearray()
+    with suppress(TimeoutError, *broken_body_errors):
         async with asyncio.timeout_at(until):
-            await _read(chunks, head, bytes_max)
-    return bytes(head)
+            await _read_chunks(chunks, prefix, bytes_max)
+    return bytes(prefix)
 
 
-async def _read(chunks: AsyncIterable[bytes], head: bytearray, bytes_max: int) -> None:
+async def _read_chunks(chunks: AsyncIterable[bytes], prefix: bytearray, bytes_max: int) -> None:
     read = 0
     async for chunk in chunks:
-        head += chunk[: bytes_max - len(head)]
+        prefix += chunk[: bytes_max - len(prefix)]
         read += len(chunk)
-        if read >= ANSWER_BYTES_MAX:
+        if read >= RESPONSE_BODY_BYTES_MAX:
             return
 
 
-def answered(status_code: int, *, retry_after: str | None, head: bytes, now: datetime) -> Answer:
+def result_from_response(status_code: int, *, retry_after: str | None, body_prefix: bytes, now: datetime) -> AttemptResult:
     """A receiver's answer as the attempt log keeps it; of its body so much as fits into an excerpt.
 
     Receivers that echo what they got echo its resume token, which is kept nowhere but sealed.
     """
-    if status_code not in FINAL_STATUSES:
-        return Answer(category=Category.CONNECTION_REFUSED)
-    return Answer(
-        category=category_of(status_code),
+    if status_code not in FINAL_RESPONSE_STATUS_CODES:
+        return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+    return AttemptResult(
+        category=category_for_status_code(status_code),
         status_code=status_code,
         retry_after_seconds=parse_retry_after(retry_after, now=now),
-        excerpt=without_signatures(_printable(head[:EXCERPT_BYTES_MAX])) if head else None,
+        excerpt=redact_tokens(_printable_text(body_prefix[:EXCERPT_BYTES_MAX])) if body_prefix else None,
     )
 
 
-def failed(error: BaseException) -> Answer:
+def result_from_error(error: BaseException) -> AttemptResult:
     """No answer. Clients wrap what happened: the nearest cause that is about names, time or TLS tells, else nobody served."""
-    for cause in _causes(error):
-        if isinstance(cause, LookUpFailed):
-            return Answer(category=Category.LOOK_UP_FAILED)
+    for cause in _error_causes(error):
+        if isinstance(cause, LookupFailed):
+            return AttemptResult(category=AttemptCategory.LOOK_UP_FAILED)
         if isinstance(cause, NameNotFound):
-            return Answer(category=Category.NAME_NOT_FOUND)
+            return AttemptResult(category=AttemptCategory.NAME_NOT_FOUND)
         if isinstance(cause, TimeoutError):
-            return Answer(category=Category.TIMEOUT)
+            return AttemptResult(category=AttemptCategory.TIMEOUT)
         if isinstance(cause, ssl.SSLError):
-            return Answer(category=Category.TLS_ERROR)
-    return Answer(category=Category.CONNECTION_REFUSED)
+            return AttemptResult(category=AttemptCategory.TLS_ERROR)
+    return AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__  # httpcore raises its own errors without `from`
 
 
-def _printable(head: bytes) -> str:
+def _printable_text(head: bytes) -> str:
     text = head.decode("utf-8", errors="replace")
     return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)

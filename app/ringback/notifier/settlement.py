@@ -7,172 +7,172 @@ from functools import partial
 from itertools import groupby
 
 from ringback.domain import health
-from ringback.domain.breaker import CLOSED, OF_ORIGIN, UNREACHED, Breaker, after_failure
+from ringback.domain.breaker import CLOSED_BREAKER, ORIGIN_BREAKER_POLICY, UNREACHABLE_CATEGORIES, CircuitBreaker, breaker_after_failure
 from ringback.domain.delivery import (
-    Answer,
+    AttemptResult,
     Attempt,
-    Category,
+    AttemptCategory,
     Delivery,
     DeliveryState,
-    Kind,
-    Settled,
-    Verdict,
-    is_loss,
-    judge,
-    settled,
+    DeliveryKind,
+    DeliveryUpdate,
+    RetryDecision,
+    leaves_gap,
+    decide_retry,
+    build_delivery_update,
 )
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import Ids, WebhookId
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import DUE
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.envelopes import gap
-from ringback.notifier.lanes import Lanes, Slot
-from ringback.notifier.places import place_at
+from ringback.notifier.envelopes import build_gap_delivery
+from ringback.notifier.lanes import ConcurrencyLimiter, Permit
+from ringback.notifier.places import read_log_position
 from ringback.notifier.record import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FinishedAttempt:
     """An attempt that is over: what was sent, and what came of it."""
 
     delivery: Delivery
     """As it was leased."""
     attempt: Attempt
-    answer: Answer
+    result: AttemptResult
     origin: str
-    slot: Slot
+    permit: Permit
 
 
-class Settlement:
-    def __init__(self, *, recorder: Recorder, ids: Ids, lanes: Lanes, chance: Callable[[], float]) -> None:
+class AttemptRecorder:
+    def __init__(self, *, recorder: Recorder, ids: IdGenerator, limiter: ConcurrencyLimiter, random_fraction: Callable[[], float]) -> None:
         self._recorder = recorder
         self._ids = ids
-        self._lanes = lanes
-        self._chance = chance
+        self._limiter = limiter
+        self._random_fraction = random_fraction
 
-    async def settle(self, tx: Transaction, outcomes: Sequence[Outcome]) -> Sequence[tuple[Outcome, Settled]]:
+    async def record_attempts(self, tx: Transaction, finished: Sequence[FinishedAttempt]) -> Sequence[tuple[FinishedAttempt, DeliveryUpdate]]:
         """Each outcome whose lease still held, in the order of their ends, with what became of its delivery.
 
         Of the others somebody else decides, so they count for nothing: not as an attempt, and not against the receiver.
         """
-        found = await tx.webhooks.by_ids({outcome.delivery.webhook_id for outcome in outcomes})
+        found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished})
         webhooks = {webhook.id: webhook for webhook in found}
-        judged = [(outcome, await self._judged(tx, outcome, webhooks)) for outcome in outcomes]
-        held = await tx.delivery_queue.settle([became for _, became in judged])
-        counting = [(outcome, became) for outcome, became in judged if outcome.delivery.id in held]
-        await tx.delivery_queue.log([outcome.attempt for outcome, _ in counting])
-        for webhook_id, group in _by_webhook(counting):
+        decided = [(outcome, await self._decide_update(tx, outcome, webhooks)) for outcome in finished]
+        updated_ids = await tx.delivery_queue.apply_updates([became for _, became in decided])
+        recorded = [(outcome, update) for outcome, update in decided if outcome.delivery.id in updated_ids]
+        await tx.delivery_queue.insert_attempts([outcome.attempt for outcome, _ in recorded])
+        for webhook_id, group in _group_by_webhook(recorded):
             if webhook_id in webhooks:
-                await self._account(tx, webhooks[webhook_id], group)
-        await self._account_origins(tx, [outcome for outcome, _ in counting])
-        return counting
+                await self._update_webhook(tx, webhooks[webhook_id], group)
+        await self._update_origin_breakers(tx, [outcome for outcome, _ in recorded])
+        return recorded
 
-    async def _judged(self, tx: Transaction, outcome: Outcome, webhooks: Mapping[WebhookId, Webhook]) -> Settled:
-        delivery, answer, now = outcome.delivery, outcome.answer, tx.now()
+    async def _decide_update(self, tx: Transaction, outcome: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]) -> DeliveryUpdate:
+        delivery, answer, now = outcome.delivery, outcome.result, tx.now()
         webhook = webhooks.get(delivery.webhook_id)
         if webhook is None:
-            return settled(delivery, Verdict(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now)
-        verdict = judge(delivery, answer, profile=webhook.retries, now=now, chance=self._chance())
-        if verdict.state is DeliveryState.PENDING and await _superseded(tx, delivery):
-            verdict = Verdict(state=DeliveryState.CANCELLED)
-        return settled(delivery, verdict, category=answer.category, now=now)
+            return build_delivery_update(delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now)
+        decision = decide_retry(delivery, answer, profile=webhook.retries, now=now, random_fraction=self._random_fraction())
+        if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
+            decision = RetryDecision(state=DeliveryState.CANCELLED)
+        return build_delivery_update(delivery, decision, category=answer.category, now=now)
 
-    async def _account(self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[Outcome, Settled]]) -> None:
+    async def _update_webhook(self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
         """The webhook's own account of how its receiver is doing, and what its owner and its receiver are told of that."""
         after, now = webhook, tx.now()
-        for outcome, became in group:
-            after = self._accounted(after, outcome.answer, became, now=now)
-        answered = any(outcome.answer.category is Category.DELIVERED for outcome, _ in group)
-        if answered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
+        for outcome, update in group:
+            after = self._webhook_after_attempt(after, outcome.result, update, now=now)
+        was_delivered = any(outcome.result.category is AttemptCategory.DELIVERED for outcome, _ in group)
+        if was_delivered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
             first_missed, after = after.missed_from, replace(after, missed_from=None)
-            place = await place_at(tx, after.principal, first_missed - 1)
-            told = gap(after, after=place, delivery_id=self._ids.delivery(), now=now)
-            await tx.deliveries.insert([told])
-            tx.ring(DUE)
+            position = await read_log_position(tx, after.principal, first_missed - 1)
+            gap = build_gap_delivery(after, position=position, delivery_id=self._ids.new_delivery_id(), now=now)
+            await tx.deliveries.insert([gap])
+            tx.notify(DELIVERY_DUE_TOPIC)
         if changed := changed_parts(webhook, after):
             await tx.webhooks.update(after, *changed)
-        await self._tell(tx, webhook, after)
+        await self._record_state_change(tx, webhook, after)
 
-    def _accounted(self, webhook: Webhook, answer: Answer, became: Settled, *, now: datetime) -> Webhook:
-        delivery = became.delivery
-        if answer.category is Category.DELIVERED:
-            return health.succeeded(webhook, now=now)
-        if delivery.kind is Kind.GAP:
-            return _untold(webhook, answer, became)
-        after = health.failed(webhook, answer.category, now=now, chance=self._chance())
-        lost = became.state is DeliveryState.DEAD and is_loss(delivery, answer)
-        return health.missed(after, delivery.seq or 0) if lost else after
+    def _webhook_after_attempt(self, webhook: Webhook, answer: AttemptResult, update: DeliveryUpdate, *, now: datetime) -> Webhook:
+        delivery = update.delivery
+        if answer.category is AttemptCategory.DELIVERED:
+            return health.webhook_after_success(webhook, now=now)
+        if delivery.kind is DeliveryKind.GAP:
+            return _webhook_after_failed_gap(webhook, answer, update)
+        after = health.webhook_after_failure(webhook, answer.category, now=now, random_fraction=self._random_fraction())
+        is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, answer)
+        return health.webhook_after_loss(after, delivery.seq or 0) if is_lost else after
 
-    async def _tell(self, tx: Transaction, before: Webhook, after: Webhook) -> None:
-        name = health.change_of_state(before, after)
+    async def _record_state_change(self, tx: Transaction, previous: Webhook, updated: Webhook) -> None:
+        name = health.health_event_name(previous, updated)
         if name is None:
             return
-        await self._recorder.tell(tx, name, after)
+        await self._recorder.record_webhook_event(tx, name, updated)
         if name is EventName.WEBHOOK_RECOVERED:
-            await tx.delivery_lanes.release(after.id, now=tx.now(), limit=health.RELEASE_STEP)
-            tx.ring(DUE)
+            await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
+            tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def _account_origins(self, tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+    async def _update_origin_breakers(self, tx: Transaction, outcomes: Sequence[FinishedAttempt]) -> None:
         """Most origins have never failed, and cost nothing here."""
-        touched = {
+        affected_origins = {
             outcome.origin
             for outcome in outcomes
-            if outcome.answer.category in UNREACHED or self._lanes.suspects(outcome.origin)
+            if outcome.result.category in UNREACHABLE_CATEGORIES or self._limiter.has_failed_origin(outcome.origin)
         }
-        if not touched:
+        if not affected_origins:
             return
-        breakers = dict.fromkeys(touched, CLOSED) | dict(await tx.origins.breakers(touched))
+        breakers = dict.fromkeys(affected_origins, CLOSED_BREAKER) | dict(await tx.origin_breakers.get_breakers(affected_origins))
         after = dict(breakers)
         for outcome in outcomes:
-            if outcome.origin in touched:
-                after[outcome.origin] = self._origin_after(after[outcome.origin], outcome.answer, now=tx.now())
-        for origin in sorted(touched):
+            if outcome.origin in affected_origins:
+                after[outcome.origin] = self._breaker_after_attempt(after[outcome.origin], outcome.result, now=tx.now())
+        for origin in sorted(affected_origins):
             if after[origin] != breakers[origin]:
-                await tx.origins.save(origin, after[origin])
-        tx.at_end(partial(self._learn, after))
+                await tx.origin_breakers.save_breaker(origin, after[origin])
+        tx.on_end(partial(self._update_limiter, after))
 
-    def _origin_after(self, breaker: Breaker, answer: Answer, *, now: datetime) -> Breaker:
-        if answer.category is Category.LOOK_UP_FAILED:
+    def _breaker_after_attempt(self, breaker: CircuitBreaker, answer: AttemptResult, *, now: datetime) -> CircuitBreaker:
+        if answer.category is AttemptCategory.LOOK_UP_FAILED:
             return breaker
-        if answer.category not in UNREACHED:
-            return CLOSED
-        return after_failure(breaker, OF_ORIGIN, now=now, chance=self._chance())
+        if answer.category not in UNREACHABLE_CATEGORIES:
+            return CLOSED_BREAKER
+        return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
 
-    def _learn(self, breakers: Mapping[str, Breaker], committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+    def _update_limiter(self, breakers: Mapping[str, CircuitBreaker], committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
         if committed:
-            self._lanes.learn(breakers)
+            self._limiter.update_origin_breakers(breakers)
 
 
-async def write_off(tx: Transaction, deliveries: Collection[Delivery]) -> None:
+async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:
     """Note of deliveries that were given up without an attempt that their receivers have missed them."""
-    lost = [delivery for delivery in deliveries if is_loss(delivery, None)]
-    for webhook in await tx.webhooks.by_ids({delivery.webhook_id for delivery in lost}):
+    lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
+    for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
-        await tx.webhooks.update(health.missed(webhook, first), WebhookPart.MISSED)
+        await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)
 
 
-def _untold(webhook: Webhook, answer: Answer, became: Settled) -> Webhook:
+def _webhook_after_failed_gap(webhook: Webhook, answer: AttemptResult, update: DeliveryUpdate) -> Webhook:
     """A gap that failed counts for nothing; but while nobody was there to hear it, it still has to be told."""
-    unheard = answer.category in UNREACHED or answer.category is Category.LOOK_UP_FAILED
-    if became.state is DeliveryState.DEAD and unheard:
-        return health.missed(webhook, became.delivery.seq or 0)
+    is_undelivered = answer.category in UNREACHABLE_CATEGORIES or answer.category is AttemptCategory.LOOK_UP_FAILED
+    if update.state is DeliveryState.DEAD and is_undelivered:
+        return health.webhook_after_loss(webhook, update.delivery.seq or 0)
     return webhook
 
 
-async def _superseded(tx: Transaction, delivery: Delivery) -> bool:
+async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:
     """Whether this is progress of a call of which something newer is in the log."""
-    if delivery.kind is not Kind.PROGRESS:
+    if delivery.kind is not DeliveryKind.PROGRESS:
         return False
     where = EventFilter(call_id=delivery.call_id)
-    return bool(await tx.events.after(delivery.principal, delivery.seq or 0, where, limit=1))
+    return bool(await tx.events.list_after(delivery.principal, delivery.seq or 0, where, limit=1))
 
 
-def _by_webhook(
-    counting: Iterable[tuple[Outcome, Settled]],
-) -> list[tuple[WebhookId, list[tuple[Outcome, Settled]]]]:
+def _group_by_webhook(
+    counting: Iterable[tuple[FinishedAttempt, DeliveryUpdate]],
+) -> list[tuple[WebhookId, list[tuple[FinishedAttempt, DeliveryUpdate]]]]:
     """Grouped, and sorted by principal: several logs are locked in that order, here as everywhere."""
     ordered = sorted(counting, key=lambda pair: (pair[0].delivery.principal, pair[0].delivery.webhook_id))
     return [(key, list(group)) for key, group in groupby(ordered, key=lambda pair: pair[0].delivery.webhook_id)]

@@ -4,54 +4,54 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ringback.domain.delivery import Category, Settled
+from ringback.domain.delivery import AttemptCategory, DeliveryUpdate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.notifier.batcher import Batcher
-from ringback.notifier.settlement import Outcome, Settlement
+from ringback.notifier.settlement import FinishedAttempt, AttemptRecorder
 
 log = logging.getLogger(__name__)
 
-_NAMED_MAX: Final = 10
+_LOGGED_IDS_MAX: Final = 10
 """Of what could not be settled, in one line of the log."""
 
 
-class Settler:
+class AttemptBatcher:
     """Settling never fails for whoever adds: what cannot be written down runs out with its lease, and is sent again."""
 
-    def __init__(self, *, store: Store, settlement: Settlement, on_settled: Callable[[Outcome], None]) -> None:
-        self._on_settled = on_settled
-        self._batcher = Batcher(store=store, work=settlement.settle, written=self._written, refused=self._refused)
+    def __init__(self, *, store: Store, recorder: AttemptRecorder, on_recorded: Callable[[FinishedAttempt], None]) -> None:
+        self._on_recorded = on_recorded
+        self._batcher = Batcher(store=store, write_batch=recorder.record_attempts, on_written=self._handle_written, on_failed=self._handle_failure)
 
-    def add(self, outcome: Outcome) -> None:
-        self._batcher.add(outcome)
+    def submit(self, outcome: FinishedAttempt) -> None:
+        self._batcher.submit(outcome)
 
     async def drain(self) -> None:
         """Return when everything that was added is written down."""
         await self._batcher.drain()
 
-    def _written(self, batch: Sequence[Outcome], settled: Sequence[tuple[Outcome, Settled]]) -> None:
-        _report(batch, settled)
+    def _handle_written(self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
+        _log_attempts(batch, recorded)
         for outcome in batch:
-            self._on_settled(outcome)
+            self._on_recorded(outcome)
 
-    def _refused(self, batch: Sequence[Outcome], error: Exception) -> None:
+    def _handle_failure(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
         bug = None if isinstance(error, StoreUnavailable) else error
-        extra = {"count": len(batch), "delivery_ids": [outcome.delivery.id for outcome in batch[:_NAMED_MAX]]}
+        extra = {"count": len(batch), "delivery_ids": [outcome.delivery.id for outcome in batch[:_LOGGED_IDS_MAX]]}
         log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_settled", extra=extra, exc_info=bug)
         for outcome in batch:
-            self._on_settled(outcome)
+            self._on_recorded(outcome)
 
 
-def _report(batch: Sequence[Outcome], settled: Sequence[tuple[Outcome, Settled]]) -> None:
+def _log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
     """One line an attempt, with what became of the delivery folded into it; what went well is told to who asks for it."""
-    became = {outcome.delivery.id: each for outcome, each in settled}
+    updates_by_id = {outcome.delivery.id: each for outcome, each in recorded}
     for outcome in batch:
-        attempt, answer = outcome.attempt, outcome.answer
-        level = logging.DEBUG if answer.category is Category.DELIVERED else logging.INFO
+        attempt, answer = outcome.attempt, outcome.result
+        level = logging.DEBUG if answer.category is AttemptCategory.DELIVERED else logging.INFO
         if not log.isEnabledFor(level):
             continue
-        held = became.get(outcome.delivery.id)
+        update = updates_by_id.get(outcome.delivery.id)
         log.log(
             level,
             "delivery.attempted",
@@ -63,6 +63,6 @@ def _report(batch: Sequence[Outcome], settled: Sequence[tuple[Outcome, Settled]]
                 "category": str(answer.category),
                 "status_code": answer.status_code,
                 "duration_ms": attempt.duration_ms,
-                "state": "lease_lost" if held is None else str(held.state),
+                "state": "lease_lost" if update is None else str(update.state),
             },
         )

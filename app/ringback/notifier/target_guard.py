@@ -20,9 +20,9 @@ import idna
 
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
-from ringback.notifier.addresses import Address, Network, SpecialRange, is_opened, judge_address
-from ringback.notifier.look_ups import NO_PRINCIPAL, LookUps
-from ringback.notifier.resolver import AresResolver, Resolver, UnresolvedHost
+from ringback.notifier.addresses import Address, Network, SpecialRange, is_in_allowed_networks, find_forbidden_range
+from ringback.notifier.look_ups import NO_PRINCIPAL, CachingResolver
+from ringback.notifier.resolver import CAresResolver, Resolver, UnresolvedHost
 
 URL_LENGTH_MAX: Final = 2048
 """Characters. Far above what receivers use for routing; the length that old browsers and proxies made a convention."""
@@ -31,16 +31,16 @@ HOST_LENGTH_MAX: Final = 253
 PORT_MAX: Final = 65_535
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
-_URL = re.compile(
+_URL_PATTERN = re.compile(
     r"(?P<scheme>https?)://(?P<authority>[^/?]*)(?P<path>/[^?]*)?(?P<query>\?.*)?", re.IGNORECASE | re.ASCII
 )
-_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
-_FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\#]")
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_AUTHORITY_PATTERN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f\\#]")
+_LABEL_PATTERN = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER_PATTERN = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCALHOST = "localhost"
-_LOOPBACKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-_SETTING: Final = "RINGBACK_CALLBACK_PRIVATE_CIDRS"
+_LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+_PRIVATE_CIDRS_SETTING: Final = "RINGBACK_CALLBACK_PRIVATE_CIDRS"
 
 
 class BlockedAddress(OSError):
@@ -48,7 +48,7 @@ class BlockedAddress(OSError):
 
     def __init__(self, special: SpecialRange) -> None:
         super().__init__(f"blocked address: {special}")
-        self.special = special
+        self.special_range = special
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class TargetPolicy:
     """What the operator allows beyond public https."""
 
     private_cidrs: tuple[Network, ...] = ()
-    http_allowed_for_private: bool = False
+    allows_private_http: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,23 +85,23 @@ class TargetGuard:
 
     def __init__(self, policy: TargetPolicy, *, resolver: Resolver | None = None) -> None:
         self.policy = policy
-        self._look_ups = LookUps(resolver or AresResolver())
+        self._resolver = CachingResolver(resolver or CAresResolver())
 
-    async def check(self, url: str, principal: Principal = NO_PRINCIPAL) -> Target:
+    async def check_url(self, url: str, principal: Principal = NO_PRINCIPAL) -> Target:
         """The target of a URL that `principal` is registering; raises InvalidCallbackUrl when it may not be called back.
 
         A name that does not resolve at the moment is accepted: its server may come up later, and it is judged then.
         """
         target = parse_target(url, self.policy)
         try:
-            await self.resolve(target.host, principal)
+            await self.resolve_host(target.host, principal)
         except BlockedAddress as blocked:
-            raise InvalidCallbackUrl(_explain(blocked.special)) from None
+            raise InvalidCallbackUrl(_blocked_address_detail(blocked.special_range)) from None
         except UnresolvedHost:
             pass
         return target
 
-    async def resolve(
+    async def resolve_host(
         self, host: str, principal: Principal = NO_PRINCIPAL, *, until: float | None = None
     ) -> Sequence[Address]:
         """Every address of `host`, all of them allowed; raises BlockedAddress if any is not, or UnresolvedHost.
@@ -109,21 +109,21 @@ class TargetGuard:
         The look-up counts for `principal`, and ends at the loop time `until` at the latest. Addresses that were cached are
         judged like those that were just looked up.
         """
-        literal = _literal(host)
-        addresses = (literal,) if literal else await self._look_ups.look_up(host, principal, until=until)
+        literal = _parse_address_literal(host)
+        addresses = (literal,) if literal else await self._resolver.resolve_host(host, principal, until=until)
         for address in addresses:
-            self.admit(address)
+            self.require_allowed_address(address)
         return addresses
 
-    def admit(self, address: Address) -> None:
+    def require_allowed_address(self, address: Address) -> None:
         """Raise BlockedAddress unless this very address may be connected to."""
-        special = judge_address(address, opened=self.policy.private_cidrs)
+        special = find_forbidden_range(address, allowed_networks=self.policy.private_cidrs)
         if special is not None:
             raise BlockedAddress(special)
 
     async def aclose(self) -> None:
         """Give up the look-ups in flight."""
-        await self._look_ups.aclose()
+        await self._resolver.aclose()
 
 
 def parse_target(url: str, policy: TargetPolicy) -> Target:
@@ -133,48 +133,48 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     """
     if len(url) > URL_LENGTH_MAX:
         raise InvalidCallbackUrl(f"The callback URL is longer than {URL_LENGTH_MAX} characters. Shorten it.")
-    if _FORBIDDEN.search(url):
+    if _FORBIDDEN_CHARACTERS.search(url):
         raise InvalidCallbackUrl(
             "The callback URL contains a space, a control character, a backslash or a fragment (#). "
             "Percent-encode them in the path or query, and leave the fragment out."
         )
-    parts = _URL.fullmatch(url)
-    if parts is None:
+    match = _URL_PATTERN.fullmatch(url)
+    if match is None:
         raise InvalidCallbackUrl("The callback URL is not an absolute https URL. Write https://host/path.")
-    path = _request_path(parts["path"] or "/", parts["query"] or "")
-    host, port_text = _authority(parts["authority"])
-    scheme = parts["scheme"].lower()
-    if scheme == "http" and not _plain_http_allowed(host, policy):
+    path = _parse_request_path(match["path"] or "/", match["query"] or "")
+    host, port_text = _parse_authority(match["authority"])
+    scheme = match["scheme"].lower()
+    if scheme == "http" and not _is_plain_http_allowed(host, policy):
         raise InvalidCallbackUrl(
             "The callback URL uses plain http. Use https; http is accepted only for a literal address or localhost "
-            f"inside a network that the operator opened with {_SETTING}."
+            f"inside a network that the operator opened with {_PRIVATE_CIDRS_SETTING}."
         )
-    port = _port(port_text, DEFAULT_PORTS[scheme])
-    return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_origin(scheme, host, port))
+    port = _parse_port(port_text, DEFAULT_PORTS[scheme])
+    return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_format_origin(scheme, host, port))
 
 
-def _request_path(path: str, query: str) -> str:
+def _parse_request_path(path: str, query: str) -> str:
     target = path if query == "?" else path + query  # clients disagree on whether to send an empty query
     if not target.isascii():
         raise InvalidCallbackUrl("The callback URL has other than ASCII characters in its path. Percent-encode them.")
     return target
 
 
-def _authority(authority: str) -> tuple[str, str | None]:
+def _parse_authority(authority: str) -> tuple[str, str | None]:
     if "@" in authority:
         raise InvalidCallbackUrl(
             "The callback URL contains a user name or password. Leave it out; callbacks are signed instead."
         )
-    parts = _AUTHORITY.fullmatch(authority)
-    if parts is None:
+    match = _AUTHORITY_PATTERN.fullmatch(authority)
+    if match is None:
         raise InvalidCallbackUrl(
             "The callback URL's host is not valid. Write https://host/path or https://host:port/path."
         )
-    host = parts["host"]
-    return (_ipv6(host[1:-1]) if host.startswith("[") else _name_or_ipv4(host)), parts["port"]
+    host = match["host"]
+    return (_parse_ipv6(host[1:-1]) if host.startswith("[") else _parse_name_or_ipv4(host)), match["port"]
 
 
-def _ipv6(text: str) -> str:
+def _parse_ipv6(text: str) -> str:
     try:
         address = IPv6Address(text)
     except AddressValueError:
@@ -186,17 +186,17 @@ def _ipv6(text: str) -> str:
     return str(address)
 
 
-def _name_or_ipv4(text: str) -> str:
-    host = text.lower() if text.isascii() else _a_labels(text)
+def _parse_name_or_ipv4(text: str) -> str:
+    host = text.lower() if text.isascii() else _to_a_labels(text)
     labels = host.split(".")
-    if len(host) > HOST_LENGTH_MAX or not all(_LABEL.fullmatch(label) for label in labels):
+    if len(host) > HOST_LENGTH_MAX or not all(_LABEL_PATTERN.fullmatch(label) for label in labels):
         raise InvalidCallbackUrl(
             "The callback URL's host is not a valid name. Write letters, digits and hyphens, and no dot at the end."
         )
-    return _ipv4(host) if _NUMBER.fullmatch(labels[-1]) else host
+    return _parse_ipv4(host) if _NUMBER_PATTERN.fullmatch(labels[-1]) else host
 
 
-def _a_labels(text: str) -> str:
+def _to_a_labels(text: str) -> str:
     """An internationalised name as DNS knows it (UTS 46). Full-width digits and dots become what they mean."""
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
@@ -204,7 +204,7 @@ def _a_labels(text: str) -> str:
         raise InvalidCallbackUrl("The callback URL's host is not a valid internationalised name.") from None
 
 
-def _ipv4(host: str) -> str:
+def _parse_ipv4(host: str) -> str:
     """What ends in a number is an address and never a name, so only its one canonical spelling is taken.
 
     Resolvers read 0177.0.0.1, 2130706433, 0x7f.1 and 127.1 as 127.0.0.1 (the URL Standard, "ends in a number").
@@ -217,40 +217,40 @@ def _ipv4(host: str) -> str:
         ) from None
 
 
-def _port(text: str | None, default: int) -> int:
+def _parse_port(text: str | None, default: int) -> int:
     port = default if text is None else int(text)
     if not 1 <= port <= PORT_MAX:
         raise InvalidCallbackUrl(f"The callback URL's port is not between 1 and {PORT_MAX}.")
     return port
 
 
-def _origin(scheme: str, host: str, port: int) -> str:
+def _format_origin(scheme: str, host: str, port: int) -> str:
     bracketed = f"[{host}]" if ":" in host else host
     return f"{scheme}://{bracketed}" if port == DEFAULT_PORTS[scheme] else f"{scheme}://{bracketed}:{port}"
 
 
-def _plain_http_allowed(host: str, policy: TargetPolicy) -> bool:
-    if not policy.http_allowed_for_private:
+def _is_plain_http_allowed(host: str, policy: TargetPolicy) -> bool:
+    if not policy.allows_private_http:
         return False
-    literal = _literal(host)
+    literal = _parse_address_literal(host)
     if literal is not None:
-        return is_opened(literal, policy.private_cidrs)
+        return is_in_allowed_networks(literal, policy.private_cidrs)
     return host == _LOCALHOST and any(
-        opened.version == loopback.version and opened.overlaps(loopback)
-        for opened in policy.private_cidrs
-        for loopback in _LOOPBACKS
+        network.version == loopback.version and network.overlaps(loopback)
+        for network in policy.private_cidrs
+        for loopback in _LOOPBACK_NETWORKS
     )
 
 
-def _literal(host: str) -> Address | None:
+def _parse_address_literal(host: str) -> Address | None:
     try:
         return ip_address(host)
     except ValueError:
         return None
 
 
-def _explain(special: SpecialRange) -> str:
+def _blocked_address_detail(special: SpecialRange) -> str:
     detail = f"The callback URL's host resolves to a blocked address: {special}. Use a host with public addresses only"
-    if not special.openable:
+    if not special.can_be_opened:
         return f"{detail}; this one is never called back."
-    return f"{detail}, or have the operator open the network: {_SETTING}={special.network}"
+    return f"{detail}, or have the operator open the network: {_PRIVATE_CIDRS_SETTING}={special.network}"

@@ -18,60 +18,60 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
-from ringback.domain.health import RELEASE_STEP
-from ringback.domain.ids import Ids
+from ringback.domain.health import RELEASE_BATCH_SIZE
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.retry import LADDERS, Profile, delay_seconds
-from ringback.domain.signals import DUE, Bell
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.verification import (
-    CHALLENGES,
-    PER_ORIGIN_MAX,
-    PER_PRINCIPAL_MAX,
-    PROOF_SECONDS,
+    CHALLENGE_PLANNED_TOPIC,
+    CHALLENGES_PER_ORIGIN_MAX,
+    CHALLENGES_PER_PRINCIPAL_MAX,
+    PROOF_VALID_SECONDS,
     Challenge,
-    challenged,
-    seconds_until_room,
+    challenge_ended_topic,
+    seconds_until_below_limit,
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.consent import PublishedReceivers, object_in
-from ringback.notifier.envelopes import verification
-from ringback.notifier.headers import callback_headers
-from ringback.notifier.sender import Asker
+from ringback.notifier.consent import PublishedReceiverLists, parse_json_object
+from ringback.notifier.envelopes import build_verification_body
+from ringback.notifier.headers import build_callback_headers
+from ringback.notifier.sender import HttpRequester
 from ringback.notifier.target_guard import TargetPolicy, parse_target
 from ringback.signing.ed25519 import SigningKey
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-CHALLENGE_SECONDS: Final = 5.0
+CHALLENGE_TIMEOUT_SECONDS: Final = 5.0
 """For one challenge: somebody waits for the registration to be answered (and MCP events' attempts have as long, §8)."""
 NONCE_BYTES: Final = 32
-AT_ONCE: Final = 16
+CHALLENGES_IN_FLIGHT_MAX: Final = 16
 """Challenges in flight. A receiver that hangs holds one for `CHALLENGE_SECONDS`."""
-LEASE_SECONDS: Final = 15.0
+CHALLENGE_LEASE_SECONDS: Final = 15.0
 """After that whoever has a challenge is dead: it ends after a challenge and a look at the published list, 5 s each."""
-SAME_URL_SECONDS: Final = 1.0
+SAME_URL_DELAY_SECONDS: Final = 1.0
 """How long further webhooks wait for the proof of one at the same URL: a receiver that is there gives it within that time."""
 POLL_SECONDS: Final = 5.0
 """How long a missed ring can cost."""
-LADDER: Final = LADDERS[Profile.MINUTES]
+CHALLENGE_SCHEDULE: Final = RETRY_SCHEDULES[RetryProfile.MINUTES]
 """Four more attempts within a quarter of an hour; after that the owner asks again when the receiver is ready."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _LeasedChallenge:
     challenge: Challenge
     webhook: Webhook
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
-    taken: Sequence[_Taken]
-    found: int
+class _DueChallenges:
+    leased: Sequence[_LeasedChallenge]
+    due_count: int
     """The others were proven meanwhile, are not wanted any more, or have to wait for their limits."""
 
 
@@ -83,59 +83,59 @@ class Verifier:
         *,
         store: Store,
         clock: Clock,
-        ids: Ids,
-        asker: Asker,
+        ids: IdGenerator,
+        requester: HttpRequester,
         policy: TargetPolicy,
-        chance: Callable[[], float],
+        random_fraction: Callable[[], float],
         signing_keys: Sequence[SigningKey] = (),
     ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._asker = asker
+        self._requester = requester
         self._policy = policy
-        self._chance = chance
-        self._keys = signing_keys
-        self._published = PublishedReceivers(asker, clock=clock, policy=policy)
+        self._random_fraction = random_fraction
+        self._signing_keys = signing_keys
+        self._receiver_lists = PublishedReceiverLists(requester, clock=clock, policy=policy)
         self._in_flight = 0
-        self._room = asyncio.Event()
+        self._capacity_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Ask until told to stop; then let what is out come to its end."""
         async with asyncio.TaskGroup() as group:
-            with self._store.signals.listen(CHALLENGES) as bell:
+            with self._store.signals.listen(CHALLENGE_PLANNED_TOPIC) as waiter:
                 while not stop.is_set():
-                    due = await self._take_or_nothing()
-                    for taken in due.taken:
-                        group.create_task(self._verify(taken))
-                    if not due.found:
-                        await self._idle(bell, stop)
+                    due = await self._lease_due_or_nothing()
+                    for leased in due.leased:
+                        group.create_task(self._run_challenge(leased))
+                    if not due.due_count:
+                        await self._wait_for_work(waiter, stop)
 
     async def run_once(self) -> int:
         """Take what is due and bring it to an end; how many challenges that were."""
-        due = await self._take_or_nothing()
+        due = await self._lease_due_or_nothing()
         async with asyncio.TaskGroup() as group:
-            for taken in due.taken:
-                group.create_task(self._verify(taken))
-        return len(due.taken)
+            for leased in due.leased:
+                group.create_task(self._run_challenge(leased))
+        return len(due.leased)
 
     # -- taking --
 
-    async def _take_or_nothing(self) -> _Due:
-        self._room.clear()
-        if self._in_flight >= AT_ONCE:
-            return _Due([], found=0)
+    async def _lease_due_or_nothing(self) -> _DueChallenges:
+        self._capacity_freed.clear()
+        if self._in_flight >= CHALLENGES_IN_FLIGHT_MAX:
+            return _DueChallenges([], due_count=0)
         try:
-            due = await self._store.write(self._take)
+            due = await self._store.write(self._lease_due)
         except StoreUnavailable:
             log.warning("challenges.take_failed")
-            return _Due([], found=0)
-        self._in_flight += len(due.taken)
+            return _DueChallenges([], due_count=0)
+        self._in_flight += len(due.leased)
         return due
 
-    async def _idle(self, bell: Bell, stop: asyncio.Event) -> None:
+    async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
         async def next_due(tx: Transaction) -> float:
-            due = await tx.challenges.next_due()
+            due = await tx.challenges.next_due_at()
             return POLL_SECONDS if due is None else (due - tx.now()).total_seconds()
 
         try:
@@ -144,113 +144,113 @@ class Verifier:
             due_in = POLL_SECONDS
         # What is due and was not taken waits for room, which rings by itself.
         wait = due_in if 0 < due_in < POLL_SECONDS else POLL_SECONDS
-        await first_of(bell.wait(wait), self._room.wait(), stop.wait())
+        await wait_first(waiter.wait(wait), self._capacity_freed.wait(), stop.wait())
 
-    async def _take(self, tx: Transaction) -> _Due:
-        taken: list[_Taken] = []
-        due = await tx.challenges.due(now=tx.now(), limit=AT_ONCE - self._in_flight)
-        asked: set[tuple[Principal, str]] = set()
+    async def _lease_due(self, tx: Transaction) -> _DueChallenges:
+        leased: list[_LeasedChallenge] = []
+        due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
+        leased_urls: set[tuple[Principal, str]] = set()
         for challenge in due:
             webhook = await tx.webhooks.get(challenge.webhook_id)
-            if webhook is None or webhook.unreadable or webhook.url != challenge.url:
-                await tx.challenges.drop(challenge.webhook_id)
+            if webhook is None or webhook.has_unreadable_secrets or webhook.url != challenge.url:
+                await tx.challenges.remove(challenge.webhook_id)
             elif webhook.state is WebhookState.PENDING_VERIFICATION and await is_proven(tx, webhook):
-                await accept(tx, webhook, url=challenge.url)
-            elif wait := await seconds_until_allowed(tx, challenge):
-                await tx.challenges.put(replace(challenge, due_at=tx.now() + seconds(wait), token=None))
-            elif (challenge.principal, challenge.url) in asked:
-                later = tx.now() + seconds(SAME_URL_SECONDS)
-                await tx.challenges.put(replace(challenge, due_at=later, token=None))
+                await accept_proof(tx, webhook, url=challenge.url)
+            elif delay := await challenge_delay_seconds(tx, challenge):
+                await tx.challenges.save(replace(challenge, due_at=tx.now() + seconds(delay), token=None))
+            elif (challenge.principal, challenge.url) in leased_urls:
+                later = tx.now() + seconds(SAME_URL_DELAY_SECONDS)
+                await tx.challenges.save(replace(challenge, due_at=later, token=None))
             else:
-                asked.add((challenge.principal, challenge.url))
-                taken.append(_Taken(await self._lease(tx, challenge), webhook))
-        return _Due(taken, found=len(due))
+                leased_urls.add((challenge.principal, challenge.url))
+                leased.append(_LeasedChallenge(await self._lease_challenge(tx, challenge), webhook))
+        return _DueChallenges(leased, due_count=len(due))
 
-    async def _lease(self, tx: Transaction, challenge: Challenge) -> Challenge:
+    async def _lease_challenge(self, tx: Transaction, challenge: Challenge) -> Challenge:
         leased = replace(
             challenge,
             attempts=challenge.attempts + 1,
-            due_at=tx.now() + seconds(LEASE_SECONDS),
-            token=self._ids.lease(),
+            due_at=tx.now() + seconds(CHALLENGE_LEASE_SECONDS),
+            token=self._ids.new_lease_token(),
         )
-        await tx.challenges.put(leased)
-        await tx.challenges.note(leased, now=tx.now())
+        await tx.challenges.save(leased)
+        await tx.challenges.record_sent(leased, now=tx.now())
         return leased
 
     # -- asking --
 
-    async def _verify(self, taken: _Taken) -> None:
+    async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
-            refusal = await self._challenge(taken)
-            await self._store.write(lambda tx: self._settle(tx, taken.challenge, refusal))
+            failure = await self._send_challenge(leased)
+            await self._store.write(lambda tx: self._record_challenge(tx, leased.challenge, failure))
         except StoreUnavailable:
-            log.warning("challenge.not_settled", extra={"webhook_id": taken.webhook.id})
+            log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
         except Exception:  # the boundary between a sender, which may be a user's own, and everybody else's challenges
-            log.exception("challenge.failed", extra={"webhook_id": taken.webhook.id})
+            log.exception("challenge.failed", extra={"webhook_id": leased.webhook.id})
         finally:
             self._in_flight -= 1
-            self._room.set()
+            self._capacity_freed.set()
 
-    async def _challenge(self, taken: _Taken) -> Category | None:
+    async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptCategory | None:
         """Why it is not proven; None when it is."""
         try:
-            target = parse_target(taken.challenge.url, self._policy)
+            target = parse_target(leased.challenge.url, self._policy)
         except InvalidCallbackUrl:  # the operator's policy has become stricter since
-            return Category.CONNECTION_REFUSED
-        nonce = urlsafe_b64encode(self._ids.random(NONCE_BYTES)).decode()
-        body = verification(nonce)
-        headers = callback_headers(
-            webhook_id=taken.webhook.id,
-            message_id=f"msg_verification_{(taken.challenge.token or '').partition('_')[2]}",
+            return AttemptCategory.CONNECTION_REFUSED
+        nonce = urlsafe_b64encode(self._ids.random_bytes(NONCE_BYTES)).decode()
+        body = build_verification_body(nonce)
+        headers = build_callback_headers(
+            webhook_id=leased.webhook.id,
+            message_id=f"msg_verification_{(leased.challenge.token or '').partition('_')[2]}",
             body=body,
-            secrets=signing_secrets(taken.webhook, now=self._clock.now()),
-            keys=self._keys,
-            now=self._clock.wall(),
+            secrets=signing_secrets(leased.webhook, now=self._clock.now()),
+            signing_keys=self._signing_keys,
+            now=self._clock.wall_time(),
         )
-        principal = taken.challenge.principal
-        answer, told = await self._asker.ask(
-            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_SECONDS
+        principal = leased.challenge.principal
+        result, response_body = await self._requester.send_request(
+            "POST", target, headers, body, principal=principal, deadline_seconds=CHALLENGE_TIMEOUT_SECONDS
         )
-        if answer.category is Category.DELIVERED and echoes(told, nonce):
+        if result.category is AttemptCategory.DELIVERED and echoes_nonce(response_body, nonce):
             return None
-        if answer.status_code is not None and await self._published.list_it(target, principal):
+        if result.status_code is not None and await self._receiver_lists.lists_target(target, principal):
             return None
-        return _refusal(answer)
+        return _failure_category(result)
 
-    async def _settle(self, tx: Transaction, challenge: Challenge, refusal: Category | None) -> None:
-        tx.ring(challenged(challenge.webhook_id))
+    async def _record_challenge(self, tx: Transaction, challenge: Challenge, failure: AttemptCategory | None) -> None:
+        tx.notify(challenge_ended_topic(challenge.webhook_id))
         webhook = await tx.webhooks.get(challenge.webhook_id)
         if webhook is None:
             return
         log.info(
             "webhook.challenged",
-            extra={"webhook_id": webhook.id, "attempt": challenge.attempts, "category": refusal or "proven"},
+            extra={"webhook_id": webhook.id, "attempt": challenge.attempts, "category": failure or "proven"},
         )
-        if refusal is None:
-            await accept(tx, webhook, url=challenge.url)
+        if failure is None:
+            await accept_proof(tx, webhook, url=challenge.url)
             return
         latest = await tx.challenges.get(webhook.id)
         if latest is None or latest.token != challenge.token:
             return  # it was asked for anew, or its URL has changed
-        await tx.webhooks.update(replace(webhook, last_error=str(refusal)), WebhookPart.HEALTH)
-        delay = delay_seconds(LADDER, attempts=challenge.attempts, chance=self._chance(), retry_after_seconds=None)
+        await tx.webhooks.update(replace(webhook, last_error=str(failure)), WebhookPart.HEALTH)
+        delay = retry_delay_seconds(CHALLENGE_SCHEDULE, attempts=challenge.attempts, random_fraction=self._random_fraction(), retry_after_seconds=None)
         if delay is None or webhook.state is not WebhookState.PENDING_VERIFICATION:
-            await tx.challenges.drop(webhook.id)
+            await tx.challenges.remove(webhook.id)
         else:
-            await tx.challenges.put(replace(challenge, token=None, due_at=tx.now() + seconds(delay)))
+            await tx.challenges.save(replace(challenge, token=None, due_at=tx.now() + seconds(delay)))
 
 
-def echoes(answer: bytes, nonce: str) -> bool:
+def echoes_nonce(response_body: bytes, nonce: str) -> bool:
     """Whether the answer is JSON with this very challenge; compared in constant time."""
-    told = object_in(answer).get("challenge")
-    return isinstance(told, str) and hmac.compare_digest(told.encode(), nonce.encode())
+    challenge = parse_json_object(response_body).get("challenge")
+    return isinstance(challenge, str) and hmac.compare_digest(challenge.encode(), nonce.encode())
 
 
-def _refusal(answer: Answer) -> Category:
+def _failure_category(result: AttemptResult) -> AttemptCategory:
     """An answer that is no refusal to serve is a challenge that was not met; a redirect is one, too: it is not followed."""
-    if answer.category in {Category.DELIVERED, Category.HTTP_3XX}:
-        return Category.CHALLENGE_FAILED
-    return answer.category
+    if result.category in {AttemptCategory.DELIVERED, AttemptCategory.HTTP_3XX}:
+        return AttemptCategory.CHALLENGE_FAILED
+    return result.category
 
 
 # -- the same for whoever registers ----------------------------------------------------------------------------------------
@@ -258,32 +258,32 @@ def _refusal(answer: Answer) -> Category:
 
 async def is_proven(tx: Transaction, webhook: Webhook) -> bool:
     """Whether this principal's callbacks were wanted at this URL not long ago."""
-    proven_at = await tx.proofs.proven_at(webhook.principal, webhook.url)
-    return proven_at is not None and tx.now() - proven_at < seconds(PROOF_SECONDS)
+    proven_at = await tx.proofs.get_proven_at(webhook.principal, webhook.url)
+    return proven_at is not None and tx.now() - proven_at < seconds(PROOF_VALID_SECONDS)
 
 
-async def seconds_until_allowed(tx: Transaction, challenge: Challenge) -> float:
+async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> float:
     """How long the origin, or the principal, may not be troubled with another challenge; 0 when it may."""
     now = tx.now()
     return max(
-        seconds_until_room(await tx.challenges.asked(origin=challenge.origin, now=now), PER_ORIGIN_MAX, now=now),
-        seconds_until_room(
-            await tx.challenges.asked(principal=challenge.principal, now=now), PER_PRINCIPAL_MAX, now=now
+        seconds_until_below_limit(await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now),
+        seconds_until_below_limit(
+            await tx.challenges.count_recent(principal=challenge.principal, now=now), CHALLENGES_PER_PRINCIPAL_MAX, now=now
         ),
     )
 
 
-async def accept(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
+async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhook:
     """Write down that the URL has proven itself; if the webhook still waits for that, it is active and its held go out."""
     await tx.proofs.save(webhook.principal, url, now=tx.now())
     if webhook.url != url:
         return webhook  # its new one has a challenge of its own
-    await tx.challenges.drop(webhook.id)
-    tx.ring(challenged(webhook.id))
+    await tx.challenges.remove(webhook.id)
+    tx.notify(challenge_ended_topic(webhook.id))
     if webhook.state is not WebhookState.PENDING_VERIFICATION:
         return webhook
     active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, updated_at=tx.now())
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
-    await tx.delivery_lanes.release(active.id, now=tx.now(), limit=RELEASE_STEP)
-    tx.ring(DUE)
+    await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
+    tx.notify(DELIVERY_DUE_TOPIC)
     return active

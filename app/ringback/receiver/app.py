@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.receiver.mailbox import Mailbox
-from ringback.receiver.once import Once
+from ringback.receiver.mailbox import CallbackInbox
+from ringback.receiver.once import Deduplicator
 from ringback.signing.standard_webhooks import VerificationError, check_secret, verify
 
 Scope = MutableMapping[str, Any]
@@ -17,17 +17,17 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-Secrets = Sequence[str] | Callable[[str | None], Sequence[str]]
+SecretSource = Sequence[str] | Callable[[str | None], Sequence[str]]
 """The `whsec_…` secrets that may have signed, or public keys (`whpk_…`): always the same, or those of a subscription id (none
 when it is unknown)."""
 
 BODY_BYTES_MAX: Final = 262_144 + 16_384
 """The largest body that a sender may send (mcp-events §8), and some slack for senders that count only their payload."""
 
-REMEMBERED_MAX: Final = 10_000
+DEDUPLICATED_MESSAGES_MAX: Final = 10_000
 """Messages that are recognised when they come again: about 3 MB (measured)."""
 
-KEPT_MAX: Final = 1_000
+INBOX_CALLBACKS_MAX: Final = 1_000
 """Callbacks kept for a `wait_for` that has not been called yet: some MB, as a thin callback has about 1 KB."""
 
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
@@ -35,7 +35,7 @@ SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 log = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
+class _RejectedRequest(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
@@ -47,7 +47,7 @@ class _Disconnected(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _ReceiverResponse:
     status: int
     content: Mapping[str, str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -56,7 +56,7 @@ class _Answer:
 async def _ignore(_: object) -> None: ...
 
 
-def _utc_now() -> datetime:
+def _current_time() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - a library's edge; who wants another clock hands one in
 
 
@@ -69,18 +69,18 @@ class ReceiverApp:
 
     def __init__(
         self,
-        secrets: Secrets,
+        secrets: SecretSource,
         *,
         on_callback: Callable[[Callback], Awaitable[None]] = _ignore,
         on_notice: Callable[[Gap | Terminated], Awaitable[None]] = _ignore,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = _current_time,
     ) -> None:
-        self._secrets_of = secrets if callable(secrets) else _always(secrets)
+        self._get_secrets = secrets if callable(secrets) else _fixed_secrets(secrets)
         self._on_callback = on_callback
         self._on_notice = on_notice
         self._clock = clock
-        self._once = Once(remembered_max=REMEMBERED_MAX)
-        self._mailbox = Mailbox(kept_max=KEPT_MAX)
+        self._deduplicator = Deduplicator(capacity=DEDUPLICATED_MESSAGES_MAX)
+        self._inbox = CallbackInbox(capacity=INBOX_CALLBACKS_MAX)
 
     async def wait_for(self, *, correlation_id: str, timeout_seconds: float) -> Callback:
         """The next callback with this correlation id, also if it came before; raises TimeoutError.
@@ -88,54 +88,54 @@ class ReceiverApp:
         Each callback is returned once, after `on_callback` has accepted it. Callbacks that came before are kept within
         bounds, so look the call up when the time is over.
         """
-        return await self._mailbox.take(correlation_id, timeout_seconds=timeout_seconds)
+        return await self._inbox.wait_for_callback(correlation_id, timeout_seconds=timeout_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # ASGI's way to say so; a server then goes on without lifespan events
             raise ValueError("ReceiverApp speaks HTTP only.")
         try:
-            answer = await self._answer(scope, receive)
-        except _Refused as refused:
-            answer = _refusal(refused.status, refused.reason)
+            answer = await self._respond(scope, receive)
+        except _RejectedRequest as refused:
+            answer = _error_response(refused.status, refused.reason)
         except _Disconnected:
             return
-        await _send(answer, send)
+        await _send_response(answer, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
+    async def _respond(self, scope: Scope, receive: Receive) -> _ReceiverResponse:
         if scope["method"] != "POST":
-            return _refusal(405, "Callbacks are sent with POST.", allow="POST")
+            return _error_response(405, "Callbacks are sent with POST.", allow="POST")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await _read(receive)
+        body = await _read_body(receive)
         subscription_id = headers.get(SUBSCRIPTION_HEADER)
         try:
-            message = verify(headers, body, self._secrets_of(subscription_id), now=self._clock())
+            message = verify(headers, body, self._get_secrets(subscription_id), now=self._clock())
             envelope = parse(body, subscription_id=subscription_id)
         except (VerificationError, MalformedBody) as error:
-            return _refusal(400, str(error))
+            return _error_response(400, str(error))
         if isinstance(envelope, Verification):
-            return _Answer(status=200, content={"challenge": envelope.challenge})
-        return await self._handle(message.message_id, envelope)
+            return _ReceiverResponse(status=200, content={"challenge": envelope.challenge})
+        return await self._handle_once(message.message_id, envelope)
 
-    async def _handle(self, message_id: str, envelope: Callback | Gap | Terminated) -> _Answer:
+    async def _handle_once(self, message_id: str, envelope: Callback | Gap | Terminated) -> _ReceiverResponse:
         try:
-            await self._once.run((envelope.subscription_id, message_id), lambda: self._hand_over(envelope))
+            await self._deduplicator.run_unless_handled((envelope.subscription_id, message_id), lambda: self._dispatch_envelope(envelope))
         except Exception:  # the boundary to the owner's code: whatever it raises, the sender is to try again
             log.exception("The handler of message %s failed; its sender will try again", message_id)
-            return _refusal(500, "The receiver could not handle this now.")
-        return _Answer(status=204)
+            return _error_response(500, "The receiver could not handle this now.")
+        return _ReceiverResponse(status=204)
 
-    async def _hand_over(self, envelope: Callback | Gap | Terminated) -> None:
+    async def _dispatch_envelope(self, envelope: Callback | Gap | Terminated) -> None:
         match envelope:
             case Callback():
                 await self._on_callback(envelope)
-                self._mailbox.put(envelope)
+                self._inbox.put_callback(envelope)
             case Gap() | Terminated():
                 await self._on_notice(envelope)
             case _:
                 assert_never(envelope)
 
 
-def _always(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
+def _fixed_secrets(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
     """Fixed secrets, judged now: a wrong one should fail at the start and not with the first callback."""
     if not secrets:
         raise ValueError("A receiver needs at least one webhook secret.")
@@ -144,7 +144,7 @@ def _always(secrets: Sequence[str]) -> Callable[[str | None], Sequence[str]]:
     return lambda _: secrets
 
 
-async def _read(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     """The body, and never much more of it than is allowed, whatever its sender announces."""
     body = bytearray()
     while True:
@@ -153,16 +153,16 @@ async def _read(receive: Receive) -> bytes:
             raise _Disconnected
         body += message.get("body", b"")
         if len(body) > BODY_BYTES_MAX:
-            raise _Refused(413, f"A callback has at most {BODY_BYTES_MAX} bytes.")
+            raise _RejectedRequest(413, f"A callback has at most {BODY_BYTES_MAX} bytes.")
         if not message.get("more_body", False):
             return bytes(body)
 
 
-def _refusal(status: int, reason: str, **headers: str) -> _Answer:
-    return _Answer(status=status, content={"reason": reason}, headers=headers)
+def _error_response(status: int, reason: str, **headers: str) -> _ReceiverResponse:
+    return _ReceiverResponse(status=status, content={"reason": reason}, headers=headers)
 
 
-async def _send(answer: _Answer, send: Send) -> None:
+async def _send_response(answer: _ReceiverResponse, send: Send) -> None:
     body = b"" if answer.content is None else json.dumps(answer.content).encode()
     headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     if answer.content is not None:

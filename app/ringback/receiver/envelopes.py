@@ -64,76 +64,76 @@ class Terminated:
 
 def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Verification | Gap | Terminated:
     """What a body says; call it after `verify`. Raises `MalformedBody`."""
-    envelope = _object(_json(body), "The body")
+    envelope = _require_object(_parse_json(body), "The body")
     match envelope.get("type"):
         case None:
-            return _callback(envelope, subscription_id)
+            return _parse_callback(envelope, subscription_id)
         case "verification":
-            return Verification(challenge=_text(envelope, "challenge"))
+            return Verification(challenge=_require_text(envelope, "challenge"))
         case "gap":
-            return Gap(subscription_id=subscription_id, cursor=_text(envelope, "cursor"))
+            return Gap(subscription_id=subscription_id, cursor=_require_text(envelope, "cursor"))
         case "terminated":
-            return _terminated(_object(envelope.get("error"), "error"), subscription_id)
+            return _parse_terminated(_require_object(envelope.get("error"), "error"), subscription_id)
         case _:
             raise MalformedBody("This receiver does not know this type of control envelope.")
 
 
-def _callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
-    data = _object(envelope.get("data"), "data")
+def _parse_callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
+    data = _require_object(envelope.get("data"), "data")
     return Callback(
         subscription_id=subscription_id,
-        event_id=_text(envelope, "eventId"),
-        name=_text(envelope, "name"),
-        timestamp=_instant(_text(envelope, "timestamp")),
-        cursor=_text_or_none(envelope, "cursor"),
-        call_id=_text_or_none(data, "call_id"),
-        status=_text_or_none(data, "status"),
-        outcome=_text_or_none(data, "outcome"),
-        upstream=_text_or_none(data, "upstream"),
-        tool=_text_or_none(data, "tool"),
-        correlation_id=_text_or_none(data, "correlation_id"),
-        client_session_id=_text_or_none(data, "client_session_id"),
-        resume_token=_text_or_none(data, "resume_token"),
-        resume_url=_text_or_none(data, "resume_url"),
+        event_id=_require_text(envelope, "eventId"),
+        name=_require_text(envelope, "name"),
+        timestamp=_parse_instant(_require_text(envelope, "timestamp")),
+        cursor=_optional_text(envelope, "cursor"),
+        call_id=_optional_text(data, "call_id"),
+        status=_optional_text(data, "status"),
+        outcome=_optional_text(data, "outcome"),
+        upstream=_optional_text(data, "upstream"),
+        tool=_optional_text(data, "tool"),
+        correlation_id=_optional_text(data, "correlation_id"),
+        client_session_id=_optional_text(data, "client_session_id"),
+        resume_token=_optional_text(data, "resume_token"),
+        resume_url=_optional_text(data, "resume_url"),
         data=data,
     )
 
 
-def _terminated(error: Mapping[str, Any], subscription_id: str | None) -> Terminated:
+def _parse_terminated(error: Mapping[str, Any], subscription_id: str | None) -> Terminated:
     code = error.get("code")
     if type(code) is not int:  # a bool is an int to isinstance
         raise MalformedBody("code must be an integer.")
-    return Terminated(subscription_id=subscription_id, code=code, message=_text(error, "message"))
+    return Terminated(subscription_id=subscription_id, code=code, message=_require_text(error, "message"))
 
 
-def _json(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         raise MalformedBody("The body is not JSON.") from None
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _require_object(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise MalformedBody(f"{what} must be a JSON object.")
     return value  # pyright: ignore[reportUnknownVariableType] - a JSON object has string keys
 
 
-def _text(members: Mapping[str, Any], name: str) -> str:
-    value = _text_or_none(members, name)
+def _require_text(members: Mapping[str, Any], name: str) -> str:
+    value = _optional_text(members, name)
     if value is None:
         raise MalformedBody(f"{name} is missing.")
     return value
 
 
-def _text_or_none(members: Mapping[str, Any], name: str) -> str | None:
+def _optional_text(members: Mapping[str, Any], name: str) -> str | None:
     value = members.get(name)
     if value is not None and not isinstance(value, str):
         raise MalformedBody(f"{name} must be a string.")
     return value
 
 
-def _instant(text: str) -> datetime:
+def _parse_instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

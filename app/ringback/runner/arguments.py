@@ -14,7 +14,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import validator_for
 
 from ringback.domain import jsontext
-from ringback.runner.bounded_schema import BoundedSchema, Exhausted
+from ringback.runner.bounded_schema import BoundedSchema, StepLimitExceeded
 
 log = logging.getLogger(__name__)
 
@@ -25,40 +25,40 @@ VALUE_LENGTH_MAX: Final = 64
 """A longer value is not echoed: it may be a document, and it is the caller's own anyway."""
 
 
-class ArgumentChecker:
+class ArgumentValidator:
     """A compiled inputSchema. Compiling costs far more than judging, so this is kept."""
 
     def __init__(self, schema: Mapping[str, Any], *, upstream: str, tool: str) -> None:
-        self._about = {"upstream": upstream, "tool": tool}
+        self._log_context = {"upstream": upstream, "tool": tool}
         self._schema: BoundedSchema | None = None
         try:
             self._schema = BoundedSchema(schema, dialect=validator_for(schema, default=Draft202012Validator))
         except Exception:  # noqa: BLE001 - the boundary to foreign schemas: jsonschema raises many things for what is none
-            self._give_up()
+            self._disable()
 
-    def errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+    def find_errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
         """At most `ERRORS_MAX` times the place, as a pointer, and the rule that it breaks; empty when the arguments fit."""
         if self._schema is None:
             return []
         found: list[dict[str, str]] = []
         try:
-            for error in islice(self._schema.errors(arguments), ERRORS_MAX):
-                found.append(_told(error))  # noqa: PERF401 - what was found before it took too long is kept
-        except Exhausted:
-            log.info("tool.arguments_not_judged", extra=self._about)  # but what was found is true
+            for error in islice(self._schema.iter_errors(arguments), ERRORS_MAX):
+                found.append(_format_error(error))  # noqa: PERF401 - what was found before it took too long is kept
+        except StepLimitExceeded:
+            log.info("tool.arguments_not_judged", extra=self._log_context)  # but what was found is true
         except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a circle
-            self._give_up()
+            self._disable()
             return []
         return found
 
-    def _give_up(self) -> None:
+    def _disable(self) -> None:
         self._schema = None
-        log.warning("tool.schema_unusable", extra=self._about)
+        log.warning("tool.schema_unusable", extra=self._log_context)
 
 
-def _told(error: ValidationError) -> dict[str, str]:
+def _format_error(error: ValidationError) -> dict[str, str]:
     message = error.message
     value = repr(error.instance)
     if len(value) > VALUE_LENGTH_MAX:
         message = message.replace(value, "the value")
-    return {"pointer": jsontext.pointer(["arguments", *error.absolute_path]), "detail": message[:ERROR_LENGTH_MAX]}
+    return {"pointer": jsontext.format_pointer(["arguments", *error.absolute_path]), "detail": message[:ERROR_LENGTH_MAX]}

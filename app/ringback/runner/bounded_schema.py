@@ -20,7 +20,7 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType] - its stub names no types
 from referencing import Registry
 
-STEPS_MAX: Final = 10_000
+VALIDATION_STEPS_MAX: Final = 10_000
 """Of one judgement. A step takes 5 to 15 µs, so this is a tenth of a second; the arguments of a tool take some ten steps."""
 PATTERN_BYTES_MAX: Final = 256 * 1024
 """What RE2 may use for one pattern; it refuses what takes more."""
@@ -33,7 +33,7 @@ _RE2: Final[Any] = re2
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
-class Exhausted(Exception):
+class StepLimitExceeded(Exception):
     """Judging this takes too long."""
 
 
@@ -48,9 +48,9 @@ class BoundedSchema:
 
     def __init__(self, schema: Mapping[str, Any], *, dialect: type[Validator]) -> None:
         """Raises what jsonschema raises for a schema that is none, and `Exhausted` for one that is too large."""
-        self._steps = STEPS_MAX
+        self._steps = VALIDATION_STEPS_MAX
         self._patterns: dict[str, _Pattern | None] = {}
-        bounded = cast("Any", extend(cast("Any", dialect), self._keywords(cast("Any", dialect).VALIDATORS)))
+        bounded = cast("Any", extend(cast("Any", dialect), self._bound_keywords(cast("Any", dialect).VALIDATORS)))
         # Theirs would leave these bounds at a `$schema` in the middle of a schema, or at a reference to its root.
         bounded.evolve = attrs.evolve
         for error in bounded(bounded.META_SCHEMA).iter_errors(schema):
@@ -58,33 +58,33 @@ class BoundedSchema:
         # An empty registry finds nothing outside the schema itself, and asks nobody.
         self._validator = bounded(schema, registry=cast("Any", Registry)())
 
-    def errors(self, instance: Any) -> Generator[ValidationError]:
+    def iter_errors(self, instance: Any) -> Generator[ValidationError]:
         """What is wrong with it, as far as it was judged; raises `Exhausted` when that was not all of it."""
-        self._steps = STEPS_MAX
+        self._steps = VALIDATION_STEPS_MAX
         yield from self._validator.iter_errors(instance)
 
     # -- steps --
 
-    def _spend(self, steps: int) -> None:
+    def _count_steps(self, steps: int) -> None:
         self._steps -= 1 + steps
         if self._steps < 0:
-            raise Exhausted
+            raise StepLimitExceeded
 
-    def _keywords(self, theirs: Mapping[str, Keyword]) -> dict[str, Keyword]:
-        ours: dict[str, Keyword] = {
-            **theirs,
+    def _bound_keywords(self, base_keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
+        bounded_keywords: dict[str, Keyword] = {
+            **base_keywords,
             "pattern": self._pattern,
             "patternProperties": self._pattern_properties,
-            "additionalProperties": self._additional_properties(theirs["additionalProperties"]),
+            "additionalProperties": self._additional_properties(base_keywords["additionalProperties"]),
         }
         return {
-            name: _nothing if name.startswith("unevaluated") else self._counted(name, keyword)
-            for name, keyword in ours.items()
+            name: _skip_keyword if name.startswith("unevaluated") else self._count_keyword(name, keyword)
+            for name, keyword in bounded_keywords.items()
         }
 
-    def _counted(self, name: str, keyword: Keyword) -> Keyword:
+    def _count_keyword(self, name: str, keyword: Keyword) -> Keyword:
         def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
-            self._spend(_comparisons(name, value, instance) // COMPARISONS_PER_STEP)
+            self._count_steps(_count_comparisons(name, value, instance) // COMPARISONS_PER_STEP)
             return keyword(validator, value, instance, schema)
 
         return counted
@@ -94,11 +94,11 @@ class BoundedSchema:
     def _matches(self, pattern: Any, text: str) -> bool | None:
         """None when this cannot be judged."""
         if pattern not in self._patterns:
-            self._patterns[pattern] = _compiled(pattern)
+            self._patterns[pattern] = _compile_pattern(pattern)
         compiled = self._patterns[pattern]
         if compiled is None:
             return None
-        self._spend(compiled.programsize * len(text) // PATTERN_WORK_PER_STEP)
+        self._count_steps(compiled.programsize * len(text) // PATTERN_WORK_PER_STEP)
         return compiled.search(text) is not None
 
     def _pattern(self, validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
@@ -115,23 +115,23 @@ class BoundedSchema:
                 if self._matches(pattern, name):
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
-    def _additional_properties(self, theirs: Keyword) -> Keyword:
+    def _additional_properties(self, base_keywords: Keyword) -> Keyword:
         def judge(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
             patterns = schema.get("patternProperties")
             if not patterns or not validator.is_type(instance, "object"):
-                return theirs(validator, value, instance, schema)
+                return base_keywords(validator, value, instance, schema)
             # One that cannot be judged may match: what it may match is not additional for certain.
             left = {
                 name: each
                 for name, each in instance.items()
                 if all(self._matches(pattern, name) is False for pattern in patterns)
             }
-            return theirs(validator, value, left, {"properties": schema.get("properties", {})})
+            return base_keywords(validator, value, left, {"properties": schema.get("properties", {})})
 
         return judge
 
 
-def _compiled(pattern: Any) -> _Pattern | None:
+def _compile_pattern(pattern: Any) -> _Pattern | None:
     options = _RE2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_BYTES_MAX
@@ -141,7 +141,7 @@ def _compiled(pattern: Any) -> _Pattern | None:
         return None
 
 
-def _comparisons(name: str, value: Any, instance: Any) -> int:
+def _count_comparisons(name: str, value: Any, instance: Any) -> int:
     """How often two values are compared at most."""
     if name == "enum" and isinstance(value, list):
         return len(cast("list[Any]", value))
@@ -150,5 +150,5 @@ def _comparisons(name: str, value: Any, instance: Any) -> int:
     return 0
 
 
-def _nothing(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> Iterator[ValidationError]:
+def _skip_keyword(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> Iterator[ValidationError]:
     return iter(())

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from ringback.domain.upstreams import Change
+from ringback.domain.upstreams import UpstreamChange
 
 T = TypeVar("T")
 
-WAITING_MAX: Final = 4096
+QUEUED_RESOURCES_MAX: Final = 4096
 """Different resources of one upstream of which a change waits. Only one that tells of resources that nobody watches comes near
 it; then the oldest of its own goes."""
 
 
-class Backlog(MutableMapping[Change, T]):
+class PendingChanges(MutableMapping[UpstreamChange, T]):
     """Changes that wait, in their order, with whatever is noted of each.
 
     An upstream makes up as many URIs as it likes, so those are bounded, for each upstream by itself. Its lists are four: a
@@ -26,47 +26,47 @@ class Backlog(MutableMapping[Change, T]):
     """
 
     def __init__(self) -> None:
-        self._noted: dict[Change, T] = {}
-        self._resources: dict[str, dict[Change, None]] = {}
+        self._values: dict[UpstreamChange, T] = {}
+        self._resource_changes: dict[str, dict[UpstreamChange, None]] = {}
         """Of each upstream, those of the above that name a resource."""
 
-    def __setitem__(self, change: Change, noted: T) -> None:
-        if change.uri is not None and change not in self._noted:
-            resources = self._resources.setdefault(change.upstream, {})
-            if len(resources) >= WAITING_MAX:
+    def __setitem__(self, change: UpstreamChange, noted: T) -> None:
+        if change.uri is not None and change not in self._values:
+            resources = self._resource_changes.setdefault(change.upstream, {})
+            if len(resources) >= QUEUED_RESOURCES_MAX:
                 oldest = next(iter(resources))
-                del resources[oldest], self._noted[oldest]
+                del resources[oldest], self._values[oldest]
             resources[change] = None
-        self._noted[change] = noted
+        self._values[change] = noted
 
-    def __delitem__(self, change: Change) -> None:
-        del self._noted[change]
+    def __delitem__(self, change: UpstreamChange) -> None:
+        del self._values[change]
         if change.uri is not None:
-            resources = self._resources[change.upstream]
+            resources = self._resource_changes[change.upstream]
             del resources[change]
             if not resources:
-                del self._resources[change.upstream]
+                del self._resource_changes[change.upstream]
 
-    def __getitem__(self, change: Change) -> T:
-        return self._noted[change]
+    def __getitem__(self, change: UpstreamChange) -> T:
+        return self._values[change]
 
-    def __iter__(self) -> Iterator[Change]:
-        return iter(self._noted)
+    def __iter__(self) -> Iterator[UpstreamChange]:
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._noted)
+        return len(self._values)
 
 
-class Changes:
+class ChangeNotifications:
     def __init__(self) -> None:
         self._streams: set[ChangeStream] = set()
 
-    def publish(self, change: Change) -> None:
+    def publish_change(self, change: UpstreamChange) -> None:
         for stream in self._streams:
-            stream.take(change)
+            stream.put(change)
 
     @contextmanager
-    def listen(self, upstream: str | None = None) -> "Generator[ChangeStream]":
+    def subscribe_changes(self, upstream: str | None = None) -> "Generator[ChangeStream]":
         """The changes of this upstream, or of all, from entering on."""
         stream = ChangeStream(upstream)
         self._streams.add(stream)
@@ -76,32 +76,32 @@ class Changes:
             self._streams.discard(stream)
 
 
-class ChangeStream(AsyncIterator[Change]):
+class ChangeStream(AsyncIterator[UpstreamChange]):
     """For one reader. It never ends by itself."""
 
     def __init__(self, upstream: str | None) -> None:
         self._upstream = upstream
-        self._waiting = Backlog[None]()
-        self._news = asyncio.Event()
+        self._pending = PendingChanges[None]()
+        self._changed = asyncio.Event()
 
-    def take(self, change: Change) -> None:
+    def put(self, change: UpstreamChange) -> None:
         if self._upstream not in {None, change.upstream}:
             return
-        self._waiting[change] = None
-        self._news.set()
+        self._pending[change] = None
+        self._changed.set()
 
-    async def wait(self) -> None:
+    async def wait_for_change(self) -> None:
         """Until there is something to take."""
-        while not self._waiting:
-            self._news.clear()
-            await self._news.wait()
+        while not self._pending:
+            self._changed.clear()
+            await self._changed.wait()
 
-    def take_all(self) -> list[Change]:
-        changes, self._waiting = list(self._waiting), Backlog[None]()
+    def drain(self) -> list[UpstreamChange]:
+        changes, self._pending = list(self._pending), PendingChanges[None]()
         return changes
 
-    async def __anext__(self) -> Change:
-        await self.wait()
-        change = next(iter(self._waiting))
-        del self._waiting[change]
+    async def __anext__(self) -> UpstreamChange:
+        await self.wait_for_change()
+        change = next(iter(self._pending))
+        del self._pending[change]
         return change

@@ -26,32 +26,32 @@ from typing import IO, Final, cast
 
 from mcp.client.stdio import get_default_environment
 
-from ringback.runner.child_records import MARK_VARIABLE, ChildRecord, ChildRecords, ProcessStatus, kill_all, status_of
+from ringback.runner.child_records import MARK_VARIABLE, ChildRecord, ChildRecords, ProcessStatus, signal_processes, read_process_status
 
 log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 65536
 """A Linux pipe holds as much."""
-END_SECONDS: Final = 2.0
+STOP_TIMEOUT_SECONDS: Final = 2.0
 """For each step of ending a child: after the end of its input, after SIGTERM, after SIGKILL. The SDK's own patience."""
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _SETPRIV: Final = "setpriv"
-_FINDING: Final = threading.Lock()
-_TRY_SECONDS: Final = 5.0
+_DEATH_SIGNAL_LOCK: Final = threading.Lock()
+_PROBE_TIMEOUT_SECONDS: Final = 5.0
 """It takes 1 ms; one that hangs must not keep an upstream from being started."""
 
 
-class Child:
-    def __init__(self, process: asyncio.subprocess.Process, record: ChildRecord, records: ChildRecords) -> None:
+class ChildProcess:
+    def __init__(self, process: asyncio.subprocess.Process, record: ChildRecord, child_records: ChildRecords) -> None:
         self.stdin = cast("asyncio.StreamWriter", process.stdin)
         self.stdout = cast("asyncio.StreamReader", process.stdout)
-        self.heard = 0
+        self.chunks_received = 0
         """How many times something came from it: a child that was heard since is alive."""
-        self.stalled = False
+        self.is_stalled = False
         """Whether it has not read its input for a while."""
         self._process = process
         self._record = record
-        self._records = records
+        self._child_records = child_records
 
     @property
     def pid(self) -> int:
@@ -61,8 +61,8 @@ class Child:
     def is_alive(self) -> bool:
         return self._process.returncode is None
 
-    def status(self) -> ProcessStatus | None:
-        return status_of(self.pid) if self._process.returncode is None else None
+    def read_status(self) -> ProcessStatus | None:
+        return read_process_status(self.pid) if self._process.returncode is None else None
 
     def kill(self) -> None:
         """End it at once; what it has started is ended when it is stopped."""
@@ -71,47 +71,47 @@ class Child:
     async def stop(self) -> None:
         """End it and what it has started, in bounded time: end of input, SIGTERM, SIGKILL."""
         self.stdin.close()
-        if not await self._gone():
+        if not await self._wait_exit():
             _signal_group(self._process, signal.SIGTERM)
-            if not await self._gone():
+            if not await self._wait_exit():
                 _signal_group(self._process, signal.SIGKILL)
-                await self._gone()
+                await self._wait_exit()
         try:
-            if await self._has_left(signal.SIGTERM):
-                await asyncio.to_thread(kill_all, self._record)
-            self._records.remove(self._record)
+            if await self._has_leftovers(signal.SIGTERM):
+                await asyncio.to_thread(signal_processes, self._record)
+            self._child_records.remove(self._record)
         finally:
-            _close(self._process)
+            _close_transport(self._process)
 
-    async def _gone(self) -> bool:
+    async def _wait_exit(self) -> bool:
         """Not by `wait()`, which also waits for the end of pipes that a grandchild may hold."""
-        return await _within(END_SECONDS, lambda: self._process.returncode is not None)
+        return await _poll_until(STOP_TIMEOUT_SECONDS, lambda: self._process.returncode is not None)
 
-    async def _has_left(self, number: signal.Signals) -> bool:
+    async def _has_leftovers(self, number: signal.Signals) -> bool:
         """Whether processes that it started go on, although they were sent this signal."""
-        deadline = asyncio.get_running_loop().time() + END_SECONDS
-        while await asyncio.to_thread(kill_all, self._record, number):
+        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_SECONDS
+        while await asyncio.to_thread(signal_processes, self._record, number):
             if asyncio.get_running_loop().time() >= deadline:
                 return True
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         return False
 
 
-async def start_child(
+async def start_child_process(
     command: str,
     args: tuple[str, ...],
     *,
     env: Mapping[str, str],
     cwd: str | Path | None,
     errlog: IO[str],
-    records: ChildRecords,
-) -> Child:
+    child_records: ChildRecords,
+) -> ChildProcess:
     """Raises OSError if it cannot be started. `env` comes on top of the few variables that are safe to hand on."""
     mark = secrets.token_hex(8)
     environment = {**get_default_environment(), **env, MARK_VARIABLE: mark}
-    _require(command, cwd, environment.get("PATH"))
+    _require_executable(command, cwd, environment.get("PATH"))
     process = await asyncio.create_subprocess_exec(
-        *await asyncio.to_thread(tie),
+        *await asyncio.to_thread(death_signal_prefix),
         command,
         *args,
         stdin=subprocess.PIPE,
@@ -123,59 +123,59 @@ async def start_child(
         limit=READ_BYTES,
     )
     try:
-        record = records.add(process.pid, mark)
+        record = child_records.add(process.pid, mark)
     except BaseException:
         _signal_group(process, signal.SIGKILL)  # nobody would ever end it
-        _close(process)
+        _close_transport(process)
         raise
-    return Child(process, record, records)
+    return ChildProcess(process, record, child_records)
 
 
-def tie() -> tuple[str, ...]:
+def death_signal_prefix() -> tuple[str, ...]:
     """`find_tie`, once: many children may be started at the same time, each in a thread of its own."""
-    with _FINDING:
-        return find_tie()
+    with _DEATH_SIGNAL_LOCK:
+        return _probe_death_signal_prefix()
 
 
 @functools.cache
-def find_tie() -> tuple[str, ...]:
+def _probe_death_signal_prefix() -> tuple[str, ...]:
     """What stands before a command so that it is killed when this thread ends; nothing where that cannot be had."""
     if sys.platform != "linux":
         return ()
     prefix = (shutil.which(_SETPRIV) or "", "--pdeathsig", "KILL", "--")
-    if prefix[0] and _works(prefix):
+    if prefix[0] and _is_usable_prefix(prefix):
         return prefix
     log.warning("children.not_tied", extra={"missing": f"{_SETPRIV} of util-linux"})
     return ()
 
 
-def _works(prefix: tuple[str, ...]) -> bool:
+def _is_usable_prefix(prefix: tuple[str, ...]) -> bool:
     """Busybox has a `setpriv` that knows no parent-death signal, and a sandbox may refuse the system call."""
     try:
-        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_TRY_SECONDS)  # noqa: S603
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return False
     return tried.returncode == 0
 
 
-def _require(command: str, cwd: str | Path | None, path: str | None) -> None:
+def _require_executable(command: str, cwd: str | Path | None, path: str | None) -> None:
     """Raise what starting the command without anything before it would raise."""
     if os.sep in command:
-        place = Path(cwd or ".") / command
-        if not place.exists():
+        file_path = Path(cwd or ".") / command
+        if not file_path.exists():
             raise FileNotFoundError(command)
-        if not os.access(place, os.X_OK):
+        if not os.access(file_path, os.X_OK):
             raise PermissionError(command)
     elif shutil.which(command, path=path) is None:
         raise FileNotFoundError(command)
 
 
-async def _within(limit_seconds: float, done: Callable[[], bool]) -> bool:
+async def _poll_until(limit_seconds: float, done: Callable[[], bool]) -> bool:
     deadline = asyncio.get_running_loop().time() + limit_seconds
     while not done():
         if asyncio.get_running_loop().time() >= deadline:
             return False
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     return True
 
 
@@ -186,7 +186,7 @@ def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -
             os.killpg(process.pid, number)
 
 
-def _close(process: asyncio.subprocess.Process) -> None:
+def _close_transport(process: asyncio.subprocess.Process) -> None:
     """Its transport stays open, with a warning later, while a grandchild holds a pipe; nothing public closes it."""
     transport = getattr(process, "_transport", None)
     if transport is not None:

@@ -52,40 +52,40 @@ class ChildRecords:
         self._folder = folder
 
     def add(self, pid: int, mark: str) -> ChildRecord:
-        status = status_of(pid)
-        record = ChildRecord(pid=pid, started=status.started if status else 0, boot_id=boot_id(), mark=mark)
+        status = read_process_status(pid)
+        record = ChildRecord(pid=pid, started=status.started if status else 0, boot_id=read_boot_id(), mark=mark)
         if self._folder is not None and record.boot_id:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            _file(self._folder, record).write_text(json.dumps(asdict(record)), encoding="utf-8")
+            _record_path(self._folder, record).write_text(json.dumps(asdict(record)), encoding="utf-8")
         return record
 
     def remove(self, record: ChildRecord) -> None:
         """A record that stays is harmless: the next start finds no process that is this child, and removes it."""
         if self._folder is not None:
             try:
-                _file(self._folder, record).unlink(missing_ok=True)
+                _record_path(self._folder, record).unlink(missing_ok=True)
             except OSError as error:
                 log.warning("upstream.child_record_not_removed", extra={"pid": record.pid, "reason": error.strerror})
 
-    def end_leftovers(self) -> int:
+    def kill_leftovers(self) -> int:
         """Kill what is left of the children of an earlier process; how many there were. Takes milliseconds, off the loop."""
         ended = 0
         for file in sorted(self._folder.glob("*.json")) if self._folder is not None and self._folder.is_dir() else ():
-            record = _read(file)
+            record = _read_record(file)
             if record is not None:
-                ended += kill_all(record)
+                ended += signal_processes(record)
             file.unlink(missing_ok=True)
         if ended:
             log.warning("upstream.orphans_ended", extra={"processes": ended})
         return ended
 
 
-def kill_all(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:
+def signal_processes(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:
     """Send the signal to every process that is left of this child; how many there were."""
-    return sum(_signal_if_of(record, pid, number) for pid in _pids()) if record.boot_id else 0
+    return sum(_signal_if_owned(record, pid, number) for pid in _iter_pids()) if record.boot_id else 0
 
 
-def status_of(pid: int) -> ProcessStatus | None:
+def read_process_status(pid: int) -> ProcessStatus | None:
     """None if there is no such process, or nobody tells."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
@@ -95,7 +95,7 @@ def status_of(pid: int) -> ProcessStatus | None:
     return ProcessStatus(state=fields[0], session=int(fields[3]), started=int(fields[19]))
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Of this boot of the machine; empty where there is none, and then nothing is recorded."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
@@ -103,16 +103,16 @@ def boot_id() -> str:
         return ""
 
 
-def _signal_if_of(record: ChildRecord, pid: int, number: signal.Signals) -> bool:
+def _signal_if_owned(record: ChildRecord, pid: int, number: signal.Signals) -> bool:
     """Through a handle on the process, so that it is the one that was looked at, whoever gets its id next."""
-    if sys.platform != "linux" or (status := status_of(pid)) is None or status.session != record.pid:
+    if sys.platform != "linux" or (status := read_process_status(pid)) is None or status.session != record.pid:
         return False
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if not _is_of(record, pid):
+        if not _is_owned(record, pid):
             return False
         signal.pidfd_send_signal(handle, number)
     except OSError:
@@ -122,9 +122,9 @@ def _signal_if_of(record: ChildRecord, pid: int, number: signal.Signals) -> bool
     return True
 
 
-def _is_of(record: ChildRecord, pid: int) -> bool:
-    status = status_of(pid)
-    if status is None or status.session != record.pid or status.state == "Z" or record.boot_id != boot_id():
+def _is_owned(record: ChildRecord, pid: int) -> bool:
+    status = read_process_status(pid)
+    if status is None or status.session != record.pid or status.state == "Z" or record.boot_id != read_boot_id():
         return False
     if pid == record.pid and record.started and status.started != record.started:
         return False
@@ -135,16 +135,16 @@ def _is_of(record: ChildRecord, pid: int) -> bool:
     return f"{MARK_VARIABLE}={record.mark}".encode() in environment.split(b"\0")
 
 
-def _pids() -> Iterator[int]:
+def _iter_pids() -> Iterator[int]:
     with contextlib.suppress(OSError):
         yield from (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
 
 
-def _file(folder: Path, record: ChildRecord) -> Path:
+def _record_path(folder: Path, record: ChildRecord) -> Path:
     return folder / f"{record.pid}.json"
 
 
-def _read(file: Path) -> ChildRecord | None:
+def _read_record(file: Path) -> ChildRecord | None:
     try:
         with file.open("rb") as opened:
             return ChildRecord(**json.loads(opened.read(_RECORD_BYTES_MAX)))

@@ -16,7 +16,7 @@ import httpx2
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
-from ringback.runner.session_transport import SessionTransport
+from ringback.runner.session_transport import LegacySessionTransport
 from ringback.runner.transport import MESSAGE
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -26,7 +26,7 @@ _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-typ
 class DirectPosts(httpx2.AsyncBaseTransport):
     """The outermost transport of an upstream's client; `use` tells it the client."""
 
-    def __init__(self, inner: SessionTransport, url: str) -> None:
+    def __init__(self, inner: LegacySessionTransport, url: str) -> None:
         self._inner = inner
         self._url = httpx2.URL(url)
         self._client: httpx2.AsyncClient | None = None

@@ -21,33 +21,33 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ringback.domain.call import CANCELLED, MRTR, Call, Ending, Outcome, failed, is_refusal, overdue
+from ringback.domain.call import CANCELLED_COMPLETION, MRTR_DRIVER, Call, CallCompletion, CallOutcome, failed_completion, is_upstream_error, overdue_completion
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
-from ringback.domain.signals import Bell, cancelling
-from ringback.notifier.ends import Ends
+from ringback.domain.signals import Waiter, call_cancel_topic
+from ringback.notifier.ends import CompletionBatcher
 from ringback.notifier.record import Recorder
 from ringback.runner.desk import LeasedCall
-from ringback.runner.drivers import CallSession, LeaseLost, Parked
-from ringback.runner.failures import NotSent, RequestFailed
-from ringback.runner.live import LiveHub
-from ringback.waits import Flag
+from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall
+from ringback.runner.failures import RequestNotSent, RequestFailed
+from ringback.runner.live import NotificationHub
+from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
 
-ABANDON_SECONDS: Final = 6.0
+CANCEL_TIMEOUT_SECONDS: Final = 6.0
 """How long an abandoned request may take to tell its upstream so, and telling it in words: the SDK gives each 5 s."""
-LOOK_AGAIN_SECONDS: Final = 300.0
+REREAD_SECONDS: Final = 300.0
 """How long a lost ring can delay a cancellation. Ten thousand waiting calls then cost 33 reads a second; looking once a minute
 took a tenth of a core (measured)."""
-CANCEL_AGAIN_SECONDS: Final = 2.0
+CANCEL_RETRY_SECONDS: Final = 2.0
 """Between two attempts to tell an upstream that cannot be told."""
-AWAY_SECONDS: Final = 5.0
+RECONNECT_RETRY_SECONDS: Final = 5.0
 """Between two attempts to reach the upstream of a call that can be found again."""
 
 
-Attempt = asyncio.Task[Ending | Parked | None]
+ExecutionTask = asyncio.Task[CallCompletion | ParkedCall | None]
 
 
 class UpstreamUnreachable(Exception):
@@ -58,36 +58,36 @@ class UpstreamNotConfigured(UpstreamUnreachable):
     """Nothing goes by the upstream's name any more, or not yet again."""
 
 
-class Sessions(Protocol):
+class CallSessionProvider(Protocol):
     """What the runner needs of the upstreams."""
 
-    def capacity(self) -> Mapping[str, int]:
+    def get_capacity(self) -> Mapping[str, int]:
         """How many calls each upstream takes at once."""
         ...
 
-    def session(self, call: Call) -> AbstractAsyncContextManager[CallSession]:
+    def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
         """A live session for the call. Entering it waits for the upstream; raises `UpstreamUnreachable` if it stays away."""
         ...
 
 
-class _Cut(Enum):
+class _StopReason(Enum):
     """Why a drive is cut short."""
 
-    LOST = auto()
-    OVERDUE = auto()
-    HALTED = auto()
+    LEASE_LOST = auto()
+    PAST_DEADLINE = auto()
+    SHUTTING_DOWN = auto()
     CANCELLED = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class ShutdownSignal:
     """The two steps of stopping, shared by all drives: first nothing new is dispatched, then what runs is cut off."""
 
-    stopping: Flag = field(default_factory=Flag)
-    cut: Flag = field(default_factory=Flag)
+    drain_requested: ObservableFlag = field(default_factory=ObservableFlag)
+    abort_requested: ObservableFlag = field(default_factory=ObservableFlag)
 
 
-class Drive:
+class CallExecution:
     def __init__(
         self,
         call: Call,
@@ -96,207 +96,207 @@ class Drive:
         store: Store,
         clock: Clock,
         recorder: Recorder,
-        ends: Ends,
-        sessions: Sessions,
-        halt: Halt,
-        live: LiveHub,
+        completion_batcher: CompletionBatcher,
+        sessions: CallSessionProvider,
+        shutdown: ShutdownSignal,
+        notification_hub: NotificationHub,
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; prolonged by whoever prolongs the lease."""
-        self._desk = LeasedCall(call, store=store, clock=clock, recorder=recorder, ends=ends, live=live, cut=halt.cut)
+        self._leased_call = LeasedCall(call, store=store, clock=clock, recorder=recorder, completion_batcher=completion_batcher, notification_hub=notification_hub, abort_requested=shutdown.abort_requested)
         self._store = store
         self._clock = clock
         self._sessions = sessions
-        self._halt = halt
-        self._session: CallSession | None = None
-        self._told_to_stop = False
-        self._came: Ending | Parked | None = None
+        self._shutdown = shutdown
+        self._session: BoundDriverPort | None = None
+        self._cancel_delivered = False
+        self._outcome: CallCompletion | ParkedCall | None = None
         """What the upstream has said, from the moment it has, whatever becomes of the session that it said it in."""
 
     @property
     def call(self) -> Call:
-        return self._desk.call
+        return self._leased_call.call
 
-    def lose(self) -> None:
+    def abandon_lease(self) -> None:
         """The lease is somebody else's now, or may be: stop the work here, and write nothing."""
-        self._desk.lost.set()
+        self._leased_call.lease_lost.set()
 
     async def run(self) -> None:
-        outcome = await self._carry()
-        if self._desk.lost.is_set():
-            if not await self._desk.was_cancelled():
+        outcome = await self._run_until_outcome()
+        if self._leased_call.lease_lost.is_set():
+            if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
-        elif isinstance(outcome, Ending):
-            await self._desk.finish(outcome)
-        elif isinstance(outcome, Parked):
-            await self._desk.park(outcome)
+        elif isinstance(outcome, CallCompletion):
+            await self._leased_call.finish_call(outcome)
+        elif isinstance(outcome, ParkedCall):
+            await self._leased_call.park_call(outcome)
         else:
-            await self._desk.hand_back()
+            await self._leased_call.requeue_call()
 
     # -- carrying it out --
 
-    async def _carry(self) -> Ending | Parked | None:
+    async def _run_until_outcome(self) -> CallCompletion | ParkedCall | None:
         """Where the call stands when this drive is over; None when it is to be handed back."""
-        if self._overdue():
-            return await self._end_overdue()
-        attempt = asyncio.create_task(self._attempt())
+        if self._is_past_deadline():
+            return await self._complete_past_deadline()
+        task = asyncio.create_task(self._run_sessions())
         try:
-            with self._store.signals.listen(cancelling(self.call.id)) as bell, self._ringing(bell, attempt):
-                while not attempt.done():
-                    await bell.wait(self._patience())
-                    if not attempt.done() and (cut := await self._must_stop()):
-                        return await self._abandon(attempt, cut)
-            return self._outcome_of(attempt)
+            with self._store.signals.listen(call_cancel_topic(self.call.id)) as waiter, self._notify_on_local_events(waiter, task):
+                while not task.done():
+                    await waiter.wait(self._wait_seconds())
+                    if not task.done() and (reason := await self._find_stop_reason()):
+                        return await self._stop_task(task, reason)
+            return self._task_outcome(task)
         finally:
-            attempt.cancel()
+            task.cancel()
 
     @contextmanager
-    def _ringing(self, bell: Bell, attempt: Attempt) -> Generator[None]:
+    def _notify_on_local_events(self, waiter: Waiter, task: ExecutionTask) -> Generator[None]:
         """The bell also rings for what happens here: the end of the attempt, and what may make it time to stop."""
-        attempt.add_done_callback(lambda _: bell.ring())
-        flags = (self._desk.lost, self._desk.kept, self._halt.stopping, self._halt.cut)
+        task.add_done_callback(lambda _: waiter.notify())
+        flags = (self._leased_call.lease_lost, self._leased_call.has_handle, self._shutdown.drain_requested, self._shutdown.abort_requested)
         for flag in flags:
-            flag.watch(bell.ring)
+            flag.add_callback(waiter.notify)
             if (
                 flag.is_set()
             ):  # nobody rings for what was before; a call that can be found may have been cancelled by then
-                bell.ring()
+                waiter.notify()
         try:
             yield
         finally:
             for flag in flags:
-                flag.unwatch(bell.ring)
+                flag.remove_callback(waiter.notify)
 
-    async def _end_overdue(self) -> Ending:
+    async def _complete_past_deadline(self) -> CallCompletion:
         """Its time was up before this drive began: an upstream that holds something of it is told, if it is there."""
-        if self.call.handle is not None and self.call.handle.driver != MRTR:
+        if self.call.handle is not None and self.call.handle.driver != MRTR_DRIVER:
             with suppress(UpstreamUnreachable, TimeoutError):
-                async with asyncio.timeout(ABANDON_SECONDS), self._sessions.session(self.call) as session:
-                    await self._tell(session)
-        return overdue(self.call)
+                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS), self._sessions.open_call_session(self.call) as session:
+                    await self._send_cancel(session)
+        return overdue_completion(self.call)
 
-    async def _attempt(self) -> Ending | Parked | None:
+    async def _run_sessions(self) -> CallCompletion | ParkedCall | None:
         """Drive the call, over as many sessions as it takes if it can be found again."""
         while True:
             try:
-                async with self._sessions.session(self.call) as session:
-                    return await self._drive(session)
-            except (UpstreamUnreachable, NotSent):
+                async with self._sessions.open_call_session(self.call) as session:
+                    return await self._run_driver(session)
+            except (UpstreamUnreachable, RequestNotSent):
                 if self.call.handle is None:
                     raise
-            await self._clock.sleep(AWAY_SECONDS)
+            await self._clock.sleep(RECONNECT_RETRY_SECONDS)
 
-    async def _drive(self, session: CallSession) -> Ending | Parked | None:
+    async def _run_driver(self, session: BoundDriverPort) -> CallCompletion | ParkedCall | None:
         self._session = session
         try:
-            if self.call.cancel_requested and (ending := await self._tell_to_stop()):
-                return ending
-            await self._desk.dispatch()
-            async with self._desk.writing_progress():
-                self._came = await session.drive(self._desk)
-                return self._came
+            if self.call.cancel_requested and (completion := await self._cancel_in_session()):
+                return completion
+            await self._leased_call.mark_dispatched()
+            async with self._leased_call.write_progress_during():
+                self._outcome = await session.run_call(self._leased_call)
+                return self._outcome
         except LeaseLost:
-            await self._pass_on_cancellation()
+            await self._forward_cancellation()
             raise
         finally:
             self._session = None
 
     @property
-    def _needs_us(self) -> bool:
+    def _depends_on_process(self) -> bool:
         """Whether what runs upstream is lost when this process lets go of it."""
-        return self.call.dispatched_at is not None and not self._desk.kept.is_set()
+        return self.call.dispatched_at is not None and not self._leased_call.has_handle.is_set()
 
-    def _patience(self) -> float:
+    def _wait_seconds(self) -> float:
         left = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
-        untold = self.call.cancel_requested and not self._told_to_stop
-        return min(left, CANCEL_AGAIN_SECONDS if untold else LOOK_AGAIN_SECONDS)
+        untold = self.call.cancel_requested and not self._cancel_delivered
+        return min(left, CANCEL_RETRY_SECONDS if untold else REREAD_SECONDS)
 
     # -- cutting it short --
 
-    async def _must_stop(self) -> _Cut | None:
+    async def _find_stop_reason(self) -> _StopReason | None:
         try:
-            call = await self._desk.look()
+            call = await self._leased_call.reread_call()
         except LeaseLost:
-            await self._pass_on_cancellation()
-            return _Cut.LOST
-        if self._desk.lost.is_set():
-            return _Cut.LOST
-        if call.cancel_requested and await self._cancelled_by_telling():
-            return _Cut.CANCELLED
-        if self._overdue():
-            return _Cut.OVERDUE
-        return _Cut.HALTED if self._halted() else None
+            await self._forward_cancellation()
+            return _StopReason.LEASE_LOST
+        if self._leased_call.lease_lost.is_set():
+            return _StopReason.LEASE_LOST
+        if call.cancel_requested and await self._cancel_ends_call():
+            return _StopReason.CANCELLED
+        if self._is_past_deadline():
+            return _StopReason.PAST_DEADLINE
+        return _StopReason.SHUTTING_DOWN if self._is_shutting_down() else None
 
-    async def _pass_on_cancellation(self) -> None:
+    async def _forward_cancellation(self) -> None:
         """Tell the upstream to stop when the call is not ours any more because it was cancelled for good."""
-        if not self._told_to_stop and await self._desk.was_cancelled():
-            await self._tell_to_stop()
+        if not self._cancel_delivered and await self._leased_call.was_cancelled():
+            await self._cancel_in_session()
 
-    async def _cancelled_by_telling(self) -> bool:
+    async def _cancel_ends_call(self) -> bool:
         """Tell the upstream to stop; whether that ends the call, or the upstream will still tell how it ended."""
-        if self._told_to_stop:
+        if self._cancel_delivered:
             return False
-        if self._session is None and (self.call.handle is None or self.call.handle.driver == MRTR):
+        if self._session is None and (self.call.handle is None or self.call.handle.driver == MRTR_DRIVER):
             return True
-        ending = await self._tell_to_stop()
-        self._desk.nudge()
-        return ending is not None
+        completion = await self._cancel_in_session()
+        self._leased_call.request_poll()
+        return completion is not None
 
-    async def _tell_to_stop(self) -> Ending | None:
-        return None if self._session is None else await self._tell(self._session)
+    async def _cancel_in_session(self) -> CallCompletion | None:
+        return None if self._session is None else await self._send_cancel(self._session)
 
-    async def _tell(self, session: CallSession) -> Ending | None:
+    async def _send_cancel(self, session: BoundDriverPort) -> CallCompletion | None:
         try:
-            async with asyncio.timeout(ABANDON_SECONDS):
-                ending = await session.cancel(self.call)
+            async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
+                completion = await session.cancel_call(self.call)
         except (RequestFailed, TimeoutError):
             log.info("call.cancel_not_told", extra={"call_id": self.call.id})
             return None
-        self._told_to_stop = True
-        return ending
+        self._cancel_delivered = True
+        return completion
 
-    async def _abandon(self, attempt: "Attempt", cut: _Cut) -> Ending | Parked | None:
+    async def _stop_task(self, task: "ExecutionTask", reason: _StopReason) -> CallCompletion | ParkedCall | None:
         """Stop the request. An upstream that ended in this very moment has ended the call, truthfully.
 
         Unless what it answered is an error of its own, and it was told to stop: that is how some say that they did.
         """
-        if cut is _Cut.OVERDUE and not self._told_to_stop:
-            await self._tell_to_stop()
-        attempt.cancel()
-        await asyncio.wait({attempt}, timeout=ABANDON_SECONDS)
-        if self._came is not None or (attempt.done() and not attempt.cancelled()):
-            ended = self._came or self._outcome_of(attempt)
-            if not (cut is _Cut.CANCELLED and self._told_to_stop and isinstance(ended, Ending) and is_refusal(ended)):
-                return ended
-        match cut:
-            case _Cut.CANCELLED:
-                return CANCELLED
-            case _Cut.OVERDUE:
-                return overdue(self.call)
-            case _Cut.LOST | _Cut.HALTED:
+        if reason is _StopReason.PAST_DEADLINE and not self._cancel_delivered:
+            await self._cancel_in_session()
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
+        if self._outcome is not None or (task.done() and not task.cancelled()):
+            outcome = self._outcome or self._task_outcome(task)
+            if not (reason is _StopReason.CANCELLED and self._cancel_delivered and isinstance(outcome, CallCompletion) and is_upstream_error(outcome)):
+                return outcome
+        match reason:
+            case _StopReason.CANCELLED:
+                return CANCELLED_COMPLETION
+            case _StopReason.PAST_DEADLINE:
+                return overdue_completion(self.call)
+            case _StopReason.LEASE_LOST | _StopReason.SHUTTING_DOWN:
                 return None
 
-    def _outcome_of(self, attempt: "Attempt") -> Ending | Parked | None:
-        problem = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
+    def _task_outcome(self, task: "ExecutionTask") -> CallCompletion | ParkedCall | None:
+        problem = asyncio.CancelledError() if task.cancelled() else task.exception()
         if problem is None:
-            return attempt.result()
+            return task.result()
         dispatched = self.call.dispatched_at is not None
         if isinstance(problem, UpstreamNotConfigured):
             return None  # as with those that are still queued: it waits until there is one, or for its deadline
         if isinstance(problem, UpstreamUnreachable):
-            return failed(Outcome.REJECTED, f"Upstream '{self.call.upstream}' could not be reached: {problem}")
+            return failed_completion(CallOutcome.REJECTED, f"Upstream '{self.call.upstream}' could not be reached: {problem}")
         if isinstance(problem, LeaseLost):
-            self._desk.lost.set()
+            self._leased_call.lease_lost.set()
             return None
-        if isinstance(problem, StoreUnavailable) and not self._needs_us:
+        if isinstance(problem, StoreUnavailable) and not self._depends_on_process:
             return None
         # A bug of ours must not leave the call without an end.
         log.error("call.drive_failed", extra={"call_id": self.call.id}, exc_info=problem)
-        outcome = Outcome.UNKNOWN if dispatched else Outcome.REJECTED
-        return failed(outcome, "Ringback failed while it ran this call; its log says how.")
+        outcome = CallOutcome.UNKNOWN if dispatched else CallOutcome.REJECTED
+        return failed_completion(outcome, "Ringback failed while it ran this call; its log says how.")
 
-    def _overdue(self) -> bool:
+    def _is_past_deadline(self) -> bool:
         return self._clock.now() >= self.call.deadline_at
 
-    def _halted(self) -> bool:
-        return (self._halt.cut if self._needs_us else self._halt.stopping).is_set()
+    def _is_shutting_down(self) -> bool:
+        return (self._shutdown.abort_requested if self._depends_on_process else self._shutdown.drain_requested).is_set()

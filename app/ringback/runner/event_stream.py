@@ -14,29 +14,29 @@ import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, RequestId
 
-from ringback.runner.faults import Fault, Faults
+from ringback.runner.faults import Fault, FaultCounter
 from ringback.runner.large_results import LARGE_BYTES, LargeResults
-from ringback.runner.lines import LineSplitter, Overlong
+from ringback.runner.lines import LineSplitter, OversizedLine
 from ringback.runner.notices import TokenBucket
-from ringback.runner.reading import BOM, Read, Unreadable, read_messages
+from ringback.runner.reading import BOM, DecodedMessage, UnreadableMessage, decode_messages
 
 EVENTS_PER_SECOND: Final = 500
-EVENTS_AT_ONCE: Final = 2000
+EVENTS_BURST: Final = 2000
 """Of notifications on one stream; a tool that tells more waits, and nobody else does."""
 _FIELD_BYTES: Final = 4096
 """Around the data of an event: its name and id."""
 
 
-class ReadEvents(httpx2.AsyncByteStream):
+class CheckedEventStream(httpx2.AsyncByteStream):
     def __init__(
         self,
         stream: httpx2.AsyncByteStream,
         *,
         request_id: RequestId | None,
         limit: int,
-        faults: Faults,
-        large: LargeResults,
-        error: Callable[[str], bytes],
+        faults: FaultCounter,
+        large_results: LargeResults,
+        encode_error: Callable[[str], bytes],
     ) -> None:
         """`request_id` is that of the request whose stream this is. `limit` is in bytes, for one event's data.
 
@@ -46,10 +46,10 @@ class ReadEvents(httpx2.AsyncByteStream):
         self._request_id = request_id
         self._limit = limit
         self._faults = faults
-        self._large = large
-        self._error = error
+        self._large_results = large_results
+        self._error = encode_error
         self._bucket = TokenBucket(
-            per_second=EVENTS_PER_SECOND, burst=EVENTS_AT_ONCE, now=asyncio.get_running_loop().time
+            per_second=EVENTS_PER_SECOND, burst=EVENTS_BURST, now=asyncio.get_running_loop().time
         )
         self._lines: list[bytes] = []
         self._size = 0
@@ -58,79 +58,79 @@ class ReadEvents(httpx2.AsyncByteStream):
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
         async for chunk in self._stream:
             for line in splitter.feed(chunk):
-                if (text := await self._take(line)) is not None:
+                if (text := await self._add_line(line)) is not None:
                     yield text
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _take(self, line: bytes | Overlong) -> bytes | None:
+    async def _add_line(self, line: bytes | OversizedLine) -> bytes | None:
         """What is to be read instead of this line, once its event is whole."""
-        if isinstance(line, Overlong):
-            return None if line.has_ended else self._too_large()
+        if isinstance(line, OversizedLine):
+            return None if line.has_ended else self._reject_oversized()
         self._size += len(line)
         if self._size > self._limit + _FIELD_BYTES:
-            return self._too_large()
+            return self._reject_oversized()
         self._lines.append(line)
         if line not in {b"", b"\r"}:
             return None
         lines, self._lines, self._size = self._lines, [], 0
-        return await self._event(lines)
+        return await self._check_event(lines)
 
-    def _too_large(self) -> bytes | None:
+    def _reject_oversized(self) -> bytes | None:
         self._lines, self._size = [], 0
-        self._faults.count(Fault.OVERSIZED)
-        return self._ending(f"The upstream's answer is larger than {self._limit} bytes.")
+        self._faults.increment(Fault.OVERSIZED)
+        return self._final_error_event(f"The upstream's answer is larger than {self._limit} bytes.")
 
-    async def _event(self, lines: list[bytes]) -> bytes | None:
+    async def _check_event(self, lines: list[bytes]) -> bytes | None:
         data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         whole = b"\n".join(lines) + b"\n"
-        if not data or any(b"\r" in line[:-1] for line in lines) or any(_is_other(line) for line in lines):
+        if not data or any(b"\r" in line[:-1] for line in lines) or any(_is_other_event_type(line) for line in lines):
             return whole
-        reads = await read_messages(data)
-        if len(reads) != 1 or isinstance(reads[0], Unreadable):
-            self._faults.count(Fault.UNREADABLE)
-            await self._pace()
-            return self._ending("The upstream answered with something that is no JSON-RPC message.")
-        return await self._message(reads[0], lines, _with_data(lines, data.removeprefix(BOM)))
+        reads = await decode_messages(data)
+        if len(reads) != 1 or isinstance(reads[0], UnreadableMessage):
+            self._faults.increment(Fault.UNREADABLE)
+            await self._limit_rate()
+            return self._final_error_event("The upstream answered with something that is no JSON-RPC message.")
+        return await self._check_message(reads[0], lines, _replace_data(lines, data.removeprefix(BOM)))
 
-    async def _message(self, read: Read, lines: list[bytes], whole: bytes) -> bytes | None:
-        if read.repaired:
-            self._faults.count(Fault.REPAIRED)
+    async def _check_message(self, read: DecodedMessage, lines: list[bytes], whole: bytes) -> bytes | None:
+        if read.repaired_characters:
+            self._faults.increment(Fault.REPAIRED)
         match read.message:
             case JSONRPCResponse(id=answered) | JSONRPCError(id=answered) if self._request_id is not None:
                 if answered is not None and coerce_request_id(answered) != coerce_request_id(self._request_id):
-                    self._faults.count(Fault.UNMATCHED)
-                    return self._ending("The upstream answered with the answer to another request.")
+                    self._faults.increment(Fault.UNMATCHED)
+                    return self._final_error_event("The upstream answered with the answer to another request.")
                 if (
                     isinstance(read.message, JSONRPCResponse)
                     and len(whole) > LARGE_BYTES
-                    and self._large.put(read.message)
+                    and self._large_results.put_result(read.message)
                 ):
-                    return _with_data(lines, self._large.placeholder(read.message))
+                    return _replace_data(lines, self._large_results.encode_placeholder(read.message))
             case JSONRPCResponse() | JSONRPCError():
                 pass
             case _:
-                await self._pace()
-        return whole if not read.repaired else _with_data(lines, _text(read.message))
+                await self._limit_rate()
+        return whole if not read.repaired_characters else _replace_data(lines, _encode_message(read.message))
 
-    async def _pace(self) -> None:
-        if (wait := self._bucket.spend()) > 0:
+    async def _limit_rate(self) -> None:
+        if (wait := self._bucket.reserve()) > 0:
             await asyncio.sleep(wait)
 
-    def _ending(self, why: str) -> bytes | None:
+    def _final_error_event(self, why: str) -> bytes | None:
         return None if self._request_id is None else b"data: " + self._error(why) + b"\n\n"
 
 
-def _is_other(line: bytes) -> bool:
+def _is_other_event_type(line: bytes) -> bool:
     """Whether it names the event as one that is no message."""
     return line.startswith(b"event:") and line[6:].strip() not in {b"message", b""}
 
 
-def _text(message: JSONRPCMessage) -> bytes:
+def _encode_message(message: JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _with_data(lines: list[bytes], data: bytes) -> bytes:
+def _replace_data(lines: list[bytes], data: bytes) -> bytes:
     rest = [line for line in lines if line and line != b"\r" and not line.startswith(b"data:")]
     return b"\n".join([*rest, b"data: " + data]) + b"\n\n"

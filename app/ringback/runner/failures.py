@@ -19,39 +19,39 @@ class RequestFailed(Exception):
     """A request has no result; the message may be shown to whoever made the call."""
 
 
-class NotSent(RequestFailed):
+class RequestNotSent(RequestFailed):
     pass
 
 
-class Forgotten(NotSent):
+class SessionNotFound(RequestNotSent):
     pass
 
 
-class Unauthorised(NotSent):
+class CredentialsRejected(RequestNotSent):
     pass
 
 
-class AuthorizationRequired(NotSent):
+class CredentialsRequired(RequestNotSent):
     pass
 
 
-class NoToken(NotSent):
+class TokenUnavailable(RequestNotSent):
     pass
 
 
-class Lost(RequestFailed):
+class ResponseLost(RequestFailed):
     pass
 
 
-class SessionGone(Lost):
+class SessionGone(ResponseLost):
     pass
 
 
-class NoAnswer(RequestFailed):
+class InvalidUpstreamResponse(RequestFailed):
     pass
 
 
-class Refused(RequestFailed):
+class UpstreamError(RequestFailed):
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__("The upstream answered with an error.")
         self.error = error

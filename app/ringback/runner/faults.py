@@ -14,7 +14,7 @@ from ringback.domain.clock import Clock
 
 log = logging.getLogger(__name__)
 
-WARN_AGAIN_SECONDS: Final = 60.0
+WARNING_INTERVAL_SECONDS: Final = 60.0
 """Between two warnings of one kind about one upstream; the count in each tells of those between."""
 
 
@@ -37,7 +37,7 @@ class Fault(StrEnum):
     """A child that was frozen, killed, and started anew."""
 
 
-class Faults:
+class FaultCounter:
     """Those of one upstream since this process started; they outlive its connections."""
 
     def __init__(self, upstream: str, *, clock: Clock) -> None:
@@ -50,10 +50,10 @@ class Faults:
     def counts(self) -> Mapping[str, int]:
         return {str(fault): count for fault, count in sorted(self._counts.items())}
 
-    def count(self, fault: Fault) -> None:
+    def increment(self, fault: Fault) -> None:
         self._counts[fault] += 1
         now, warned_at = self._clock.monotonic(), self._warned_at.get(fault)
-        if warned_at is None or now - warned_at >= WARN_AGAIN_SECONDS:
+        if warned_at is None or now - warned_at >= WARNING_INTERVAL_SECONDS:
             self._warned_at[fault] = now
             log.warning(
                 "upstream.fault",

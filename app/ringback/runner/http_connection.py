@@ -36,7 +36,7 @@ class ResponseHead(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-class HttpConnection(asyncio.Protocol):
+class UpstreamHttpConnection(asyncio.Protocol):
     """Used for one request after the other, never for two at once."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class HttpConnection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         """Not done while the transport holds more than it should of a request."""
         self._closed = False
-        self._begin()
+        self._begin_exchange()
         self._ended = True  # until a request is sent, whatever comes is not asked for
 
     # -- what the transport above calls --
@@ -68,11 +68,11 @@ class HttpConnection(asyncio.Protocol):
         """Whether no request can be sent on it any more."""
         return self._closed or self._transport.is_closing()
 
-    def is_quiet(self) -> bool:
+    def has_no_unread_data(self) -> bool:
         """Whether nothing has come since the last response, not even the server's end: asked of the kernel, 0.3 µs."""
         return not self._poll.poll(0)
 
-    async def send(
+    async def send_request(
         self, request: bytes, *, write_seconds: float | None = None, read_seconds: float | None = None
     ) -> ResponseHead:
         """The head of the response. Raises `httpx2.TransportError`; then, as when cancelled, the connection is closed.
@@ -82,25 +82,25 @@ class HttpConnection(asyncio.Protocol):
         """
         if self.is_closing:
             raise httpx2.ConnectError("the upstream closed the connection before a request was sent")
-        self._begin()
+        self._begin_exchange()
         try:
             self._transport.write(request)
-            await self._wait_until_taken(write_seconds)
+            await self._wait_until_written(write_seconds)
             while self._head is None:
                 self._check_error()
-                await self._wait_for_more(read_seconds)
+                await self._wait_for_data(read_seconds)
         except BaseException:
             self.close()
             raise
         return self._head
 
-    async def receive(self, *, read_seconds: float | None = None) -> bytes:
+    async def receive_chunk(self, *, read_seconds: float | None = None) -> bytes:
         """The next piece of the body; empty at its end. Raises `httpx2.TransportError` when it breaks off."""
         while not self._chunks:
             if self._ended:
                 return b""
             self._check_error()
-            await self._wait_for_more(read_seconds)
+            await self._wait_for_data(read_seconds)
         piece = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close at once, also in the middle of an orderly end: neither what is unsent nor what is unsaid is waited for."""
         if not self._ended:
-            self._fail(httpx2.ReadError("the connection was closed in the middle of a response"))
+            self._set_error(httpx2.ReadError("the connection was closed in the middle of a response"))
         if not self._closed:
             self._transport.abort()
 
@@ -132,29 +132,29 @@ class HttpConnection(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._keeps_alive = False
             if not self._ended:
-                self._fail(httpx2.RemoteProtocolError(f"the upstream's response is not HTTP/1.1: {error}"))
+                self._set_error(httpx2.RemoteProtocolError(f"the upstream's response is not HTTP/1.1: {error}"))
             self.close()
         self._framing_bytes = 0 if self._body_bytes > had_body else self._framing_bytes + len(data)
         if self._framing_bytes > HEAD_BYTES_MAX and not self._ended:
-            self._fail(httpx2.RemoteProtocolError(_TOO_LARGE))
+            self._set_error(httpx2.RemoteProtocolError(_TOO_LARGE))
             self.close()
 
     def eof_received(self) -> None:
         """A server that has closed its half cannot go on; a body without a length ends so."""
-        if self._until_close:
-            self._end()
+        if self._reads_until_close:
+            self._end_exchange()
         elif not self._ended:
-            self._fail(httpx2.RemoteProtocolError("the upstream disconnected"))
+            self._set_error(httpx2.RemoteProtocolError("the upstream disconnected"))
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        if self._until_close and exc is None and self._error is None:
-            self._end()
+        if self._reads_until_close and exc is None and self._error is None:
+            self._end_exchange()
         elif not self._ended:
-            self._fail(httpx2.ReadError(str(exc)) if exc else httpx2.RemoteProtocolError("the upstream disconnected"))
+            self._set_error(httpx2.ReadError(str(exc)) if exc else httpx2.RemoteProtocolError("the upstream disconnected"))
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
@@ -174,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
         if self._head is None:  # a trailer means nothing to anybody
             self._header_bytes += len(name) + len(value) + _HEADER_BYTES
             if self._header_bytes > HEAD_BYTES_MAX:
-                self._fail(httpx2.RemoteProtocolError(_TOO_LARGE))
+                self._set_error(httpx2.RemoteProtocolError(_TOO_LARGE))
                 raise ValueError(_TOO_LARGE)
             self._headers.append((name, value))
 
@@ -186,14 +186,14 @@ class HttpConnection(asyncio.Protocol):
             self._headers = []
             return
         framed = {b"content-length", b"transfer-encoding"}
-        self._until_close = status_code not in _BODILESS and not any(
+        self._reads_until_close = status_code not in _BODILESS and not any(
             name.lower() in framed for name, _ in self._headers
         )
         self._head = ResponseHead(status_code, self._headers)
         if self._writable is not None and not self._writable.done():
             # It has answered before it took the whole request, and may never take the rest.
             self._writable.set_result(None)
-        self._notify()
+        self._wake_reader()
 
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
@@ -201,60 +201,60 @@ class HttpConnection(asyncio.Protocol):
         self._body_bytes += len(body)
         if self._buffered > BUFFERED_BYTES_MAX and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._notify()
+        self._wake_reader()
 
     def on_message_complete(self) -> None:
         if self._head is not None:
             self._keeps_alive = self._parser.should_keep_alive()
-            self._end()
+            self._end_exchange()
 
     # -- the state of one exchange --
 
-    def _begin(self) -> None:
+    def _begin_exchange(self) -> None:
         """A parser of its own for each response, so that nothing of one can leak into the next (0.4 µs)."""
         self._parser = HttpResponseParser(self)
         self._head: ResponseHead | None = None
         self._header_bytes = self._framing_bytes = self._body_bytes = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._until_close = False
+        self._reads_until_close = False
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
         self._ended = False
         self._keeps_alive = False
         self._error: httpx2.TransportError | None = None
-        self._more: asyncio.Future[None] | None = None
+        self._data_arrived: asyncio.Future[None] | None = None
 
-    def _end(self) -> None:
+    def _end_exchange(self) -> None:
         self._ended = True
-        self._notify()
+        self._wake_reader()
 
-    def _fail(self, error: httpx2.TransportError) -> None:
+    def _set_error(self, error: httpx2.TransportError) -> None:
         self._error = self._error or error
-        self._notify()
+        self._wake_reader()
 
-    def _notify(self) -> None:
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
+    def _wake_reader(self) -> None:
+        if self._data_arrived is not None and not self._data_arrived.done():
+            self._data_arrived.set_result(None)
 
     def _check_error(self) -> None:
         if self._error is not None:
             raise self._error
 
-    async def _wait_until_taken(self, seconds: float | None) -> None:
+    async def _wait_until_written(self, seconds: float | None) -> None:
         """Until the upstream has taken enough of the request, or has answered; it may be as slow as it goes on."""
         while (writable := self._writable) is not None and not writable.done():
-            before = self._transport.get_write_buffer_size()
+            pending_before = self._transport.get_write_buffer_size()
             try:
-                await self._wait_for(writable, seconds, httpx2.WriteTimeout("the request is not taken"))
+                await self._wait_with_timeout(writable, seconds, httpx2.WriteTimeout("the request is not taken"))
             except httpx2.WriteTimeout:
-                if self._transport.get_write_buffer_size() >= before:
+                if self._transport.get_write_buffer_size() >= pending_before:
                     raise
 
-    async def _wait_for_more(self, seconds: float | None) -> None:
-        self._more = self._loop.create_future()
-        await self._wait_for(self._more, seconds, httpx2.ReadTimeout("the upstream is silent"))
+    async def _wait_for_data(self, seconds: float | None) -> None:
+        self._data_arrived = self._loop.create_future()
+        await self._wait_with_timeout(self._data_arrived, seconds, httpx2.ReadTimeout("the upstream is silent"))
 
-    async def _wait_for(
+    async def _wait_with_timeout(
         self, future: asyncio.Future[None], seconds: float | None, error: httpx2.TimeoutException
     ) -> None:
         if seconds is None:

@@ -25,7 +25,7 @@ class LargeResults:
         self._results: dict[RequestId, dict[str, Any]] = {}
 
     @contextmanager
-    def expecting(self, request_id: RequestId) -> Generator[None]:
+    def expect_response(self, request_id: RequestId) -> Generator[None]:
         """While somebody waits for the answer. Nothing of it is kept afterwards."""
         key = coerce_request_id(request_id)
         self._expected.add(key)
@@ -35,7 +35,7 @@ class LargeResults:
             self._expected.discard(key)
             self._results.pop(key, None)
 
-    def put(self, response: JSONRPCResponse) -> bool:
+    def put_result(self, response: JSONRPCResponse) -> bool:
         """Keep its result; False if nobody waits for it."""
         key = coerce_request_id(response.id)
         if key not in self._expected:
@@ -44,8 +44,8 @@ class LargeResults:
         return True
 
     @staticmethod
-    def placeholder(response: JSONRPCResponse) -> bytes:
+    def encode_placeholder(response: JSONRPCResponse) -> bytes:
         return jsontext.dumps({"jsonrpc": "2.0", "id": response.id, "result": {}})
 
-    def take(self, request_id: RequestId | None) -> dict[str, Any] | None:
+    def pop_result(self, request_id: RequestId | None) -> dict[str, Any] | None:
         return None if request_id is None else self._results.pop(coerce_request_id(request_id), None)

@@ -13,112 +13,112 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ringback.domain.call import Call, Phase
+from ringback.domain.call import Call, CallPhase
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.ids import Ids
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.services.births import LeaseQueued
 
-Begin = Callable[[Call, float], None]
+BeginCall = Callable[[Call, float], None]
 """Take a leased call, and until when (by `Clock.monotonic`) its lease is trusted. Must not fail."""
 
 
-class Leasing:
+class CallLeasing:
     def __init__(
         self,
         *,
-        ids: Ids,
+        ids: IdGenerator,
         clock: Clock,
         owner: str,
         lease_seconds: float,
-        trust_seconds: float,
+        trust_window_seconds: float,
         capacity: Callable[[], Mapping[str, int]],
-        begin: Begin,
+        begin_call: BeginCall,
     ) -> None:
-        self.room = asyncio.Event()
+        self.capacity_freed = asyncio.Event()
         """Set when a place has become free for which somebody may be waiting."""
         self._ids = ids
         self._clock = clock
         self._owner = owner
         self._lease_seconds = lease_seconds
-        self._trust_seconds = trust_seconds
+        self._trust_seconds = trust_window_seconds
         self._capacity = capacity
-        self._begin = begin
-        self._taken: Counter[str] = Counter()
+        self._begin_call = begin_call
+        self._in_use: Counter[str] = Counter()
         """Places of calls that run here, or will once their lease is committed."""
-        self._short: set[str] = set()
+        self._possibly_queued: set[str] = set()
         """Upstreams for which more may be queued than there was room for."""
 
-    def with_room(self) -> Sequence[str]:
+    def find_upstreams_with_capacity(self) -> Sequence[str]:
         """Upstreams that take more calls now. For the others more may be queued, which nobody looks for until they do."""
         upstreams = self._capacity()
-        with_room = [upstream for upstream in upstreams if self._free(upstream) > 0]
-        self._short.update(set(upstreams).difference(with_room))
+        with_room = [upstream for upstream in upstreams if self._free_capacity(upstream) > 0]
+        self._possibly_queued.update(set(upstreams).difference(with_room))
         return with_room
 
-    def prepare(self) -> LeaseQueued:
+    def prepare_lease(self) -> LeaseQueued:
         """For one unit of work that begins after this: the store counts from its beginning, the holder from now."""
         return _Leases(self, self._clock.monotonic() + self._trust_seconds)
 
-    def leave(self, upstream: str) -> None:
+    def release_capacity(self, upstream: str) -> None:
         """A call that was begun runs no more."""
-        self._taken[upstream] -= 1
-        if upstream in self._short:
-            self.room.set()
+        self._in_use[upstream] -= 1
+        if upstream in self._possibly_queued:
+            self.capacity_freed.set()
 
     async def lease(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
-        if (free := self._free(upstream)) <= 0:
-            self._short.add(upstream)
+        if (free := self._free_capacity(upstream)) <= 0:
+            self._possibly_queued.add(upstream)
             return []
-        leased = await tx.call_queue.lease(
+        leased = await tx.call_queue.lease_queued(
             upstream,
             owner=self._owner,
-            token=self._ids.lease(),
+            token=self._ids.new_lease_token(),
             until=tx.now() + seconds(self._lease_seconds),
             limit=free,
         )
-        self._taken[upstream] += len(leased)
-        tx.at_end(partial(self._ended, upstream, leased, trusted_until))
+        self._in_use[upstream] += len(leased)
+        tx.on_end(partial(self._on_transaction_end, upstream, leased, trusted_until))
         if len(leased) < free:
-            self._short.discard(upstream)
+            self._possibly_queued.discard(upstream)
         else:
-            self._short.add(upstream)
+            self._possibly_queued.add(upstream)
         return leased
 
     async def lease_new(self, tx: Transaction, call: Call, *, trusted_until: float) -> Call | None:
         """As `LeaseQueued.at_birth`: in place of inserting the call, looking for it, changing it and reading it again."""
         upstream = call.upstream
-        if self._free(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
+        if self._free_capacity(upstream) <= 0 or not await tx.call_queue.take_turn(upstream, call.principal):
             return None
         leased = replace(
             call,
-            phase=Phase.RUNNING,
+            phase=CallPhase.RUNNING,
             lease_owner=self._owner,
-            lease_token=self._ids.lease(),
+            lease_token=self._ids.new_lease_token(),
             lease_until=tx.now() + seconds(self._lease_seconds),
         )
-        self._taken[upstream] += 1
-        self._short.discard(upstream)
-        tx.at_end(partial(self._ended, upstream, [leased], trusted_until))
+        self._in_use[upstream] += 1
+        self._possibly_queued.discard(upstream)
+        tx.on_end(partial(self._on_transaction_end, upstream, [leased], trusted_until))
         return leased
 
-    def _ended(self, upstream: str, leased: Sequence[Call], trusted_until: float, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+    def _on_transaction_end(self, upstream: str, leased: Sequence[Call], trusted_until: float, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
         if not committed:
-            self._taken[upstream] -= len(leased)
-            self._short.add(upstream)
+            self._in_use[upstream] -= len(leased)
+            self._possibly_queued.add(upstream)
             return
         for call in leased:
-            self._begin(call, trusted_until)
+            self._begin_call(call, trusted_until)
 
-    def _free(self, upstream: str) -> int:
-        return self._capacity().get(upstream, 0) - self._taken[upstream]
+    def _free_capacity(self, upstream: str) -> int:
+        return self._capacity().get(upstream, 0) - self._in_use[upstream]
 
 
 @dataclass(frozen=True, slots=True)
 class _Leases:
     """Implements `services.births.LeaseQueued`."""
 
-    leasing: Leasing
+    leasing: CallLeasing
     trusted_until: float
 
     async def __call__(self, tx: Transaction, upstream: str, /) -> Sequence[Call]:

@@ -10,7 +10,7 @@ TAIL_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Overlong:
+class OversizedLine:
     """A line beyond the limit. It is told of twice: when the limit is crossed (`head`), and at its end (`tail`)."""
 
     head: bytes = b""
@@ -28,27 +28,27 @@ class LineSplitter:
         self._line = bytearray()
         self._skipping = False
 
-    def feed(self, chunk: bytes) -> Iterator[bytes | Overlong]:
+    def feed(self, chunk: bytes) -> Iterator[bytes | OversizedLine]:
         """The lines that end in this chunk, without their newlines. What follows the last newline waits for more."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
-            yield from self._add(chunk[start:end])
-            yield self._end()
+            yield from self._append_piece(chunk[start:end])
+            yield self._finish_line()
             start = end + 1
         if start < len(chunk):
-            yield from self._add(chunk[start:])
+            yield from self._append_piece(chunk[start:])
 
-    def _add(self, piece: bytes) -> Iterator[Overlong]:
+    def _append_piece(self, piece: bytes) -> Iterator[OversizedLine]:
         if not self._skipping and len(self._line) + len(piece) > self._limit:
             self._skipping = True
             head = bytes(self._line[:HEAD_BYTES])
-            yield Overlong(head=head + piece[: HEAD_BYTES - len(head)])
+            yield OversizedLine(head=head + piece[: HEAD_BYTES - len(head)])
             self._line = self._line[-TAIL_BYTES:]
         self._line += piece if not self._skipping else piece[-TAIL_BYTES:]
         if self._skipping:
             del self._line[:-TAIL_BYTES]
 
-    def _end(self) -> bytes | Overlong:
+    def _finish_line(self) -> bytes | OversizedLine:
         line, self._line = bytes(self._line), bytearray()
         skipped, self._skipping = self._skipping, False
-        return Overlong(tail=line) if skipped else line
+        return OversizedLine(tail=line) if skipped else line

@@ -31,43 +31,43 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
-from ringback.domain.meta import is_reserved
-from ringback.domain.upstreams import Profile, ToolInfo
-from ringback.runner.child import Child
-from ringback.runner.dispatcher import LinkDispatcher, OnMessage, ToldStream
-from ringback.runner.drivers.base import Negotiated, OnPlace, Told
-from ringback.runner.failures import Forgotten, NotSent
-from ringback.runner.session_transport import SessionTransport
-from ringback.runner.stateful import Stateful
-from ringback.runner.transport import failure_of
+from ringback.domain.meta import is_reserved_meta_key
+from ringback.domain.upstreams import UpstreamProfile, ToolInfo
+from ringback.runner.child import ChildProcess
+from ringback.runner.dispatcher import SessionDispatcher, OnLogMessage, NotificationStream
+from ringback.runner.drivers.base import NegotiatedProtocol, OnStreamPosition, NotificationStreamPort
+from ringback.runner.failures import SessionNotFound, RequestNotSent
+from ringback.runner.session_transport import LegacySessionTransport
+from ringback.runner.stateful import LegacySession
+from ringback.runner.transport import to_request_error
 
 log = logging.getLogger(__name__)
 
-LISTEN_AGAIN_SECONDS: Final = 30.0
+RELISTEN_SECONDS: Final = 30.0
 """Between two attempts to hear of changes; a list is asked for again now and then anyway."""
-ABANDONED_MAX: Final = 64
+CANCELLED_REQUESTS_MAX: Final = 64
 """Cancelled requests that one HTTP session of the old protocol may leave open before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
-_LISTEN: Final = "subscriptions/listen"
+_LISTEN_METHOD: Final = "subscriptions/listen"
 _TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
-_NAMED_BY: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
+_NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
 """The parameter that a modern request repeats in a header."""
 
 
-class Link:
+class UpstreamSession:
     """A live session. It is left when the upstream ends it, or when it was retired; requests in flight then still end on it."""
 
     def __init__(
         self,
         session: ClientSession,
-        dispatcher: LinkDispatcher,
+        dispatcher: SessionDispatcher,
         *,
-        profile: Profile,
-        transport: SessionTransport | None,
-        child: Child | None,
-        passes_meta: Callable[[str], bool],
-        own: bool,
-        mark: str,
+        profile: UpstreamProfile,
+        transport: LegacySessionTransport | None,
+        child: ChildProcess | None,
+        forwards_meta_key: Callable[[str], bool],
+        is_dedicated: bool,
+        request_id_prefix: str,
     ) -> None:
         """`transport` is that of HTTP, `child` that of a pipe; the other is None.
 
@@ -75,28 +75,28 @@ class Link:
         """
         self.profile = profile
         self.child = child
-        self._passes_meta = passes_meta
+        self._forwards_meta_key = forwards_meta_key
         self._session = session
-        self._is_pipe = transport is None
-        self._keeps_abandoned = transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        self._abandoned = 0
+        self._is_stdio = transport is None
+        self._keeps_cancelled_requests = transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        self._cancelled_count = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
-        self._unused = anyio.Event()
-        self._listens = count(1)
-        self._not_honoured: set[str] = set()
+        self._idle = anyio.Event()
+        self._listen_numbers = count(1)
+        self._unsupported_filters: set[str] = set()
         self.tools: Mapping[str, ToolInfo] = {}
         """As listed on this session: some of a tool's arguments may have to be repeated in headers."""
-        self.stateful = Stateful(
+        self.legacy_session = LegacySession(
             dispatcher,
-            send=self._send,
+            send=self._send_raw,
             protocol_version=session.protocol_version or "",
             transport=transport,
-            own=own,
-            mark=mark,
+            is_dedicated=is_dedicated,
+            request_id_prefix=request_id_prefix,
         )
         capabilities = session.server_capabilities
-        self.negotiated = Negotiated(
+        self.protocol = NegotiatedProtocol(
             protocol_version=session.protocol_version or "",
             capabilities={} if capabilities is None else capabilities.model_dump(by_alias=True, exclude_none=True),
         )
@@ -106,74 +106,74 @@ class Link:
         return self._session.protocol_version
 
     @property
-    def left(self) -> anyio.Event:
+    def closed(self) -> anyio.Event:
         return self._dispatcher.ended
 
-    def retire(self) -> None:
+    def close_to_new_requests(self) -> None:
         """Take no further requests."""
-        self.left.set()
+        self.closed.set()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         while self._in_flight:
-            await self._unused.wait()
-            self._unused = anyio.Event()
+            await self._idle.wait()
+            self._idle = anyio.Event()
 
-    async def request(
+    async def send_request(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
         meta: Mapping[str, Any] | None = None,
-        declare: Mapping[str, Any] | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
-        on_place: OnPlace | None = None,
+        on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
         """The result as it came; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
 
         What stands in the `_meta` of `params` is a client's; `meta` is added to it, and ours.
         """
-        stamped, options = self._stamp(method, params, declare or {}, meta or {})
+        stamped, options = self._add_envelope(method, params, client_capabilities or {}, meta or {})
         if on_progress is not None:
             options["on_progress"] = on_progress
-        if on_place is not None and (name := self.stateful.name) is not None:
-            return await self.stateful.begin(name, method, stamped, options, on_place)
-        return await self._send(method, stamped, options)
+        if on_position is not None and (name := self.legacy_session.session_id) is not None:
+            return await self.legacy_session.send_resumable_request(name, method, stamped, options, on_position)
+        return await self._send_raw(method, stamped, options)
 
-    def overhearing(self, on_message: OnMessage, *, own: bool) -> AbstractContextManager[None]:
+    def receive_log_messages(self, on_message: OnLogMessage, *, is_dedicated: bool) -> AbstractContextManager[None]:
         """Hear the log messages of the request that is made in here, or (with `own`) of all that goes on here."""
         # On a pipe only a modern upstream says with its silence that it was not asked for messages of any other request.
-        return self._dispatcher.overhearing(on_message, anywhere=own or (self._is_pipe and self.negotiated.modern))
+        return self._dispatcher.receive_log_messages(on_message, anywhere=is_dedicated or (self._is_stdio and self.protocol.is_modern))
 
     @asynccontextmanager
-    async def listen(
-        self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
-    ) -> AsyncGenerator[Told | None]:
+    async def open_notification_stream(
+        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AsyncGenerator[NotificationStreamPort | None]:
         """A stream of what was asked for; None when the upstream does not honour all of it, or did not last time."""
-        if not self.negotiated.modern:
-            with self._dispatcher.hearing(notifications.get("taskIds", ())) as stream:
+        if not self.protocol.is_modern:
+            with self._dispatcher.receive_task_notifications(notification_filter.get("taskIds", ())) as stream:
                 yield stream
             return
-        if self._not_honoured & set(notifications):
+        if self._unsupported_filters & set(notification_filter):
             yield None
             return
-        async with self.stream(notifications, declare=declare) as stream:
-            honoured = await stream.honoured()
-            if honoured is not None and not set(notifications) <= set(honoured):
-                self._not_honoured |= set(notifications) - set(honoured)
-                honoured = None
-            yield None if honoured is None else stream
+        async with self.open_listen_stream(notification_filter, declare=client_capabilities) as stream:
+            acknowledged_filter = await stream.wait_acknowledged()
+            if acknowledged_filter is not None and not set(notification_filter) <= set(acknowledged_filter):
+                self._unsupported_filters |= set(notification_filter) - set(acknowledged_filter)
+                acknowledged_filter = None
+            yield None if acknowledged_filter is None else stream
 
     @asynccontextmanager
-    async def stream(
-        self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
-    ) -> AsyncGenerator[ToldStream]:
+    async def open_listen_stream(
+        self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AsyncGenerator[NotificationStream]:
         """A `subscriptions/listen` stream with this filter, whatever of it the upstream honours (2026-07-28)."""
-        request_id = f"ringback-listen-{next(self._listens)}"
-        stream = self._dispatcher.streams[request_id] = ToldStream()
-        stamped, options = self._stamp(_LISTEN, {"notifications": dict(notifications)}, declare, {})
+        request_id = f"ringback-listen-{next(self._listen_numbers)}"
+        stream = self._dispatcher.streams[request_id] = NotificationStream()
+        stamped, options = self._add_envelope(_LISTEN_METHOD, {"notifications": dict(notifications)}, client_capabilities, {})
         options["request_id"] = request_id
-        listening = asyncio.create_task(self._send(_LISTEN, stamped, options))
-        listening.add_done_callback(stream.end)
+        listening = asyncio.create_task(self._send_raw(_LISTEN_METHOD, stamped, options))
+        listening.add_done_callback(stream.on_request_done)
         try:
             yield stream
         finally:
@@ -181,40 +181,40 @@ class Link:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
-    async def _send(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self.left.is_set():
-            raise NotSent("The connection to the upstream ended before the request was sent.")
+    async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
+        if self.closed.is_set():
+            raise RequestNotSent("The connection to the upstream ended before the request was sent.")
         self._in_flight += 1
         try:
             return await self._dispatcher.send_raw_request(method, stamped, options)
         except asyncio.CancelledError:
-            self._abandon()
+            self._count_cancelled_request()
             raise
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
-                self.retire()  # the dispatcher says so a moment before it ends
-            failure = failure_of(error.error)
-            if isinstance(failure, Forgotten):
-                self.retire()  # in a session that the upstream has forgotten nobody is answered any more
+                self.close_to_new_requests()  # the dispatcher says so a moment before it ends
+            failure = to_request_error(error.error)
+            if isinstance(failure, SessionNotFound):
+                self.close_to_new_requests()  # in a session that the upstream has forgotten nobody is answered any more
             raise failure from None
         finally:
             self._in_flight -= 1
-            self._unused.set()
+            self._idle.set()
 
-    def _abandon(self) -> None:
+    def _count_cancelled_request(self) -> None:
         """On the old protocol the SDK keeps a cancelled POST open, for ever if the upstream never answers it."""
-        self._abandoned += 1
-        if self._keeps_abandoned and self._abandoned >= ABANDONED_MAX:
-            self.retire()
+        self._cancelled_count += 1
+        if self._keeps_cancelled_requests and self._cancelled_count >= CANCELLED_REQUESTS_MAX:
+            self.close_to_new_requests()
 
-    async def hear_changes(self, clock: Clock, *, look: Callable[[], Awaitable[None]]) -> bool:
+    async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`opening`).
 
         `look` is called whenever such a stream begins: what changed before was not told. False when there never was one.
         """
-        wanted = self._listed_changes()
-        heard = False
-        while self.negotiated.modern and wanted:
+        wanted = self._supported_list_changes()
+        has_subscribed = False
+        while self.protocol.is_modern and wanted:
             try:
                 async with listen(
                     self._session,
@@ -222,47 +222,47 @@ class Link:
                     resources_list_changed="resources" in wanted,
                     prompts_list_changed="prompts" in wanted,
                 ) as events:
-                    await look()
-                    heard = True
+                    await on_subscribed()
+                    has_subscribed = True
                     async for _ in events:
                         pass
             except MCPError:
                 break  # refused, or away: the age of the list decides when it is asked for again
             except SubscriptionLost:
                 log.debug("upstream.subscription_lost")
-            await clock.sleep(LISTEN_AGAIN_SECONDS)
-        return heard
+            await clock.sleep(RELISTEN_SECONDS)
+        return has_subscribed
 
-    def _listed_changes(self) -> set[str]:
+    def _supported_list_changes(self) -> set[str]:
         """The lists of which the upstream says that it tells when they change."""
-        offered = self.negotiated.capabilities
+        offered = self.protocol.capabilities
         return {name for name in ("tools", "resources", "prompts") if offered.get(name, {}).get("listChanged") is True}
 
-    def _stamp(
-        self, method: str, params: Mapping[str, Any], declare: Mapping[str, Any], ours: Mapping[str, Any]
+    def _add_envelope(
+        self, method: str, params: Mapping[str, Any], client_capabilities: Mapping[str, Any], added_meta: Mapping[str, Any]
     ) -> tuple[dict[str, Any], CallOptions]:
         version = self.protocol_version or ""
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         rest = {key: value for key, value in params.items() if key != "_meta"}
-        meta = {**self._passing(params.get("_meta", {})), **ours}
+        meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
         if version not in MODERN_PROTOCOL_VERSIONS:
             return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
         envelope = {
             mcp_types.PROTOCOL_VERSION_META_KEY: version,
             mcp_types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
-            mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(declare),
+            mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(client_capabilities),
         }
         headers[MCP_METHOD_HEADER] = method
         if method == "tools/call":
-            headers |= self._tool_headers(params["name"], params["arguments"])
-        elif (name := _NAMED_BY.get(method)) is not None:
+            headers |= self._make_tool_headers(params["name"], params["arguments"])
+        elif (name := _NAME_HEADER_PARAMS.get(method)) is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(params[name])
         return {**rest, "_meta": {**meta, **envelope}}, {"headers": headers}
 
-    def _passing(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in meta.items() if self._passes_meta(key) and not is_reserved(key)}
+    def _filter_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in meta.items() if self._forwards_meta_key(key) and not is_reserved_meta_key(key)}
 
-    def _tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+    def _make_tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_NAME_HEADER: encode_header_value(name)}
         if tool := self.tools.get(name):
             headers |= mcp_param_headers(x_mcp_header_map(tool.input_schema), arguments)

@@ -10,8 +10,8 @@ from mcp_types import METHOD_NOT_FOUND
 
 from ringback.domain import jsontext
 from ringback.domain.upstreams import Listing, ToolInfo
-from ringback.runner.failures import NoAnswer, Refused
-from ringback.runner.link import Link
+from ringback.runner.failures import InvalidUpstreamResponse, UpstreamError
+from ringback.runner.link import UpstreamSession
 from ringback.runner.transport import LIST_BYTES_MAX
 
 log = logging.getLogger(__name__)
@@ -19,23 +19,23 @@ log = logging.getLogger(__name__)
 PAGES_MAX: Final = 100
 ENTRIES_MAX: Final = 10_000
 """Far more than any model is shown; an endless list ends here."""
-ENTRIES_AT_ONCE: Final = 100
+ENTRIES_PER_LOOP_TURN: Final = 100
 """Between two turns of everybody else: some two milliseconds."""
 
-_METHODS: Final = {
+_METHOD_BY_LISTING: Final = {
     Listing.TOOLS: "tools/list",
     Listing.RESOURCES: "resources/list",
     Listing.RESOURCE_TEMPLATES: "resources/templates/list",
     Listing.PROMPTS: "prompts/list",
 }
-_NAMES: Final = {
+_KEY_BY_LISTING: Final = {
     Listing.TOOLS: "name",
     Listing.RESOURCES: "uri",
     Listing.RESOURCE_TEMPLATES: "uriTemplate",
     Listing.PROMPTS: "name",
 }
 """The key by which an entry is known; one without it cannot be asked for."""
-_CAPABILITIES: Final = {
+_CAPABILITY_BY_LISTING: Final = {
     Listing.RESOURCES: "resources",
     Listing.RESOURCE_TEMPLATES: "resources",
     Listing.PROMPTS: "prompts",
@@ -43,14 +43,14 @@ _CAPABILITIES: Final = {
 """Without these an upstream is not asked. For its tools it is asked in any case: some have them and do not say so."""
 
 
-async def list_all(
-    link: Link, listing: Listing, *, on_cut: Callable[[], None] = lambda: None
+async def fetch_listing(
+    session: UpstreamSession, listing: Listing, *, on_truncated: Callable[[], None] = lambda: None
 ) -> Sequence[Mapping[str, Any]]:
     """The entries in the upstream's order, each name once; raises `RequestFailed`. What it does not offer is empty.
 
     `on_cut` is called if the upstream has more than is kept: the list then ends with the last entry that is.
     """
-    if (capability := _CAPABILITIES.get(listing)) is not None and capability not in link.negotiated.capabilities:
+    if (capability := _CAPABILITY_BY_LISTING.get(listing)) is not None and capability not in session.protocol.capabilities:
         return []
     entries: dict[str, Mapping[str, Any]] = {}
     cursors: set[str] = set()
@@ -58,67 +58,67 @@ async def list_all(
     size = 0
     for _ in range(PAGES_MAX):
         try:
-            page = await link.request(_METHODS[listing], params)
-        except Refused as refusal:
-            if refusal.error.get("code") == METHOD_NOT_FOUND:
+            page = await session.send_request(_METHOD_BY_LISTING[listing], params)
+        except UpstreamError as error:
+            if error.error.get("code") == METHOD_NOT_FOUND:
                 return []
             raise
         listed = page.get(listing)
         if not isinstance(listed, list):
-            raise NoAnswer(f"The upstream's list of {listing} is no list.")
-        taken = await _take(cast("list[Any]", listed), listing, entries, size, modern=link.negotiated.modern)
-        if taken is None:
+            raise InvalidUpstreamResponse(f"The upstream's list of {listing} is no list.")
+        size_after = await _add_page(cast("list[Any]", listed), listing, entries, size, modern=session.protocol.is_modern)
+        if size_after is None:
             break
-        size, cursor = taken, page.get("nextCursor")
+        size, cursor = size_after, page.get("nextCursor")
         if not isinstance(cursor, str):
             return list(entries.values())
         if cursor in cursors:
             break
         cursors.add(cursor)
         params = {"cursor": cursor}
-    on_cut()
+    on_truncated()
     return list(entries.values())
 
 
-def tools_of(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, ToolInfo]:
+def parse_tools(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, ToolInfo]:
     """The tools among listed entries, by name."""
-    tools = (_tool(entry) for entry in entries)
+    tools = (_parse_tool(entry) for entry in entries)
     return {tool.name: tool for tool in tools if tool is not None}
 
 
-def _size(entry: Any) -> int:
+def _entry_bytes(entry: Any) -> int:
     try:
         return len(jsontext.dumps(entry))
     except TypeError:
-        raise NoAnswer("The upstream lists something that cannot be kept: it is nested too deeply, say.") from None
+        raise InvalidUpstreamResponse("The upstream lists something that cannot be kept: it is nested too deeply, say.") from None
 
 
-async def _take(
+async def _add_page(
     listed: list[Any], listing: Listing, entries: dict[str, Mapping[str, Any]], size: int, *, modern: bool
 ) -> int | None:
     """Add a page to the entries, in turns with everybody else; the bytes of all so far, None if there is no room for more."""
     for number, entry in enumerate(listed, start=1):
-        size += _size(entry)
+        size += _entry_bytes(entry)
         if size > LIST_BYTES_MAX or len(entries) >= ENTRIES_MAX:
             return None
         known = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        name = known.get(_NAMES[listing])
-        if isinstance(name, str) and name and (listing is not Listing.TOOLS or _callable(known, modern=modern)):
+        name = known.get(_KEY_BY_LISTING[listing])
+        if isinstance(name, str) and name and (listing is not Listing.TOOLS or _is_callable_tool(known, modern=modern)):
             entries[name] = known
         else:
             log.debug("upstream.entry_dropped", extra={"listing": str(listing)})
-        if number % ENTRIES_AT_ONCE == 0:
+        if number % ENTRIES_PER_LOOP_TURN == 0:
             await asyncio.sleep(0)
     return size
 
 
-def _callable(entry: Mapping[str, Any], *, modern: bool) -> bool:
+def _is_callable_tool(entry: Mapping[str, Any], *, modern: bool) -> bool:
     """2026-07-28: a tool whose x-mcp-header annotations are invalid MUST be dropped by clients."""
-    tool = _tool(entry)
+    tool = _parse_tool(entry)
     return tool is not None and not (modern and find_invalid_x_mcp_header(tool.input_schema) is not None)
 
 
-def _tool(entry: Mapping[str, Any]) -> ToolInfo | None:
+def _parse_tool(entry: Mapping[str, Any]) -> ToolInfo | None:
     name, schema, description = entry.get("name"), entry.get("inputSchema"), entry.get("description")
     if not isinstance(name, str) or not name or not isinstance(schema, dict):
         return None

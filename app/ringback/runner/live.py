@@ -11,27 +11,27 @@ from ringback.domain import jsontext
 from ringback.domain.call import Progress
 from ringback.domain.ids import CallId
 from ringback.domain.meta import without_reserved_meta
-from ringback.domain.upstreams import Told
+from ringback.domain.upstreams import UpstreamNotification
 
-WAITING_MAX: Final = 256
+QUEUED_NOTIFICATIONS_MAX: Final = 256
 """Notifications that wait for one listener: a client that reads hears all, and one that does not costs no more than this."""
-MESSAGE_BYTES_MAX: Final = 64 * 1024
+LOG_MESSAGE_BYTES_MAX: Final = 64 * 1024
 """A message is a line for a log, perhaps with a traceback; a larger one is dropped."""
-LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
+LOG_LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 """By rising severity (RFC 5424), as the SDK declares them."""
-PROGRESS: Final = "notifications/progress"
-MESSAGE: Final = "notifications/message"
+PROGRESS_METHOD: Final = "notifications/progress"
+LOG_MESSAGE_METHOD: Final = "notifications/message"
 
 
-class LiveHub:
+class NotificationHub:
     """Implements `domain.upstreams.Live`."""
 
     def __init__(self) -> None:
-        self._streams: dict[CallId, set[LiveStream]] = {}
+        self._streams: dict[CallId, set[CallNotificationStream]] = {}
 
     @contextmanager
-    def listen(self, call_id: CallId, *, log_level: str | None = None) -> "Generator[LiveStream]":
-        stream = LiveStream(None if log_level is None else LEVELS.index(log_level))
+    def subscribe_call(self, call_id: CallId, *, log_level: str | None = None) -> "Generator[CallNotificationStream]":
+        stream = CallNotificationStream(None if log_level is None else LOG_LEVELS.index(log_level))
         self._streams.setdefault(call_id, set()).add(stream)
         try:
             yield stream
@@ -41,47 +41,47 @@ class LiveHub:
             if not streams:
                 del self._streams[call_id]
 
-    def log_level(self, call_id: CallId) -> str | None:
+    def get_log_level(self, call_id: CallId) -> str | None:
         """The least severe level that somebody who listens asked for; None when nobody did."""
-        levels = [stream.log_level for stream in self._streams.get(call_id, ()) if stream.log_level is not None]
-        return LEVELS[min(levels)] if levels else None
+        levels = [stream.log_level_index for stream in self._streams.get(call_id, ()) if stream.log_level_index is not None]
+        return LOG_LEVELS[min(levels)] if levels else None
 
-    def progress(self, call_id: CallId, progress: Progress) -> None:
+    def publish_progress(self, call_id: CallId, progress: Progress) -> None:
         params = {"progress": progress.progress, "total": progress.total, "message": progress.message}
-        told = Told(method=PROGRESS, params={key: value for key, value in params.items() if value is not None})
+        notification = UpstreamNotification(method=PROGRESS_METHOD, params={key: value for key, value in params.items() if value is not None})
         for stream in self._streams.get(call_id, ()):
-            stream.take(told)
+            stream.put(notification)
 
-    def logged(self, call_id: CallId, params: Mapping[str, Any]) -> None:
+    def publish_log_message(self, call_id: CallId, params: Mapping[str, Any]) -> None:
         """Take the parameters of a notifications/message that surely belongs to this call."""
         level = params.get("level")
-        if level not in LEVELS or not _is_small(params):
+        if level not in LOG_LEVELS or not _is_small(params):
             return
-        told = Told(method=MESSAGE, params=without_reserved_meta(params))
+        notification = UpstreamNotification(method=LOG_MESSAGE_METHOD, params=without_reserved_meta(params))
         for stream in self._streams.get(call_id, ()):
-            if stream.log_level is not None and LEVELS.index(level) >= stream.log_level:
-                stream.take(told)
+            if stream.log_level_index is not None and LOG_LEVELS.index(level) >= stream.log_level_index:
+                stream.put(notification)
 
 
 def _is_small(params: Mapping[str, Any]) -> bool:
     try:
-        return len(jsontext.dumps(params)) <= MESSAGE_BYTES_MAX
+        return len(jsontext.dumps(params)) <= LOG_MESSAGE_BYTES_MAX
     except TypeError:
         return False
 
 
-class LiveStream(AsyncIterator[Told]):
+class CallNotificationStream(AsyncIterator[UpstreamNotification]):
     """For one listener. It never ends by itself."""
 
     def __init__(self, log_level: int | None) -> None:
-        self.log_level = log_level
+        self.log_level_index = log_level
         """The place in `LEVELS` from which on messages are wanted; None: no messages."""
-        self._waiting: asyncio.Queue[Told] = asyncio.Queue()
+        self._queue: asyncio.Queue[UpstreamNotification] = asyncio.Queue()
 
-    def take(self, told: Told) -> None:
-        if self._waiting.qsize() >= WAITING_MAX:
-            self._waiting.get_nowait()
-        self._waiting.put_nowait(told)
+    def put(self, notification: UpstreamNotification) -> None:
+        if self._queue.qsize() >= QUEUED_NOTIFICATIONS_MAX:
+            self._queue.get_nowait()
+        self._queue.put_nowait(notification)
 
-    async def __anext__(self) -> Told:
-        return await self._waiting.get()
+    async def __anext__(self) -> UpstreamNotification:
+        return await self._queue.get()

@@ -18,26 +18,26 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.runner.failures import RequestFailed
-from ringback.runner.link import Link
-from ringback.runner.live import LiveHub
+from ringback.runner.link import UpstreamSession
+from ringback.runner.live import NotificationHub
 
-SET_LEVEL_SECONDS: Final = 2.0
+SET_LEVEL_TIMEOUT_SECONDS: Final = 2.0
 """The call waits for it, and would rather be without messages."""
 
 
-class CallMessages:
-    def __init__(self, call_id: CallId, live: LiveHub) -> None:
+class CallLogMessages:
+    def __init__(self, call_id: CallId, notification_hub: NotificationHub) -> None:
         self._call_id = call_id
-        self._live = live
+        self._notification_hub = notification_hub
 
     @asynccontextmanager
-    async def heard(self, link: Link, *, own: bool) -> AsyncGenerator[Mapping[str, Any]]:
+    async def receive_during(self, session: UpstreamSession, *, is_dedicated: bool) -> AsyncGenerator[Mapping[str, Any]]:
         """While a tool is called on this link. Yields what is to be added to the request's `_meta`."""
-        if (level := self._live.log_level(self._call_id)) is None:
+        if (level := self._notification_hub.get_log_level(self._call_id)) is None:
             yield {}
             return
-        if own and not link.negotiated.modern and "logging" in link.negotiated.capabilities:
-            with suppress(RequestFailed), anyio.move_on_after(SET_LEVEL_SECONDS):
-                await link.request("logging/setLevel", {"level": level})
-        with link.overhearing(lambda params: self._live.logged(self._call_id, params), own=own):
-            yield {LOG_LEVEL_META_KEY: level} if link.negotiated.modern else {}
+        if is_dedicated and not session.protocol.is_modern and "logging" in session.protocol.capabilities:
+            with suppress(RequestFailed), anyio.move_on_after(SET_LEVEL_TIMEOUT_SECONDS):
+                await session.send_request("logging/setLevel", {"level": level})
+        with session.receive_log_messages(lambda params: self._notification_hub.publish_log_message(self._call_id, params), is_dedicated=is_dedicated):
+            yield {LOG_LEVEL_META_KEY: level} if session.protocol.is_modern else {}

@@ -8,16 +8,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-PER_SECOND: Final = 100
-BURST: Final = 200
+NOTIFICATIONS_PER_SECOND: Final = 100
+NOTIFICATIONS_BURST: Final = 200
 """Handed on: each is decoded, checked by the SDK and passed on. A tool that tells of each percent stays below."""
-WAITING_MAX: Final = 256
+BUFFERED_NOTIFICATIONS_MAX: Final = 256
 """That say different things; of more the oldest go."""
-_LOOK_BYTES: Final = 2048
+_KEY_BYTES: Final = 2048
 _METHOD: Final = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"(notifications/[a-z_/]{1,64})"', re.IGNORECASE
 )
-_ABOUT: Final = re.compile(
+_SUBJECT: Final = re.compile(
     rb'"(progressToken|uri|taskId|io\.modelcontextprotocol/subscriptionId)"\s*:\s*("[^"\\]{0,512}"|[0-9]{1,18})'
 )
 """What it is about: two that differ in one of these say different things."""
@@ -37,70 +37,70 @@ class TokenBucket:
         self._per_second = per_second
         self._burst = burst
         self._now = now
-        self._level = burst
+        self._tokens = burst
         self._filled_at = now()
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """One token, if there is one."""
         if self.wait_seconds() > 0:
             return False
-        self._level -= 1
+        self._tokens -= 1
         return True
 
-    def spend(self) -> float:
+    def reserve(self) -> float:
         """One token, also if there is none; how many seconds to wait for it."""
         wait = self.wait_seconds()
-        self._level -= 1
+        self._tokens -= 1
         return wait
 
     def wait_seconds(self) -> float:
         """Until there is one."""
         now = self._now()
-        self._level = min(self._burst, self._level + (now - self._filled_at) * self._per_second)
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
         self._filled_at = now
-        return max(0.0, (1 - self._level) / self._per_second)
+        return max(0.0, (1 - self._tokens) / self._per_second)
 
 
-class Notices:
+class NotificationBuffer:
     def __init__(self, bucket: TokenBucket) -> None:
         self._bucket = bucket
-        self._waiting: dict[object, bytes] = {}
-        self.dropped = 0
+        self._buffered: dict[object, bytes] = {}
+        self.dropped_count = 0
         """Since the start, those in whose place a newer one stands included."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._buffered)
 
-    def take(self, line: bytes) -> bool:
+    def buffer_if_limited(self, line: bytes) -> bool:
         """Keep the line for later, if it is a notification that need not be handed on now."""
         found = _METHOD.match(line)
-        if found is None or (not self._waiting and self._bucket.take()):
+        if found is None or (not self._buffered and self._bucket.try_acquire()):
             return False
-        key = _key(found[1], line)
-        if self._waiting.pop(key, None) is not None:
-            self.dropped += 1
-        elif len(self._waiting) >= WAITING_MAX:
-            del self._waiting[next(iter(self._waiting))]
-            self.dropped += 1
-        self._waiting[key] = line
+        key = _deduplication_key(found[1], line)
+        if self._buffered.pop(key, None) is not None:
+            self.dropped_count += 1
+        elif len(self._buffered) >= BUFFERED_NOTIFICATIONS_MAX:
+            del self._buffered[next(iter(self._buffered))]
+            self.dropped_count += 1
+        self._buffered[key] = line
         return True
 
-    def due(self) -> Iterator[bytes]:
+    def pop_due(self) -> Iterator[bytes]:
         """Those whose time has come, in their order."""
-        while self._waiting and self._bucket.take():
-            yield self._waiting.pop(next(iter(self._waiting)))
+        while self._buffered and self._bucket.try_acquire():
+            yield self._buffered.pop(next(iter(self._buffered)))
 
-    def all(self) -> Iterator[bytes]:
+    def pop_all(self) -> Iterator[bytes]:
         """All that wait: an answer comes after what was told before it."""
-        while self._waiting:
-            yield self._waiting.pop(next(iter(self._waiting)))
+        while self._buffered:
+            yield self._buffered.pop(next(iter(self._buffered)))
 
     def wait_seconds(self) -> float | None:
         """Until the next is due; None if none waits."""
-        return self._bucket.wait_seconds() if self._waiting else None
+        return self._bucket.wait_seconds() if self._buffered else None
 
 
-def _key(method: bytes, line: bytes) -> object:
+def _deduplication_key(method: bytes, line: bytes) -> object:
     if not method.startswith(_REPLACEABLE):
         return object()
-    return method, *(about.groups() for about in _ABOUT.finditer(line[:_LOOK_BYTES]))
+    return method, *(about.groups() for about in _SUBJECT.finditer(line[:_KEY_BYTES]))

@@ -13,113 +13,113 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
-from ringback.domain.upstreams import Change, Listing, Profile
+from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamProfile
 from ringback.notifier.configured_hosts import LookUp
-from ringback.runner.child import Child
+from ringback.runner.child import ChildProcess
 from ringback.runner.child_records import ChildRecords
-from ringback.runner.config import Transport, UpstreamConfig
+from ringback.runner.config import UpstreamTransport, UpstreamConfig
 from ringback.runner.direct_posts import DirectPosts
-from ringback.runner.dispatcher import LinkDispatcher
-from ringback.runner.drivers.base import SessionName
-from ringback.runner.failures import NotSent
-from ringback.runner.faults import Faults
+from ringback.runner.dispatcher import SessionDispatcher
+from ringback.runner.drivers.base import LegacySessionId
+from ringback.runner.failures import RequestNotSent
+from ringback.runner.faults import FaultCounter
 from ringback.runner.large_results import LargeResults
-from ringback.runner.link import CLIENT_INFO, Link
-from ringback.runner.pipe import stdio_pipe
-from ringback.runner.session_transport import SessionTransport
-from ringback.runner.tokens import Tokens
-from ringback.runner.transport import EVENT_BYTES_MAX, SESSION_HEADER, failure_of, guarded, http_client
+from ringback.runner.link import CLIENT_INFO, UpstreamSession
+from ringback.runner.pipe import open_stdio
+from ringback.runner.session_transport import LegacySessionTransport
+from ringback.runner.tokens import ClientCredentialsTokens
+from ringback.runner.transport import EVENT_BYTES_MAX, SESSION_HEADER, to_request_error, make_guarded_transport, make_http_client
 
 log = logging.getLogger(__name__)
 
-NEGOTIATION_SECONDS: Final = 120.0
+HANDSHAKE_TIMEOUT_SECONDS: Final = 120.0
 """A stdio server may first be downloaded by its launcher (npx, uvx)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class SessionOptions:
     """How a link is opened, and what for."""
 
-    probe: bool = True
+    probes_modern: bool = True
     """Ask for the protocol of 2026-07-28 first."""
-    own: bool = False
+    is_dedicated: bool = False
     """For one call only."""
-    elicits: bool = False
+    accepts_elicitation: bool = False
     """Whoever started that call can answer questions: before 2026-07-28 this is told once, with the handshake."""
-    rejoin: SessionName | None = None
+    rejoined_session: LegacySessionId | None = None
     """A session that is there: nothing is negotiated."""
-    tokens: Tokens | None = None
+    token_source: ClientCredentialsTokens | None = None
     """What authorises us, if the upstream is configured with an OAuth client."""
-    mark: str
+    request_id_prefix: str
     """Differs from that of every other link."""
     look_up: LookUp
-    faults: Faults
-    records: ChildRecords
+    faults: FaultCounter
+    child_records: ChildRecords
 
 
 @asynccontextmanager
-async def open_link(
-    config: UpstreamConfig, opening: Opening, *, on_change: Callable[[Change], None]
-) -> AsyncGenerator[Link]:
+async def open_session(
+    config: UpstreamConfig, options: SessionOptions, *, on_change: Callable[[UpstreamChange], None]
+) -> AsyncGenerator[UpstreamSession]:
     """Connect and negotiate. Must be left in the task that entered it, because anyio's scopes must."""
 
-    async def hand_on(message: IncomingMessage) -> None:
-        if (change := _change_of(config.name, message)) is not None:
+    async def on_message(message: IncomingMessage) -> None:
+        if (change := _parse_change(config.name, message)) is not None:
             on_change(change)
 
     async with AsyncExitStack() as stack:
-        large = LargeResults()
-        streams, transport, child, direct = await _enter_transport(stack, config, opening, large)
-        dispatcher = LinkDispatcher(*streams, large=large, direct=direct)
+        large_results = LargeResults()
+        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results)
+        dispatcher = SessionDispatcher(*streams, large_results=large_results, direct=direct)
         session = ClientSession(
             dispatcher=dispatcher,
-            message_handler=hand_on,
+            message_handler=on_message,
             client_info=CLIENT_INFO,
-            elicitation_callback=_ask_nobody if opening.elicits else None,
+            elicitation_callback=_reject_elicitation if options.accepts_elicitation else None,
         )
         await stack.enter_async_context(session)
-        if opening.rejoin is not None:
-            _adopt(session, opening.rejoin)
+        if options.rejoined_session is not None:
+            _rejoin_session(session, options.rejoined_session)
         else:
-            with anyio.fail_after(NEGOTIATION_SECONDS):
-                await _negotiate(session, probe=opening.probe)
-        profile = _profile_of(session, dispatcher.greeting)
-        link = Link(
+            with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
+                await _negotiate(session, probe=options.probes_modern)
+        profile = _make_profile(session, dispatcher.handshake_result)
+        upstream_session = UpstreamSession(
             session,
             dispatcher,
             profile=profile,
             transport=transport,
             child=child,
-            passes_meta=config.passes_meta,
-            own=opening.own,
-            mark=opening.mark,
+            forwards_meta_key=config.forwards_meta_key,
+            is_dedicated=options.is_dedicated,
+            request_id_prefix=options.request_id_prefix,
         )
         try:
-            yield link
+            yield upstream_session
         finally:
-            link.retire()
+            upstream_session.close_to_new_requests()
 
 
 async def _enter_transport(
-    stack: AsyncExitStack, config: UpstreamConfig, opening: Opening, large: LargeResults
-) -> tuple[tuple[Any, Any], SessionTransport | None, Child | None, DirectPosts | None]:
-    if config.transport is Transport.STDIO:
+    stack: AsyncExitStack, config: UpstreamConfig, options: SessionOptions, large_results: LargeResults
+) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
+    if config.transport is UpstreamTransport.STDIO:
         streams, child = await stack.enter_async_context(
-            stdio_pipe(config, faults=opening.faults, records=opening.records)
+            open_stdio(config, faults=options.faults, records=options.child_records)
         )
         return streams, None, child, None
-    session_id = None if opening.rejoin is None else opening.rejoin.session_id
-    inner = guarded(config, opening.tokens, look_up=opening.look_up, faults=opening.faults, large=large)
-    transport = SessionTransport(inner, rejoined=session_id)
+    session_id = None if options.rejoined_session is None else options.rejoined_session.session_id
+    inner = make_guarded_transport(config, options.token_source, look_up=options.look_up, faults=options.faults, large_results=large_results)
+    transport = LegacySessionTransport(inner, rejoined=session_id)
     direct = DirectPosts(transport, config.url)
-    client = http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
+    client = make_http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
     await stack.enter_async_context(client)
     direct.use(client)
     opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
     return await stack.enter_async_context(opened), transport, None, direct
 
 
-async def _ask_nobody(
+async def _reject_elicitation(
     context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
     params: mcp_types.ElicitRequestParams,  # noqa: ARG001
 ) -> mcp_types.ErrorData:
@@ -127,12 +127,12 @@ async def _ask_nobody(
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="There is nobody to be asked now.")
 
 
-def _adopt(session: ClientSession, name: SessionName) -> None:
+def _rejoin_session(session: ClientSession, name: LegacySessionId) -> None:
     """Take up a session that another process negotiated. Of what it had agreed on, only the version is on the wire."""
-    nobody = mcp_types.Implementation(name="", version="")
+    unknown_server = mcp_types.Implementation(name="", version="")
     session.adopt(
         mcp_types.InitializeResult(
-            protocol_version=name.protocol_version, capabilities=mcp_types.ServerCapabilities(), server_info=nobody
+            protocol_version=name.protocol_version, capabilities=mcp_types.ServerCapabilities(), server_info=unknown_server
         )
     )
 
@@ -143,7 +143,7 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
         try:
             await session.discover()
         except MCPError as error:
-            if isinstance(failure_of(error.error), NotSent):
+            if isinstance(to_request_error(error.error), RequestNotSent):
                 raise
         except (ValidationError, RuntimeError):
             log.debug("upstream.not_modern")  # it answered, with no version of the new era
@@ -158,27 +158,27 @@ async def _negotiate(session: ClientSession, *, probe: bool) -> None:
         await session.discover()
 
 
-def _profile_of(session: ClientSession, greeting: Mapping[str, Any]) -> Profile:
+def _make_profile(session: ClientSession, handshake_result: Mapping[str, Any]) -> UpstreamProfile:
     """What the upstream said of itself; from its own words, because the SDK's models drop keys that they do not know."""
-    meta: Mapping[str, Any] = greeting.get("_meta") or {}  # the SDK takes null for none
+    meta: Mapping[str, Any] = handshake_result.get("_meta") or {}  # the SDK takes null for none
     stamp = meta.get(mcp_types.SERVER_INFO_META_KEY)
-    return Profile(
+    return UpstreamProfile(
         protocol_version=session.protocol_version or "",
-        capabilities=greeting.get("capabilities", {}),
-        instructions=greeting.get("instructions"),
-        server_info=greeting.get("serverInfo") or (cast("dict[str, Any]", stamp) if isinstance(stamp, dict) else {}),
+        capabilities=handshake_result.get("capabilities", {}),
+        instructions=handshake_result.get("instructions"),
+        server_info=handshake_result.get("serverInfo") or (cast("dict[str, Any]", stamp) if isinstance(stamp, dict) else {}),
     )
 
 
-def _change_of(upstream: str, message: IncomingMessage) -> Change | None:
+def _parse_change(upstream: str, message: IncomingMessage) -> UpstreamChange | None:
     match message:
         case mcp_types.ToolListChangedNotification():
-            return Change(upstream=upstream, listing=Listing.TOOLS)
+            return UpstreamChange(upstream=upstream, listing=Listing.TOOLS)
         case mcp_types.ResourceListChangedNotification():
-            return Change(upstream=upstream, listing=Listing.RESOURCES)
+            return UpstreamChange(upstream=upstream, listing=Listing.RESOURCES)
         case mcp_types.PromptListChangedNotification():
-            return Change(upstream=upstream, listing=Listing.PROMPTS)
+            return UpstreamChange(upstream=upstream, listing=Listing.PROMPTS)
         case mcp_types.ResourceUpdatedNotification():
-            return Change(upstream=upstream, uri=message.params.uri)
+            return UpstreamChange(upstream=upstream, uri=message.params.uri)
         case _:
             return None

@@ -8,92 +8,92 @@ from typing import Any, Final
 from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
-from ringback.domain.upstreams import Listing, Profile, UpstreamRefused
-from ringback.runner.catalog import AGE_SECONDS_MAX
-from ringback.runner.changes import Changes, ChangeStream
-from ringback.runner.connection import Connection
+from ringback.domain.upstreams import Listing, UpstreamProfile, UpstreamErrorResponse
+from ringback.runner.catalog import LIST_AGE_SECONDS_MAX
+from ringback.runner.changes import ChangeNotifications, ChangeStream
+from ringback.runner.connection import UpstreamConnection
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.failures import NotSent, Refused, RequestFailed
-from ringback.runner.watching import Watching
+from ringback.runner.failures import RequestNotSent, UpstreamError, RequestFailed
+from ringback.runner.watching import ResourceSubscriptions
 
-PASSED_ON: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
+PROXIED_METHODS: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
 """What may be asked through `ask`. Tools are called as calls; everything else is between two neighbours."""
-REACH_SECONDS: Final = 5.0
+CONNECT_WAIT_SECONDS: Final = 5.0
 """How long somebody waits for an upstream that is just being connected to."""
-ASK_SECONDS: Final = 60.0
+REQUEST_TIMEOUT_SECONDS: Final = 60.0
 """For an answer, which may be a large file; the usual patience of MCP clients."""
 
 
-class UpstreamPassage:
+class UpstreamProxy:
     """Implements `domain.upstreams.Passage`, over the links that all share."""
 
-    def __init__(self, connections: Mapping[str, Connection], *, changes: Changes, watching: Watching) -> None:
+    def __init__(self, connections: Mapping[str, UpstreamConnection], *, change_notifications: ChangeNotifications, resource_subscriptions: ResourceSubscriptions) -> None:
         self._connections = connections
-        self._changes = changes
-        self._watching = watching
+        self._change_notifications = change_notifications
+        self._resource_subscriptions = resource_subscriptions
 
-    async def profile(self, upstream: str) -> Profile | None:
-        connection = self._connection(upstream)
-        if connection.shelf.profile is None:
-            await connection.settled(REACH_SECONDS)
-        return connection.shelf.profile
+    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
+        connection = self._get_connection(upstream)
+        if connection.catalog_cache.profile is None:
+            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+        return connection.catalog_cache.profile
 
-    async def listed(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
-        connection = self._connection(upstream)
-        await connection.refresh(listing, age_seconds_max=AGE_SECONDS_MAX)
-        if connection.shelf.entries(listing) is None:
-            await connection.settled(REACH_SECONDS)
-            await connection.refresh(listing, age_seconds_max=AGE_SECONDS_MAX)
-        if (entries := connection.shelf.entries(listing)) is None:
-            raise _away(upstream)
+    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+        connection = self._get_connection(upstream)
+        await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if connection.catalog_cache.get_entries(listing) is None:
+            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+            await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if (entries := connection.catalog_cache.get_entries(listing)) is None:
+            raise _unavailable(upstream)
         return entries
 
-    async def ask(
-        self, upstream: str, method: str, params: Mapping[str, Any], *, declare: Mapping[str, Any] | None = None
+    async def send_request(
+        self, upstream: str, method: str, params: Mapping[str, Any], *, client_capabilities: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        connection = self._connection(upstream)
-        _check(method, params)
+        connection = self._get_connection(upstream)
+        _check_proxied_request(method, params)
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                return await _ask(connection, method, params, declare)
-        except Refused as refusal:
-            raise UpstreamRefused(refusal.error) from None
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                return await _send_with_retry(connection, method, params, client_capabilities)
+        except UpstreamError as error:
+            raise UpstreamErrorResponse(error.error) from None
         except (TimeoutError, UpstreamUnreachable, RequestFailed):
-            raise _away(upstream) from None
+            raise _unavailable(upstream) from None
 
-    def changes(self, upstream: str | None) -> AbstractContextManager[ChangeStream]:
+    def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[ChangeStream]:
         if upstream is not None:
-            self._connection(upstream)
-        return self._changes.listen(upstream)
+            self._get_connection(upstream)
+        return self._change_notifications.subscribe_changes(upstream)
 
-    def watching(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
-        self._connection(upstream)
-        return self._watching.watching(upstream, uri)
+    def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
+        self._get_connection(upstream)
+        return self._resource_subscriptions.subscribe_resource(upstream, uri)
 
-    def _connection(self, upstream: str) -> Connection:
+    def _get_connection(self, upstream: str) -> UpstreamConnection:
         if (connection := self._connections.get(upstream)) is None:
             raise UnknownUpstream("There is no upstream of this name. List them: GET /v1/upstreams")
         return connection
 
 
-async def _ask(
-    connection: Connection, method: str, params: Mapping[str, Any], declare: Mapping[str, Any] | None
+async def _send_with_retry(
+    connection: UpstreamConnection, method: str, params: Mapping[str, Any], client_capabilities: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
     """What was surely not taken is sent once more, on the next link."""
-    link = await connection.live(REACH_SECONDS)
+    session = await connection.get_shared_session(CONNECT_WAIT_SECONDS)
     try:
-        return await link.request(method, params, declare=declare)
-    except NotSent:
-        link.retire()
-    return await (await connection.live(REACH_SECONDS)).request(method, params, declare=declare)
+        return await session.send_request(method, params, client_capabilities=client_capabilities)
+    except RequestNotSent:
+        session.close_to_new_requests()
+    return await (await connection.get_shared_session(CONNECT_WAIT_SECONDS)).send_request(method, params, client_capabilities=client_capabilities)
 
 
-def _check(method: str, params: Mapping[str, Any]) -> None:
-    if method not in PASSED_ON:
-        raise InvalidRequest(f"This is not passed on. What is: {', '.join(sorted(PASSED_ON))}.")
+def _check_proxied_request(method: str, params: Mapping[str, Any]) -> None:
+    if method not in PROXIED_METHODS:
+        raise InvalidRequest(f"This is not passed on. What is: {', '.join(sorted(PROXIED_METHODS))}.")
     if (name := NAME_BEARING_METHODS.get(method)) is not None and not isinstance(params.get(name), str):
         raise InvalidRequest(f"{method} needs the parameter '{name}', a text.")
 
 
-def _away(upstream: str) -> Unavailable:
+def _unavailable(upstream: str) -> Unavailable:
     return Unavailable(f"Upstream '{upstream}' cannot be asked now. See how it is doing: GET /v1/upstreams")

@@ -5,11 +5,11 @@ from typing import Final, cast
 
 from mcp import MCPError
 
-from ringback.runner.failures import AuthorizationRequired, Lost, NoToken, NotSent, Unauthorised
-from ringback.runner.transport import failure_of
+from ringback.runner.failures import CredentialsRequired, ResponseLost, TokenUnavailable, RequestNotSent, CredentialsRejected
+from ringback.runner.transport import to_request_error
 
 
-class Problem(StrEnum):
+class ConnectionProblem(StrEnum):
     NOT_FOUND = "command_or_folder_not_found"
     NOT_STARTED = "command_cannot_be_started"
     CANNOT_CONNECT = "cannot_connect"
@@ -21,38 +21,38 @@ class Problem(StrEnum):
     NO_TOKEN = "no_token"  # noqa: S105 - it says that there is none
 
 
-ADVICE: Final = {
-    Problem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
-    Problem.NOT_STARTED: "Check that the service's user may run the command.",
-    Problem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
-    Problem.LOST: "Run it by hand to see why it ends.",
-    Problem.TIMEOUT: "Run it by hand to see what it waits for.",
-    Problem.HANDSHAKE: "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server.",
-    Problem.AUTHORIZATION_REQUIRED: (
+PROBLEM_ADVICE: Final = {
+    ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
+    ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
+    ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
+    ConnectionProblem.LOST: "Run it by hand to see why it ends.",
+    ConnectionProblem.TIMEOUT: "Run it by hand to see what it waits for.",
+    ConnectionProblem.HANDSHAKE: "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server.",
+    ConnectionProblem.AUTHORIZATION_REQUIRED: (
         "It wants credentials. Nobody is here to log in by a browser, so configure an 'Authorization' header, or an OAuth "
         "client of its own: 'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
     ),
-    Problem.UNAUTHORISED: "It, or its authorization server, refuses the configured credentials. Check them, and their scope.",
-    Problem.NO_TOKEN: "Its authorization server gives no token. Check 'ringback.oauth.token_url', and that it can be reached.",
+    ConnectionProblem.UNAUTHORISED: "It, or its authorization server, refuses the configured credentials. Check them, and their scope.",
+    ConnectionProblem.NO_TOKEN: "Its authorization server gives no token. Check 'ringback.oauth.token_url', and that it can be reached.",
 }
 
-_PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
-    (TimeoutError, Problem.TIMEOUT),
-    (FileNotFoundError, Problem.NOT_FOUND),
-    (NotADirectoryError, Problem.NOT_FOUND),
-    (OSError, Problem.NOT_STARTED),
-    (AuthorizationRequired, Problem.AUTHORIZATION_REQUIRED),
-    (Unauthorised, Problem.UNAUTHORISED),
-    (NoToken, Problem.NO_TOKEN),
-    (NotSent, Problem.CANNOT_CONNECT),
-    (Lost, Problem.LOST),
+_PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] = (
+    (TimeoutError, ConnectionProblem.TIMEOUT),
+    (FileNotFoundError, ConnectionProblem.NOT_FOUND),
+    (NotADirectoryError, ConnectionProblem.NOT_FOUND),
+    (OSError, ConnectionProblem.NOT_STARTED),
+    (CredentialsRequired, ConnectionProblem.AUTHORIZATION_REQUIRED),
+    (CredentialsRejected, ConnectionProblem.UNAUTHORISED),
+    (TokenUnavailable, ConnectionProblem.NO_TOKEN),
+    (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
+    (ResponseLost, ConnectionProblem.LOST),
 )
 """The first that fits; anything else went wrong while negotiating."""
 
 
-def problem_of(error: BaseException) -> Problem:
+def classify_problem(error: BaseException) -> ConnectionProblem:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseException", error.exceptions[0])
     if isinstance(error, MCPError):
-        error = failure_of(error.error)
-    return next((problem for kind, problem in _PROBLEMS if isinstance(error, kind)), Problem.HANDSHAKE)
+        error = to_request_error(error.error)
+    return next((problem for kind, problem in _PROBLEM_BY_ERROR if isinstance(error, kind)), ConnectionProblem.HANDSHAKE)

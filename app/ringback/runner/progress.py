@@ -7,11 +7,11 @@ from typing import Final
 from ringback.domain.call import Progress
 from ringback.domain.clock import Clock
 
-PROGRESS_STEP_SECONDS: Final = 1.0
+PROGRESS_INTERVAL_SECONDS: Final = 1.0
 """One stored progress a second for each call: more is noise to whoever reads it and a write for each to the store."""
 
 
-class ProgressKeeper:
+class ProgressWriter:
     """Takes every progress notification, writes down the newest now and then."""
 
     def __init__(self, write: Callable[[Progress], Awaitable[None]], *, clock: Clock) -> None:
@@ -20,7 +20,7 @@ class ProgressKeeper:
         self._arrived = asyncio.Event()
         self.latest: Progress | None = None
 
-    async def take(self, progress: Progress) -> None:
+    async def update(self, progress: Progress) -> None:
         self.latest = progress
         self._arrived.set()
 
@@ -31,4 +31,4 @@ class ProgressKeeper:
             self._arrived.clear()
             if self.latest is not None:
                 await self._write(self.latest)
-            await self._clock.sleep(PROGRESS_STEP_SECONDS)
+            await self._clock.sleep(PROGRESS_INTERVAL_SECONDS)

@@ -27,16 +27,16 @@ from mcp_types import (
 )
 from pydantic_core import from_json
 
-from ringback.domain.meta import OURS
+from ringback.domain.meta import RINGBACK_META_PREFIX
 
-REPAIRED_META: Final = f"{OURS}repairedCharacters"
+REPAIRED_META: Final = f"{RINGBACK_META_PREFIX}repairedCharacters"
 """In a result's `_meta`: how many characters stand as U+FFFD in it because the upstream sent halves of them."""
-OPENERS_MAX: Final = 1_000_000
+CONTAINERS_MAX: Final = 1_000_000
 """Braces and brackets of one message, those in texts counted too. An object takes some 200 bytes of memory, however little
 stands in it, so a message of 16 MiB could take gigabytes; the largest list that is taken has about 100,000."""
 BATCH_MAX: Final = 256
 """Messages in one JSON-RPC batch (2025-03-26); of more, the rest is not read."""
-SLICE_BYTES: Final = 128 * 1024
+CHUNK_BYTES: Final = 128 * 1024
 """Decoded at once: some two milliseconds."""
 ID_LENGTH_MAX: Final = 256
 """Ours are numbers, or a mark of 16 letters and a number."""
@@ -44,83 +44,83 @@ _HEAD_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 1024
 _ENVELOPE_BYTES: Final = 4096
 """Around a list: its cursor, `_meta`, and the message."""
-_SLICE_TRIES: Final = 8
+_CHUNK_TRIES: Final = 8
 BOM: Final = b"\xef\xbb\xbf"
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|u([dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 """Any escape, so that a backslash that is escaped itself begins none. Groups: a high surrogate, its low one, a lone low one."""
-_HUGE: Final = re.compile(rb"[0-9]{300}|[0-9][eE]\+?[0-9]{3}")
+_HUGE_NUMBER: Final = re.compile(rb"[0-9]{300}|[0-9][eE]\+?[0-9]{3}")
 """What may be a number beyond every double, which this decoder reads as infinity."""
 _HUGE_BYTES: Final = 320
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _ID_VALUE: Final = re.compile(rb'\s*:\s*(-?[0-9]{1,18}|"[^"\\]{1,%d}")\s*[,}]' % ID_LENGTH_MAX)
-_ID_AT_THE_END: Final = re.compile(
+_TRAILING_ID: Final = re.compile(
     rb'[,{]\s*"id"\s*:\s*(-?[0-9]{1,18}|"[^"\\]{1,%d}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$' % ID_LENGTH_MAX
 )
 _LIST: Final = re.compile(rb'"(?:tools|resources|resourceTemplates|prompts)"\s*:\s*\[(?=\s*\{)')
-_BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{)")
+_ENTRY_SEPARATOR: Final = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class DecodedMessage:
     message: JSONRPCMessage
-    repaired: int = 0
+    repaired_characters: int = 0
     """Characters that were no Unicode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableMessage:
     reason: str
     """May be shown to whoever made the call: no word of it is the upstream's."""
     request_id: RequestId | None = None
     """That of the answer, if it is one and its id could be found."""
 
 
-class _Wrong(ValueError):
+class _UndecodableJson(ValueError):
     """The bytes are no JSON that is taken; the message says why."""
 
 
-async def read_messages(text: bytes) -> Sequence[Read | Unreadable]:
+async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UnreadableMessage]:
     """What stands in one line or body, usually one message; nothing if there are only blanks. Never raises."""
     text = text.strip().removeprefix(BOM).lstrip()
     if not text:
         return ()
     if text[:1] not in {b"{", b"["}:
-        return (Unreadable("is no JSON"),)
+        return (UnreadableMessage("is no JSON"),)
     try:
-        value, repaired = await decode(text)
-    except _Wrong as wrong:
-        return (Unreadable(str(wrong), find_id(text)),)
+        value, repaired = await decode_json(text)
+    except _UndecodableJson as wrong:
+        return (UnreadableMessage(str(wrong), find_response_id(text)),)
     values = cast("list[Any]", value)[:BATCH_MAX] if isinstance(value, list) else [value]
-    return [_shaped(one, repaired) for one in values]
+    return [_to_message(one, repaired) for one in values]
 
 
-async def decode(text: bytes) -> tuple[Any, int]:
+async def decode_json(text: bytes) -> tuple[Any, int]:
     """The JSON value, and how many characters were repaired; raises `ValueError` with words for whoever made the call."""
-    if text.count(b"{") + text.count(b"[") > OPENERS_MAX:
-        raise _Wrong(f"has more than {OPENERS_MAX} objects and lists")
+    if text.count(b"{") + text.count(b"[") > CONTAINERS_MAX:
+        raise _UndecodableJson(f"has more than {CONTAINERS_MAX} objects and lists")
     try:
         return await _parse(text), 0
     except ValueError:
         pass
-    text, repaired = await asyncio.to_thread(repair, text) if len(text) > SLICE_BYTES else repair(text)
+    text, repaired = await asyncio.to_thread(repair_unicode, text) if len(text) > CHUNK_BYTES else repair_unicode(text)
     try:
         if not repaired:
-            raise _Wrong("cannot be read as JSON, or is nested too deeply")
+            raise _UndecodableJson("cannot be read as JSON, or is nested too deeply")
         return await _parse(text), repaired
     except ValueError:
-        raise _Wrong("cannot be read as JSON, or is nested too deeply") from None
+        raise _UndecodableJson("cannot be read as JSON, or is nested too deeply") from None
 
 
-def repair(text: bytes) -> tuple[bytes, int]:
+def repair_unicode(text: bytes) -> tuple[bytes, int]:
     """The text with U+FFFD for bytes that are no UTF-8 and for escapes of half a surrogate pair, and how many there are."""
-    before = text.count(_REPLACEMENT)
+    count_before = text.count(_REPLACEMENT)
     text = text.decode(errors="replace").encode()
-    count = text.count(_REPLACEMENT) - before
+    count = text.count(_REPLACEMENT) - count_before
 
-    def whole(escape: re.Match[bytes]) -> bytes:
+    def replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
         nonlocal count
         high, low, alone = escape.groups()
         if alone is None and (high is None or low is not None):
@@ -128,19 +128,19 @@ def repair(text: bytes) -> tuple[bytes, int]:
         count += 1
         return rb"\ufffd"
 
-    return _ESCAPE.sub(whole, text), count
+    return _ESCAPE.sub(replace_lone_surrogate, text), count
 
 
-def find_id(text: bytes) -> RequestId | None:
+def find_response_id(text: bytes) -> RequestId | None:
     """The id of the answer that these bytes would have been: at the top level of the start, or right before the end."""
-    found = _id_at_the_start(text[:_HEAD_BYTES])
+    found = _find_leading_id(text[:_HEAD_BYTES])
     if found is None:
-        at_the_end = _ID_AT_THE_END.search(text[-_TAIL_BYTES:])
+        at_the_end = _TRAILING_ID.search(text[-_TAIL_BYTES:])
         found = None if at_the_end is None else at_the_end[1]
     return None if not found else cast("RequestId", orjson.loads(found))
 
 
-def _id_at_the_start(head: bytes) -> bytes | None:
+def _find_leading_id(head: bytes) -> bytes | None:
     """As JSON; empty if this is no answer but a request or notification, None if the start does not tell."""
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -162,23 +162,23 @@ def _id_at_the_start(head: bytes) -> bytes | None:
 
 
 async def _parse(text: bytes) -> Any:
-    if await _may_hold_infinity(text):
+    if await _may_contain_infinity(text):
         orjson.loads(text)  # raises for a number that no double holds
-    if len(text) > 2 * SLICE_BYTES and (value := await _parse_list(text)) is not None:
+    if len(text) > 2 * CHUNK_BYTES and (value := await _parse_long_list(text)) is not None:
         return value
     return from_json(text, allow_inf_nan=False)
 
 
-async def _may_hold_infinity(text: bytes) -> bool:
-    for start in range(0, len(text), SLICE_BYTES):
-        if _HUGE.search(text, start, start + SLICE_BYTES + _HUGE_BYTES) is not None:
+async def _may_contain_infinity(text: bytes) -> bool:
+    for start in range(0, len(text), CHUNK_BYTES):
+        if _HUGE_NUMBER.search(text, start, start + CHUNK_BYTES + _HUGE_BYTES) is not None:
             return True
-        if len(text) > SLICE_BYTES:
+        if len(text) > CHUNK_BYTES:
             await asyncio.sleep(0)
     return False
 
 
-async def _parse_list(text: bytes) -> Any:
+async def _parse_long_list(text: bytes) -> Any:
     """A message with a long list in it, decoded in slices; None if it is not made like that.
 
     A slice that ends between two objects and is a JSON array between brackets ends between two entries: JSON reads from left to
@@ -187,25 +187,25 @@ async def _parse_list(text: bytes) -> Any:
     start = _LIST.search(text, 0, _ENVELOPE_BYTES)
     if start is None:
         return None
-    envelope = _envelope(text, start.end())
+    envelope = _parse_envelope(text, start.end())
     if envelope is None:
         return None
     message, entries, end = envelope
-    place = start.end()
-    while place < end:
-        taken = _slice(text, place, end)
-        if taken is None:
+    offset = start.end()
+    while offset < end:
+        chunk = _parse_chunk(text, offset, end)
+        if chunk is None:
             return None
-        more, place = taken
+        more, offset = chunk
         entries += more
         await asyncio.sleep(0)
     return message
 
 
-def _envelope(text: bytes, start: int) -> tuple[Any, list[Any], int] | None:
+def _parse_envelope(text: bytes, start: int) -> tuple[Any, list[Any], int] | None:
     """The message with the list empty, that list in it, and where its closing bracket stands: near the end, as a rule."""
     end = len(text)
-    for _ in range(_SLICE_TRIES):
+    for _ in range(_CHUNK_TRIES):
         end = text.rfind(b"]", max(start, len(text) - _ENVELOPE_BYTES), end)
         if end < 0:
             break
@@ -213,32 +213,32 @@ def _envelope(text: bytes, start: int) -> tuple[Any, list[Any], int] | None:
             message = from_json(text[:start] + text[end:], allow_inf_nan=False)
         except ValueError:
             continue
-        result = _object(_object(message).get("result"))
+        result = _as_object(_as_object(message).get("result"))
         lists = [cast("list[Any]", value) for value in result.values() if value == []]
         return (message, lists[0], end) if len(lists) == 1 else None
     return None
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _slice(text: bytes, place: int, end: int) -> tuple[list[Any], int] | None:
+def _parse_chunk(text: bytes, offset: int, end: int) -> tuple[list[Any], int] | None:
     """Some entries from this place on, and where the next ones begin."""
-    for cut in _cuts(text, place, end):
+    for cut in _iter_cut_positions(text, offset, end):
         try:
-            more = from_json(b"[" + text[place:cut].rstrip().removesuffix(b",") + b"]", allow_inf_nan=False)
+            more = from_json(b"[" + text[offset:cut].rstrip().removesuffix(b",") + b"]", allow_inf_nan=False)
         except ValueError:
             continue
         return cast("list[Any]", more), cut
     return None
 
 
-def _cuts(text: bytes, place: int, end: int) -> Iterator[int]:
+def _iter_cut_positions(text: bytes, offset: int, end: int) -> Iterator[int]:
     """Places where an entry may end, a slice away from the last; then the end of all."""
-    at = place + SLICE_BYTES
-    for _ in range(_SLICE_TRIES):
-        found = _BETWEEN.search(text, at, end)
+    at = offset + CHUNK_BYTES
+    for _ in range(_CHUNK_TRIES):
+        found = _ENTRY_SEPARATOR.search(text, at, end)
         if found is None:
             break
         yield found.end()
@@ -249,34 +249,34 @@ def _cuts(text: bytes, place: int, end: int) -> Iterator[int]:
 # -- the shape of a message ------------------------------------------------------------------------------------------------
 
 
-def _shaped(value: Any, repaired: int) -> Read | Unreadable:
+def _to_message(value: Any, repaired: int) -> DecodedMessage | UnreadableMessage:
     if not isinstance(value, dict):
-        return Unreadable("is no JSON-RPC message")
+        return UnreadableMessage("is no JSON-RPC message")
     message = cast("dict[str, Any]", value)
     if "method" in message:
-        return _asking(message, repaired)
-    request_id = _id_of(message.get("id"))
+        return _to_request(message, repaired)
+    request_id = _normalize_id(message.get("id"))
     match message:
         case {"jsonrpc": "2.0", "result": dict()} if request_id is not None:
-            kept = _saying_so(message["result"], repaired)
-            return Read(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=kept), repaired)
+            result = _with_repaired_meta(message["result"], repaired)
+            return DecodedMessage(JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=result), repaired)
         case {"jsonrpc": "2.0", "error": {"code": int() as code, "message": str()}} if not isinstance(code, bool):
             error = ErrorData.model_validate(message["error"])
-            return Read(JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error), repaired)
+            return DecodedMessage(JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error), repaired)
         case _:
-            return Unreadable("is no JSON-RPC response", request_id)
+            return UnreadableMessage("is no JSON-RPC response", request_id)
 
 
-def _asking(message: dict[str, Any], repaired: int) -> Read | Unreadable:
+def _to_request(message: dict[str, Any], repaired: int) -> DecodedMessage | UnreadableMessage:
     try:
         if "id" in message:
-            return Read(JSONRPCRequest.model_validate(message), repaired)
-        return Read(JSONRPCNotification.model_validate(message), repaired)
+            return DecodedMessage(JSONRPCRequest.model_validate(message), repaired)
+        return DecodedMessage(JSONRPCNotification.model_validate(message), repaired)
     except ValueError:
-        return Unreadable("is no JSON-RPC message")
+        return UnreadableMessage("is no JSON-RPC message")
 
 
-def _id_of(value: Any) -> RequestId | None:
+def _normalize_id(value: Any) -> RequestId | None:
     """A language whose numbers are all doubles may write the id 7 as 7.0."""
     match value:
         case bool():
@@ -289,7 +289,7 @@ def _id_of(value: Any) -> RequestId | None:
             return None
 
 
-def _saying_so(result: dict[str, Any], repaired: int) -> dict[str, Any]:
+def _with_repaired_meta(result: dict[str, Any], repaired: int) -> dict[str, Any]:
     if not repaired:
         return result
     match result.get("_meta"):

@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterable
 from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.upstreams import Reloaded
 from ringback.runner.config import ConfigError, UpstreamConfig
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 
 log = logging.getLogger(__name__)
 
 
-class Reloading:
+class UpstreamReloader:
     """Implements `domain.upstreams.Configured`."""
 
-    def __init__(self, upstreams: Upstreams, *, read: Callable[[], Iterable[UpstreamConfig]]) -> None:
+    def __init__(self, upstreams: UpstreamRegistry, *, load_configs: Callable[[], Iterable[UpstreamConfig]]) -> None:
         """`read` raises `ConfigError`. It reads a local file of a few kilobytes, so nobody waits for it."""
         self._upstreams = upstreams
-        self._read = read
+        self._read = load_configs
 
-    def reload(self) -> Reloaded:
+    def reload_configuration(self) -> Reloaded:
         try:
             reloaded = self._upstreams.reconfigure(self._read())
         except ConfigError as problem:
             log.error("upstreams.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message says all
             raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
-        told = {"added": reloaded.added, "changed": reloaded.changed, "removed": reloaded.removed}
-        log.info("upstreams.reloaded", extra={name: ",".join(names) or "none" for name, names in told.items()})
+        changed_names = {"added": reloaded.added, "changed": reloaded.changed, "removed": reloaded.removed}
+        log.info("upstreams.reloaded", extra={name: ",".join(names) or "none" for name, names in changed_names.items()})
         return reloaded

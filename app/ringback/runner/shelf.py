@@ -17,116 +17,116 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.catalog import PROFILE, CatalogPart
+from ringback.domain.catalog import PROFILE_PART, CatalogPart
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.upstreams import Change, Listing, Profile, ToolInfo
-from ringback.runner.changes import Changes, ChangeStream
-from ringback.runner.listing import ENTRIES_AT_ONCE, tools_of
+from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamProfile, ToolInfo
+from ringback.runner.changes import ChangeNotifications, ChangeStream
+from ringback.runner.listing import ENTRIES_PER_LOOP_TURN, parse_tools
 
 log = logging.getLogger(__name__)
 
-Keep = Callable[[str, str, Any], Awaitable[bool]]
+SavePart = Callable[[str, str, Any], Awaitable[bool]]
 """Puts a part of an upstream's catalog into the store; False when that could not be done now."""
 
 PROFILE_BYTES_MAX: Final = 1024 * 1024
 """Most of it are instructions for a model, which would read no book of this size."""
 
-TOLD_WITH: Final = {Listing.RESOURCES: (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES)}
+LISTINGS_BY_CHANGE: Final = {Listing.RESOURCES: (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES)}
 """One notification tells of both lists."""
 
 
-class Shelf:
+class CatalogCache:
     """Of one upstream; it outlives its connections."""
 
-    def __init__(self, upstream: str, *, clock: Clock, changes: Changes, keep: Keep) -> None:
+    def __init__(self, upstream: str, *, clock: Clock, change_notifications: ChangeNotifications, save_part: SavePart) -> None:
         self._upstream = upstream
         self._clock = clock
-        self._changes = changes
-        self._keep = keep
+        self._change_notifications = change_notifications
+        self._save_part = save_part
         self._lists: dict[Listing, Sequence[Mapping[str, Any]]] = {}
-        self._asked_at: dict[Listing, float] = {}
-        self._told: set[Listing] = set()
+        self._requested_at: dict[Listing, float] = {}
+        self._notified: set[Listing] = set()
         self._current: set[Listing] = set()
-        self._not_kept: set[str] = set()
-        self.profile: Profile | None = None
+        self._unsaved: set[str] = set()
+        self.profile: UpstreamProfile | None = None
         self.tools: Mapping[str, ToolInfo] | None = None
         """As last listed; None when they never were."""
 
-    def entries(self, listing: Listing) -> Sequence[Mapping[str, Any]] | None:
+    def get_entries(self, listing: Listing) -> Sequence[Mapping[str, Any]] | None:
         return self._lists.get(listing)
 
-    def age_seconds(self, listing: Listing) -> float | None:
+    def get_age_seconds(self, listing: Listing) -> float | None:
         """Since it was asked for; None when that was in another life, or it has changed since."""
-        asked_at = self._asked_at.get(listing)
-        return None if asked_at is None else self._clock.monotonic() - asked_at
+        requested_at = self._requested_at.get(listing)
+        return None if requested_at is None else self._clock.monotonic() - requested_at
 
-    def asked(self, listing: Listing) -> None:
+    def mark_requested(self, listing: Listing) -> None:
         """It is being asked for. Also when that fails, it is not asked for again at once."""
-        self._asked_at[listing] = self._clock.monotonic()
+        self._requested_at[listing] = self._clock.monotonic()
         self._current.discard(listing)
 
     def is_current(self, listing: Listing) -> bool:
         """Whether it was answered when it was last asked for."""
         return listing in self._current
 
-    def changes(self) -> AbstractContextManager[ChangeStream]:
+    def subscribe_changes(self) -> AbstractContextManager[ChangeStream]:
         """What has changed of it, from entering on."""
-        return self._changes.listen(self._upstream)
+        return self._change_notifications.subscribe_changes(self._upstream)
 
-    def tell(self, change: Change) -> None:
+    def handle_change(self, change: UpstreamChange) -> None:
         """Take what the upstream told unasked."""
         if change.listing is not None:
-            for listing in TOLD_WITH.get(change.listing, (change.listing,)):
-                self._asked_at.pop(listing, None)
-                self._told.add(listing)
-        self._changes.publish(change)
+            for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
+                self._requested_at.pop(listing, None)
+                self._notified.add(listing)
+        self._change_notifications.publish_change(change)
 
-    async def introduce(self, profile: Profile) -> None:
+    async def put_profile(self, profile: UpstreamProfile) -> None:
         if not _is_small(profile):
             log.warning("upstream.profile_dropped", extra={"upstream": self._upstream})
-        elif profile != self.profile or PROFILE in self._not_kept:
+        elif profile != self.profile or PROFILE_PART in self._unsaved:
             self.profile = profile
-            await self._save(PROFILE, asdict(profile))
+            await self._save_or_mark(PROFILE_PART, asdict(profile))
 
-    async def put(self, listing: Listing, entries: Sequence[Mapping[str, Any]]) -> None:
-        known, told = self._lists.get(listing), listing in self._told
-        self._told.discard(listing)
+    async def put_listing(self, listing: Listing, entries: Sequence[Mapping[str, Any]]) -> None:
+        known, was_notified = self._lists.get(listing), listing in self._notified
+        self._notified.discard(listing)
         self._current.add(listing)
         if known is not None and await _are_equal(entries, known):
-            if listing in self._not_kept:
-                await self._save(listing, entries)
+            if listing in self._unsaved:
+                await self._save_or_mark(listing, entries)
             return
-        self._set(listing, entries)
-        if known is not None and not told:
-            told_as = Listing.RESOURCES if listing is Listing.RESOURCE_TEMPLATES else listing
-            self._changes.publish(Change(upstream=self._upstream, listing=told_as))
-        await self._save(listing, entries)
+        self._set_entries(listing, entries)
+        if known is not None and not was_notified:
+            listing_in_change = Listing.RESOURCES if listing is Listing.RESOURCE_TEMPLATES else listing
+            self._change_notifications.publish_change(UpstreamChange(upstream=self._upstream, listing=listing_in_change))
+        await self._save_or_mark(listing, entries)
 
-    def restore(self, part: CatalogPart) -> None:
-        if part.part == PROFILE:
-            self.profile = Profile(**part.body)
+    def restore_part(self, part: CatalogPart) -> None:
+        if part.part == PROFILE_PART:
+            self.profile = UpstreamProfile(**part.body)
         else:
-            self._set(Listing(part.part), part.body)
+            self._set_entries(Listing(part.part), part.body)
 
-    async def _save(self, part: str, body: Any) -> None:
+    async def _save_or_mark(self, part: str, body: Any) -> None:
         """What cannot be kept now is tried again when it is told again."""
-        kept = await self._keep(self._upstream, part, body)
-        (self._not_kept.discard if kept else self._not_kept.add)(part)
+        saved = await self._save_part(self._upstream, part, body)
+        (self._unsaved.discard if saved else self._unsaved.add)(part)
 
-    def _set(self, listing: Listing, entries: Sequence[Mapping[str, Any]]) -> None:
+    def _set_entries(self, listing: Listing, entries: Sequence[Mapping[str, Any]]) -> None:
         self._lists[listing] = entries
         if listing is Listing.TOOLS:
-            self.tools = tools_of(entries)
+            self.tools = parse_tools(entries)
 
 
 async def _are_equal(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
     """In turns with everybody else: comparing two large lists takes as long as decoding one."""
     if len(some) != len(others):
         return False
-    for start in range(0, len(some), ENTRIES_AT_ONCE):
-        end = start + ENTRIES_AT_ONCE
+    for start in range(0, len(some), ENTRIES_PER_LOOP_TURN):
+        end = start + ENTRIES_PER_LOOP_TURN
         if some[start:end] != others[start:end]:
             return False
         if end < len(some):
@@ -134,62 +134,62 @@ async def _are_equal(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping
     return True
 
 
-def _is_small(profile: Profile) -> bool:
+def _is_small(profile: UpstreamProfile) -> bool:
     try:
         return len(jsontext.dumps(asdict(profile))) <= PROFILE_BYTES_MAX
     except TypeError:
         return False
 
 
-class Shelves:
+class CatalogCaches:
     """Those of all upstreams. Without a store what they hold is forgotten with the process."""
 
-    def __init__(self, *, clock: Clock, changes: Changes, store: Store | None) -> None:
+    def __init__(self, *, clock: Clock, changes: ChangeNotifications, store: Store | None) -> None:
         self._clock = clock
-        self._changes = changes
+        self._change_notifications = changes
         self._store = store
-        self._shelves: dict[str, Shelf] = {}
+        self._caches: dict[str, CatalogCache] = {}
 
-    def of(self, upstream: str) -> Shelf:
-        if upstream not in self._shelves:
-            self._shelves[upstream] = Shelf(upstream, clock=self._clock, changes=self._changes, keep=self._save)
-        return self._shelves[upstream]
+    def get_cache(self, upstream: str) -> CatalogCache:
+        if upstream not in self._caches:
+            self._caches[upstream] = CatalogCache(upstream, clock=self._clock, change_notifications=self._change_notifications, save_part=self._save_part)
+        return self._caches[upstream]
 
-    async def load(self, upstreams: Collection[str]) -> None:
+    async def load_caches(self, upstreams: Collection[str]) -> None:
         """Take up what is kept of these, and forget the others."""
         if self._store is None:
             return
 
         async def work(tx: Transaction) -> Sequence[CatalogPart]:
-            await tx.catalog.keep_only(upstreams)
-            return await tx.catalog.all()
+            await tx.catalog.remove_other_upstreams(upstreams)
+            return await tx.catalog.list_all()
 
         for part in await self._store.write(work):
             try:
-                self.of(part.upstream).restore(part)
+                self.get_cache(part.upstream).restore_part(part)
             except (TypeError, ValueError):  # another version kept it: it will be told again
                 log.warning("upstream.catalog_not_read", extra={"upstream": part.upstream})
 
-    def drop(self, upstreams: Iterable[str]) -> None:
+    def remove_caches(self, upstreams: Iterable[str]) -> None:
         """Take these off: whatever gets one of their names next begins with an empty shelf."""
         for upstream in upstreams:
-            del self._shelves[upstream]
+            del self._caches[upstream]
 
-    async def keep_only(self, upstreams: Collection[str]) -> None:
+    async def remove_other_upstreams(self, upstreams: Collection[str]) -> None:
         """Forget what the store has of the others. What cannot be forgotten now is when this is next done, or at the start."""
         if self._store is None:
             return
         try:
-            await self._store.write(lambda tx: tx.catalog.keep_only(upstreams))
+            await self._store.write(lambda tx: tx.catalog.remove_other_upstreams(upstreams))
         except StoreUnavailable:
             log.warning("upstream.catalog_not_forgotten")
 
-    async def _save(self, upstream: str, part: str, body: Any) -> bool:
+    async def _save_part(self, upstream: str, part: str, body: Any) -> bool:
         if self._store is None:
             return True
 
         async def work(tx: Transaction) -> None:
-            await tx.catalog.put(CatalogPart(upstream=upstream, part=part, body=body, fetched_at=tx.now()))
+            await tx.catalog.save_part(CatalogPart(upstream=upstream, part=part, body=body, fetched_at=tx.now()))
 
         try:
             await self._store.write(work)

@@ -14,118 +14,118 @@ import anyio
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
-from ringback.runner.dispatcher import LinkDispatcher
-from ringback.runner.drivers.base import OnPlace, OnQuestion, Place, SessionName
-from ringback.runner.failures import NoAnswer, Refused
-from ringback.runner.session_transport import SessionTransport
-from ringback.runner.transport import COURTESY_SECONDS
+from ringback.runner.dispatcher import SessionDispatcher
+from ringback.runner.drivers.base import OnStreamPosition, OnElicitation, StreamPosition, LegacySessionId
+from ringback.runner.failures import InvalidUpstreamResponse, UpstreamError
+from ringback.runner.session_transport import LegacySessionTransport
+from ringback.runner.transport import NOTIFICATION_TIMEOUT_SECONDS
 
 EVENT_ID_LENGTH_MAX: Final = 1024
 """An event id is a number, or a UUID and its stream's; a longer one is not kept, and the last short one finds the rest."""
 
 
-class Send(Protocol):
+class SendRequest(Protocol):
     async def __call__(self, method: str, params: dict[str, Any], options: CallOptions, /) -> dict[str, Any]: ...
 
 
-class Stateful:
+class LegacySession:
     """Implements `drivers.StatefulSession`; a link has one, and its own requests with a place go through it too."""
 
     def __init__(
         self,
-        dispatcher: LinkDispatcher,
+        dispatcher: SessionDispatcher,
         *,
-        send: Send,
+        send: SendRequest,
         protocol_version: str,
-        transport: SessionTransport | None,
-        own: bool,
-        mark: str,
+        transport: LegacySessionTransport | None,
+        is_dedicated: bool,
+        request_id_prefix: str,
     ) -> None:
         """`own` says that the session belongs to one call; `mark` is a text that no other link has."""
         self._dispatcher = dispatcher
         self._send = send
         self._protocol_version = protocol_version
         self._transport = transport
-        self._own = own
-        self._ids = (f"{mark}-{number}" for number in count(1))
+        self._is_dedicated = is_dedicated
+        self._request_ids = (f"{request_id_prefix}-{number}" for number in count(1))
 
     @property
-    def name(self) -> SessionName | None:
+    def session_id(self) -> LegacySessionId | None:
         if self._transport is None or self._transport.session_id is None:
             return None
-        return SessionName(session_id=self._transport.session_id, protocol_version=self._protocol_version)
+        return LegacySessionId(session_id=self._transport.session_id, protocol_version=self._protocol_version)
 
     @contextmanager
-    def named(self) -> Generator[None]:
+    def keep_alive(self) -> Generator[None]:
         if self._transport is None:
             yield
             return
-        self._transport.names += 1
+        self._transport.resumable_calls += 1
         try:
             yield
-        except (Refused, NoAnswer):
-            self._transport.names -= 1  # an answer, of a kind: nobody comes back for another
+        except (UpstreamError, InvalidUpstreamResponse):
+            self._transport.resumable_calls -= 1  # an answer, of a kind: nobody comes back for another
             raise
-        self._transport.names -= 1
+        self._transport.resumable_calls -= 1
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        options: CallOptions = {"request_id": next(self._ids), "cancel_on_abandon": False}
-        return await self._send(method, dict(params), {**self._options, **options})
+    async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        options: CallOptions = {"request_id": next(self._request_ids), "cancel_on_abandon": False}
+        return await self._send(method, dict(params), {**self._call_options, **options})
 
-    async def begin(
-        self, name: SessionName, method: str, params: dict[str, Any], options: CallOptions, on_place: OnPlace
+    async def send_resumable_request(
+        self, session_id: LegacySessionId, method: str, params: dict[str, Any], options: CallOptions, on_position: OnStreamPosition
     ) -> dict[str, Any]:
         """A request whose answer may be read later. With hints for that, the SDK tells the upstream of no cancellation."""
-        request_id = next(self._ids)
-        place: Place | None = None
+        request_id = next(self._request_ids)
+        position: StreamPosition | None = None
 
-        async def take(event_id: str) -> None:
-            nonlocal place
+        async def on_event_id(event_id: str) -> None:
+            nonlocal position
             if len(event_id) <= EVENT_ID_LENGTH_MAX:
-                place = Place(session=name, request_id=request_id, event_id=event_id)
-                on_place(place)
+                position = StreamPosition(session=session_id, request_id=request_id, event_id=event_id)
+                on_position(position)
 
-        hints: CallOptions = {"request_id": request_id, "on_resumption_token": take}
-        with self.named():
+        hints: CallOptions = {"request_id": request_id, "on_resumption_token": on_event_id}
+        with self.keep_alive():
             try:
                 return await self._send(method, params, {**options, **hints})
             except asyncio.CancelledError:
-                if place is None:
-                    await self._cancel(request_id)
+                if position is None:
+                    await self._send_cancelled(request_id)
                 raise
 
-    async def resume(self, place: Place, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
+    async def resume_stream(self, position: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         # Newer places are not asked for. The id of a stream that was read on may stand behind an answer that the server kept
         # and did not send: the SDK's gives one after its replay, and what comes in between is on no stream.
         options: CallOptions = {
-            **self._options,
-            "request_id": place.request_id,
-            "resumption_token": place.event_id,
+            **self._call_options,
+            "request_id": position.request_id,
+            "resumption_token": position.event_id,
         }
         if on_progress is not None:
             options["on_progress"] = on_progress
         return await self._send("tools/call", {}, options)
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        await self._dispatcher.notify(method, params, self._options)
-        await self._settle()
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._dispatcher.notify(method, params, self._call_options)
+        await self._flush_with_ping()
 
-    def answering(self, on_question: OnQuestion) -> AbstractContextManager[None]:
-        return self._dispatcher.answering(on_question) if self._own else nullcontext()
+    def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
+        return self._dispatcher.handle_elicitations(on_elicitation) if self._is_dedicated else nullcontext()
 
-    async def reply(self, name: str, answer: Mapping[str, Any]) -> None:
-        await self._dispatcher.reply(name, answer)
-        await self._settle()
+    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
+        await self._dispatcher.answer_elicitation(name, answer)
+        await self._flush_with_ping()
 
-    async def _settle(self) -> None:
+    async def _flush_with_ping(self) -> None:
         """Messages go out one after the other, so once a ping is answered, what was written before it has arrived."""
-        with suppress(Refused):
-            await self.request("ping", {})
+        with suppress(UpstreamError):
+            await self.send_request("ping", {})
 
-    async def _cancel(self, request_id: str) -> None:
-        with anyio.move_on_after(COURTESY_SECONDS, shield=True):
-            await self._dispatcher.notify("notifications/cancelled", {"requestId": request_id}, self._options)
+    async def _send_cancelled(self, request_id: str) -> None:
+        with anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):
+            await self._dispatcher.notify("notifications/cancelled", {"requestId": request_id}, self._call_options)
 
     @property
-    def _options(self) -> CallOptions:
+    def _call_options(self) -> CallOptions:
         return {"headers": {MCP_PROTOCOL_VERSION_HEADER: self._protocol_version}}

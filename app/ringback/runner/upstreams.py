@@ -11,29 +11,29 @@ from typing import Self
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Store
-from ringback.domain.upstreams import Catalog, Passage, Reloaded
+from ringback.domain.upstreams import ToolCatalog, UpstreamProxyPort, Reloaded
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.adoption import UpstreamTasks
-from ringback.runner.catalog import UpstreamCatalog
-from ringback.runner.changes import Changes
+from ringback.runner.adoption import UpstreamTaskLookup
+from ringback.runner.catalog import UpstreamToolCatalog
+from ringback.runner.changes import ChangeNotifications
 from ringback.runner.child_records import ChildRecords
 from ringback.runner.config import ConfigError, UpstreamConfig
-from ringback.runner.connection import PATIENCE_SECONDS, Connection, Superseded
-from ringback.runner.conversation import Conversation
+from ringback.runner.connection import CONNECT_TIMEOUT_SECONDS, UpstreamConnection, ConnectionReplaced
+from ringback.runner.conversation import CallSession
 from ringback.runner.drive import UpstreamNotConfigured
-from ringback.runner.drivers import CallSession, DrivenSession, driver_for
-from ringback.runner.live import LiveHub
-from ringback.runner.messages import CallMessages
-from ringback.runner.passage import UpstreamPassage
-from ringback.runner.shelf import Shelves
-from ringback.runner.watching import Watching
+from ringback.runner.drivers import BoundDriverPort, BoundDriver, select_driver
+from ringback.runner.live import NotificationHub
+from ringback.runner.messages import CallLogMessages
+from ringback.runner.passage import UpstreamProxy
+from ringback.runner.shelf import CatalogCaches
+from ringback.runner.watching import ResourceSubscriptions
 
-__all__ = ["UpstreamConfig", "Upstreams"]
+__all__ = ["UpstreamConfig", "UpstreamRegistry"]
 
 log = logging.getLogger(__name__)
 
 
-class Upstreams:
+class UpstreamRegistry:
     """Implements `runner.drive.Sessions`; its `catalog` implements `domain.upstreams.Catalog`.
 
     Entering it starts every connection and waits for none: an upstream that is down must not keep the service from starting.
@@ -44,8 +44,8 @@ class Upstreams:
         configs: Iterable[UpstreamConfig],
         *,
         clock: Clock,
-        chance: Callable[[], float],
-        connect_patience_seconds: float = PATIENCE_SECONDS,
+        random_fraction: Callable[[], float],
+        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         store: Store | None = None,
         children_folder: Path | None = None,
         hosts: ConfiguredHosts | None = None,
@@ -57,59 +57,59 @@ class Upstreams:
         `hosts` looks up the names of upstreams, and is closed with this.
         """
         self._hosts = hosts or ConfiguredHosts()
-        self._records = ChildRecords(children_folder)
-        self.changes = Changes()
-        self.live = LiveHub()
-        self._shelves = Shelves(clock=clock, changes=self.changes, store=store)
+        self._child_records = ChildRecords(children_folder)
+        self.change_notifications = ChangeNotifications()
+        self.notification_hub = NotificationHub()
+        self._catalog_caches = CatalogCaches(clock=clock, changes=self.change_notifications, store=store)
         self._clock = clock
-        self._chance = chance
-        self._patience_seconds = connect_patience_seconds
-        self._connections = {name: self._connection(config) for name, config in _by_name(configs).items()}
-        self._superseded: dict[Connection, asyncio.Task[None]] = {}
+        self._random_fraction = random_fraction
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
+        self._draining: dict[UpstreamConnection, asyncio.Task[None]] = {}
         """Those on which calls may still be running, and who closes each once there are none."""
-        self._actors: dict[Connection, asyncio.Task[None]] = {}
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._connection_tasks: dict[UpstreamConnection, asyncio.Task[None]] = {}
+        self._cleanup_tasks: set[asyncio.Task[None]] = set()
         """What is kept of upstreams that were removed; what this does not come to is done at the next start."""
-        self.catalog: Catalog = UpstreamCatalog(self._connections, self._superseded)
-        self.tasks = UpstreamTasks(self._connections)
-        self.passage: Passage = UpstreamPassage(
+        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self._connections, self._draining)
+        self.task_lookup = UpstreamTaskLookup(self._connections)
+        self.proxy: UpstreamProxyPort = UpstreamProxy(
             self._connections,
-            changes=self.changes,
-            watching=Watching(self._connections, changes=self.changes, clock=clock),
+            change_notifications=self.change_notifications,
+            resource_subscriptions=ResourceSubscriptions(self._connections, change_notifications=self.change_notifications, clock=clock),
         )
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._records.end_leftovers)
-        await self._shelves.load(self._connections)
+        await asyncio.to_thread(self._child_records.kill_leftovers)
+        await self._catalog_caches.load_caches(self._connections)
         for connection in self._connections.values():
-            self._start(connection)
+            self._start_connection(connection)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        tasks = [*self._superseded.values(), *self._actors.values(), *self._forgetting]
+        tasks = [*self._draining.values(), *self._connection_tasks.values(), *self._cleanup_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._hosts.aclose()
 
-    def capacity(self) -> Mapping[str, int]:
+    def get_capacity(self) -> Mapping[str, int]:
         return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
         """A live session with the driver that suits the call; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
         async with AsyncExitStack() as stack:
-            session = await self._enter_session(call, stack)
-            session.messages = CallMessages(call.id, self.live)
-            yield DrivenSession(session=session, driver=driver_for(call, session, clock=self._clock))
+            session = await self._enter_call_session(call, stack)
+            session.log_messages = CallLogMessages(call.id, self.notification_hub)
+            yield BoundDriver(session=session, driver=select_driver(call, session, clock=self._clock))
 
-    async def _enter_session(self, call: Call, stack: AsyncExitStack) -> Conversation:
+    async def _enter_call_session(self, call: Call, stack: AsyncExitStack) -> CallSession:
         while (connection := self._connections.get(call.upstream)) is not None:
             try:
-                return await stack.enter_async_context(connection.session(call))
-            except Superseded:
+                return await stack.enter_async_context(connection.open_call_session(call))
+            except ConnectionReplaced:
                 log.debug("call.moved", extra={"call_id": call.id})
         raise UpstreamNotConfigured("it is not configured any more. Configure it again, or cancel the call.")
 
@@ -121,59 +121,59 @@ class Upstreams:
         What is configured as before is not touched. The connection of any other takes no further calls, and is closed when
         those that run on it have ended.
         """
-        configured, before = _by_name(configs), dict(self._connections)
-        same = {name for name, config in configured.items() if name in before and before[name].config == config}
-        fresh = {name: self._connection(config) for name, config in configured.items() if name not in same}
+        configured, previous = _index_by_name(configs), dict(self._connections)
+        same = {name for name, config in configured.items() if name in previous and previous[name].config == config}
+        fresh = {name: self._make_connection(config) for name, config in configured.items() if name not in same}
         self._connections.clear()
-        self._connections.update({name: before[name] if name in same else fresh[name] for name in configured})
-        for name in before.keys() - same:
-            self._supersede(before[name])
+        self._connections.update({name: previous[name] if name in same else fresh[name] for name in configured})
+        for name in previous.keys() - same:
+            self._drain_connection(previous[name])
         for connection in fresh.values():
-            self._start(connection)
-        if removed := before.keys() - configured.keys():
-            self._forget(removed)
+            self._start_connection(connection)
+        if removed := previous.keys() - configured.keys():
+            self._forget_removed(removed)
         return Reloaded(
-            added=sorted(fresh.keys() - before.keys()),
-            changed=sorted(fresh.keys() & before.keys()),
+            added=sorted(fresh.keys() - previous.keys()),
+            changed=sorted(fresh.keys() & previous.keys()),
             removed=sorted(removed),
             unchanged=sorted(same),
         )
 
-    def _forget(self, removed: Iterable[str]) -> None:
-        self._shelves.drop(removed)
-        task = asyncio.create_task(self._shelves.keep_only(frozenset(self._connections)))
-        self._forgetting.add(task)
-        task.add_done_callback(self._forgetting.discard)
+    def _forget_removed(self, removed: Iterable[str]) -> None:
+        self._catalog_caches.remove_caches(removed)
+        task = asyncio.create_task(self._catalog_caches.remove_other_upstreams(frozenset(self._connections)))
+        self._cleanup_tasks.add(task)
+        task.add_done_callback(self._cleanup_tasks.discard)
 
-    def _connection(self, config: UpstreamConfig) -> Connection:
-        return Connection(
+    def _make_connection(self, config: UpstreamConfig) -> UpstreamConnection:
+        return UpstreamConnection(
             config,
             clock=self._clock,
-            chance=self._chance,
-            shelf=self._shelves.of(config.name),
-            patience_seconds=self._patience_seconds,
-            records=self._records,
+            random_fraction=self._random_fraction,
+            catalog_cache=self._catalog_caches.get_cache(config.name),
+            connect_timeout_seconds=self._connect_timeout_seconds,
+            child_records=self._child_records,
             look_up=self._hosts.look_up_for(config.name),
         )
 
-    def _start(self, connection: Connection) -> None:
-        self._actors[connection] = asyncio.create_task(connection.run())
-        self._actors[connection].add_done_callback(_report_bug)
+    def _start_connection(self, connection: UpstreamConnection) -> None:
+        self._connection_tasks[connection] = asyncio.create_task(connection.run())
+        self._connection_tasks[connection].add_done_callback(_log_connection_failure)
 
-    def _supersede(self, connection: Connection) -> None:
-        connection.supersede()
-        self._superseded[connection] = asyncio.create_task(self._close(connection))
+    def _drain_connection(self, connection: UpstreamConnection) -> None:
+        connection.replace_with_newer()
+        self._draining[connection] = asyncio.create_task(self._close_when_drained(connection))
 
-    async def _close(self, connection: Connection) -> None:
+    async def _close_when_drained(self, connection: UpstreamConnection) -> None:
         """When no call runs on it any more."""
-        await connection.drained()
-        self._actors[connection].cancel()
-        await asyncio.gather(self._actors[connection], return_exceptions=True)
-        del self._actors[connection], self._superseded[connection]
+        await connection.wait_drained()
+        self._connection_tasks[connection].cancel()
+        await asyncio.gather(self._connection_tasks[connection], return_exceptions=True)
+        del self._connection_tasks[connection], self._draining[connection]
         log.info("upstream.closed", extra={"upstream": connection.config.name})
 
 
-def _by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfig]:
+def _index_by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfig]:
     named: dict[str, UpstreamConfig] = {}
     for config in configs:
         if config.name in named:
@@ -182,7 +182,7 @@ def _by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfig]:
     return named
 
 
-def _report_bug(task: asyncio.Task[None]) -> None:
+def _log_connection_failure(task: asyncio.Task[None]) -> None:
     """A connection runs until it is cancelled; anything else is a bug of ours, and its upstream is away from then on."""
     if not task.cancelled():
         log.error("upstream.connection_failed", exc_info=task.exception())

@@ -22,191 +22,191 @@ from mcp_types import INVALID_PARAMS
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
-from ringback.domain.upstreams import Change, UpstreamRefused
-from ringback.domain.watches import URIS_MAX
-from ringback.runner.changes import Changes
+from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
+from ringback.domain.watches import RESOURCE_URIS_MAX
+from ringback.runner.changes import ChangeNotifications
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.failures import NoAnswer, NotSent, Refused, RequestFailed
-from ringback.runner.link import Link
-from ringback.runner.transport import COURTESY_SECONDS
-from ringback.waits import first_of
+from ringback.runner.failures import InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
+from ringback.runner.link import UpstreamSession
+from ringback.runner.transport import NOTIFICATION_TIMEOUT_SECONDS
+from ringback.waits import wait_first
 
-WATCHED_MAX: Final = 2 * URIS_MAX
+SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
 """Resources of one upstream, as many for connected clients as for webhooks: on 2026-07-28 each is an open request, and as many
 stay below a usual limit of 1024 open files."""
-SETTLE_SECONDS: Final = 5.0
+SUBSCRIBE_WAIT_SECONDS: Final = 5.0
 """How long somebody who begins to watch waits for the upstream's word; it goes on being asked."""
-AGAIN_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 2.0
 """Between two attempts at an upstream that is away or has ended the stream: nothing is heard meanwhile."""
-REFUSED_SECONDS: Final = 30.0
+REJECTED_RETRY_SECONDS: Final = 30.0
 """Between two attempts at one that refuses."""
 PING_SECONDS: Final = 30.0
 """How long a change can go unheard at most because the upstream has forgotten the session."""
 
 
-class LiveLinks(Protocol):
+class SubscribableConnection(Protocol):
     """What watching needs of a connection."""
 
     @property
-    def superseded(self) -> anyio.Event:
+    def replaced(self) -> anyio.Event:
         """Set when another connection has this one's place, or nothing has."""
         ...
 
-    async def live(self, *, begun: bool) -> Link:
+    async def get_shared_session(self, *, begun: bool) -> UpstreamSession:
         """The link that is shared now; raises `UpstreamUnreachable`, also when another connection took this one's place."""
         ...
 
 
-class Watching:
-    def __init__(self, connections: Mapping[str, LiveLinks], *, changes: Changes, clock: Clock) -> None:
+class ResourceSubscriptions:
+    def __init__(self, connections: Mapping[str, SubscribableConnection], *, change_notifications: ChangeNotifications, clock: Clock) -> None:
         self._connections = connections
-        self._changes = changes
+        self._change_notifications = change_notifications
         self._clock = clock
-        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._subscriptions: dict[tuple[str, str], _ResourceSubscription] = {}
 
     @asynccontextmanager
-    async def watching(self, upstream: str, uri: str) -> AsyncGenerator[None]:
+    async def subscribe_resource(self, upstream: str, uri: str) -> AsyncGenerator[None]:
         """As `Passage.watching`."""
-        watch = await self._join(upstream, uri)
+        subscription = await self._acquire_subscription(upstream, uri)
         try:
-            await watch.settle()
+            await subscription.wait_for_first_response()
             yield
         finally:
-            await self._leave(watch)
+            await self._release_subscription(subscription)
 
-    async def _join(self, upstream: str, uri: str) -> "_Watch":
-        while (watch := self._watches.get((upstream, uri))) is not None and watch.ending:
-            await asyncio.wait({watch.task})
-        if watch is None:
-            if Counter(name for name, _ in self._watches)[upstream] >= WATCHED_MAX:
+    async def _acquire_subscription(self, upstream: str, uri: str) -> "_ResourceSubscription":
+        while (subscription := self._subscriptions.get((upstream, uri))) is not None and subscription.is_ending:
+            await asyncio.wait({subscription.task})
+        if subscription is None:
+            if Counter(name for name, _ in self._subscriptions)[upstream] >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
                 raise QuotaExceeded(
-                    f"{WATCHED_MAX} resources of upstream '{upstream}' are watched already. Stop watching one of them.",
-                    retry_after_seconds=int(REFUSED_SECONDS),
+                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' are watched already. Stop watching one of them.",
+                    retry_after_seconds=int(REJECTED_RETRY_SECONDS),
                 )
-            watch = _Watch(upstream, uri, connections=self._connections, changes=self._changes, clock=self._clock)
-            self._watches[upstream, uri] = watch
-            watch.task.add_done_callback(partial(self._forget, watch))
-        watch.watchers += 1
-        return watch
+            subscription = _ResourceSubscription(upstream, uri, connections=self._connections, changes=self._change_notifications, clock=self._clock)
+            self._subscriptions[upstream, uri] = subscription
+            subscription.task.add_done_callback(partial(self._remove_subscription, subscription))
+        subscription.subscriber_count += 1
+        return subscription
 
-    async def _leave(self, watch: "_Watch") -> None:
-        watch.watchers -= 1
-        if watch.watchers == 0:
-            watch.ending = True
-            watch.task.cancel()
-            await asyncio.wait({watch.task})
+    async def _release_subscription(self, subscription: "_ResourceSubscription") -> None:
+        subscription.subscriber_count -= 1
+        if subscription.subscriber_count == 0:
+            subscription.is_ending = True
+            subscription.task.cancel()
+            await asyncio.wait({subscription.task})
 
-    def _forget(self, watch: "_Watch", _task: asyncio.Task[None]) -> None:
+    def _remove_subscription(self, subscription: "_ResourceSubscription", _task: asyncio.Task[None]) -> None:
         """When its task has ended, and not when whoever left last has seen that: it may be cancelled meanwhile."""
-        del self._watches[watch.upstream, watch.uri]
+        del self._subscriptions[subscription.upstream, subscription.uri]
 
 
-class _Watch:
+class _ResourceSubscription:
     """One resource, watched until its task is cancelled."""
 
     def __init__(
-        self, upstream: str, uri: str, *, connections: Mapping[str, LiveLinks], changes: Changes, clock: Clock
+        self, upstream: str, uri: str, *, connections: Mapping[str, SubscribableConnection], changes: ChangeNotifications, clock: Clock
     ) -> None:
         self.upstream = upstream
         self.uri = uri
-        self.watchers = 0
-        self.ending = False
+        self.subscriber_count = 0
+        self.is_ending = False
         self._connections = connections
-        self._changes = changes
+        self._change_notifications = changes
         self._clock = clock
-        self._settled = asyncio.Event()
-        self._refusal: Mapping[str, Any] | None = None
-        self._may_have_missed = False
+        self._first_response = asyncio.Event()
+        self._rejection: Mapping[str, Any] | None = None
+        self._may_have_missed_change = False
         self.task = asyncio.create_task(self._run())
 
-    async def settle(self) -> None:
+    async def wait_for_first_response(self) -> None:
         """Wait for the upstream's first word; raises `UpstreamRefused` when that is a refusal."""
-        with anyio.move_on_after(SETTLE_SECONDS):
-            await self._settled.wait()
-        if not self._settled.is_set():
-            self._may_have_missed = True
-        if self._refusal is not None:
-            raise UpstreamRefused(self._refusal)
+        with anyio.move_on_after(SUBSCRIBE_WAIT_SECONDS):
+            await self._first_response.wait()
+        if not self._first_response.is_set():
+            self._may_have_missed_change = True
+        if self._rejection is not None:
+            raise UpstreamErrorResponse(self._rejection)
 
     async def _run(self) -> None:
         while True:
             try:
                 connection = self._connections.get(self.upstream)
                 if connection is not None:
-                    await self._follow(await connection.live(begun=False), connection.superseded)
+                    await self._run_on_session(await connection.get_shared_session(begun=False), connection.replaced)
                     continue  # the link was left in order, and the next one is waited for
-                pause = AGAIN_SECONDS
-            except Refused as refusal:
-                self._refusal = refusal.error
-                self._settled.set()
-                pause = REFUSED_SECONDS
+                pause = RETRY_SECONDS
+            except UpstreamError as error:
+                self._rejection = error.error
+                self._first_response.set()
+                pause = REJECTED_RETRY_SECONDS
             except (RequestFailed, UpstreamUnreachable):
-                pause = AGAIN_SECONDS
-            self._may_have_missed = True
+                pause = RETRY_SECONDS
+            self._may_have_missed_change = True
             await self._clock.sleep(pause)
 
-    async def _follow(self, link: Link, superseded: anyio.Event) -> None:
+    async def _run_on_session(self, session: UpstreamSession, replaced: anyio.Event) -> None:
         """Until the link is left, or belongs to a connection that was given up; raises `RequestFailed`."""
-        reading = asyncio.create_task(self._listen(link) if link.negotiated.modern else self._subscribe(link))
+        reading = asyncio.create_task(self._run_modern(session) if session.protocol.is_modern else self._run_legacy(session))
         try:
-            await first_of(asyncio.shield(reading), link.left.wait(), superseded.wait())
+            await wait_first(asyncio.shield(reading), session.closed.wait(), replaced.wait())
             if reading.done():
                 reading.result()
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    def _established(self) -> None:
-        self._refusal = None
-        self._settled.set()
-        if self._may_have_missed:
-            self._tell()
-        self._may_have_missed = True  # for whatever comes after this subscription
+    def _on_subscribed(self) -> None:
+        self._rejection = None
+        self._first_response.set()
+        if self._may_have_missed_change:
+            self._publish_change()
+        self._may_have_missed_change = True  # for whatever comes after this subscription
 
-    def _tell(self) -> None:
-        self._changes.publish(Change(upstream=self.upstream, uri=self.uri))
+    def _publish_change(self) -> None:
+        self._change_notifications.publish_change(UpstreamChange(upstream=self.upstream, uri=self.uri))
 
-    async def _listen(self, link: Link) -> None:
-        async with link.stream({"resourceSubscriptions": [self.uri]}, declare={}) as stream:
-            honoured = await stream.honoured()
-            if honoured is None:
-                raise stream.failure if isinstance(stream.failure, RequestFailed) else NoAnswer("No acknowledgement.")
-            if self.uri not in honoured.get("resourceSubscriptions", ()):
-                raise Refused({"code": INVALID_PARAMS, "message": "The upstream does not tell when this changes."})
-            self._established()
-            while await stream.next() is not None:
-                self._tell()  # the stream is for this resource alone: it, or a part of it, has changed
+    async def _run_modern(self, session: UpstreamSession) -> None:
+        async with session.open_listen_stream({"resourceSubscriptions": [self.uri]}, declare={}) as stream:
+            acknowledged_filter = await stream.wait_acknowledged()
+            if acknowledged_filter is None:
+                raise stream.failure if isinstance(stream.failure, RequestFailed) else InvalidUpstreamResponse("No acknowledgement.")
+            if self.uri not in acknowledged_filter.get("resourceSubscriptions", ()):
+                raise UpstreamError({"code": INVALID_PARAMS, "message": "The upstream does not tell when this changes."})
+            self._on_subscribed()
+            while await stream.next_notification() is not None:
+                self._publish_change()  # the stream is for this resource alone: it, or a part of it, has changed
             if isinstance(stream.failure, RequestFailed):
                 raise stream.failure
-            raise NoAnswer("The upstream ended the stream.")
+            raise InvalidUpstreamResponse("The upstream ended the stream.")
 
-    async def _subscribe(self, link: Link) -> None:
-        with self._changes.listen(self.upstream) as changes:
-            await link.request("resources/subscribe", {"uri": self.uri})
-            self._established()
-            hearing = asyncio.create_task(self._hear_parts(changes))
+    async def _run_legacy(self, session: UpstreamSession) -> None:
+        with self._change_notifications.subscribe_changes(self.upstream) as changes:
+            await session.send_request("resources/subscribe", {"uri": self.uri})
+            self._on_subscribed()
+            forwarding = asyncio.create_task(self._forward_subresource_changes(changes))
             try:
-                await self._ping(link)
+                await self._ping_session(session)
             finally:
-                hearing.cancel()
-                await asyncio.gather(hearing, return_exceptions=True)
-                with suppress(RequestFailed), anyio.move_on_after(COURTESY_SECONDS, shield=True):
-                    await link.request("resources/unsubscribe", {"uri": self.uri})
+                forwarding.cancel()
+                await asyncio.gather(forwarding, return_exceptions=True)
+                with suppress(RequestFailed), anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):
+                    await session.send_request("resources/unsubscribe", {"uri": self.uri})
 
-    async def _hear_parts(self, changes: AsyncIterator[Change]) -> None:
+    async def _forward_subresource_changes(self, changes: AsyncIterator[UpstreamChange]) -> None:
         """A server may name a part of what was subscribed to (specification, server/resources: "might be a sub-resource")."""
         whole = f"{self.uri.rstrip('/')}/"
         async for change in changes:
             if change.uri is not None and change.uri != self.uri and change.uri.startswith(whole):
-                self._tell()
+                self._publish_change()
 
-    async def _ping(self, link: Link) -> None:
+    async def _ping_session(self, session: UpstreamSession) -> None:
         while True:
             await self._clock.sleep(PING_SECONDS)
             try:
-                await link.request("ping", {})
-            except NotSent:
-                link.retire()
+                await session.send_request("ping", {})
+            except RequestNotSent:
+                session.close_to_new_requests()
                 raise
-            except Refused:
+            except UpstreamError:
                 pass  # it answers, which is all that was asked

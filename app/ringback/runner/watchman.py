@@ -18,127 +18,127 @@ from typing import Final
 from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.upstreams import Change, Passage, UpstreamRefused
-from ringback.domain.watches import WATCHES, Watch, word_of
+from ringback.domain.upstreams import UpstreamChange, UpstreamProxyPort, UpstreamErrorResponse
+from ringback.domain.watches import CHANGE_SUBSCRIPTIONS_TOPIC, ChangeSubscription, change_name
 from ringback.notifier.record import Recorder
-from ringback.runner.changes import Backlog, ChangeStream
-from ringback.waits import first_of
+from ringback.runner.changes import PendingChanges, ChangeStream
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 
-STEP_SECONDS: Final = 1.0
+EVENT_INTERVAL_SECONDS: Final = 1.0
 """Between two events about the same thing, since an upstream may tell of a file a thousand times a second; and between two
 attempts to write one down."""
-LOOK_SECONDS: Final = 60.0
+REREAD_SECONDS: Final = 60.0
 """How long an expired webhook, or a missed ring, can go unnoticed."""
-AGAIN_SECONDS: Final = 60.0
+RESUBSCRIBE_SECONDS: Final = 60.0
 """Between two attempts to watch a resource that the upstream refuses to tell of."""
 
 
-class Watchman:
+class UpstreamChangeRecorder:
     name = "watchman"
 
     def __init__(
-        self, *, store: Store, clock: Clock, recorder: Recorder, passage: Passage, changes: ChangeStream
+        self, *, store: Store, clock: Clock, recorder: Recorder, proxy: UpstreamProxyPort, changes: ChangeStream
     ) -> None:
         """`changes` holds what all upstreams have told since they were opened."""
         self._store = store
         self._clock = clock
         self._recorder = recorder
-        self._passage = passage
+        self._proxy = proxy
         self._changes = changes
-        self._due = Backlog[float]()
-        self._rung_at: dict[Change, float] = {}
+        self._pending = PendingChanges[float]()
+        self._recorded_at: dict[UpstreamChange, float] = {}
         self._added = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._watch()), group.create_task(self._record())]
+            tasks = [group.create_task(self._follow_subscriptions()), group.create_task(self._record_changes())]
             await stop.wait()
             for task in tasks:
                 task.cancel()
 
     # -- which resources are watched --
 
-    async def _watch(self) -> None:
+    async def _follow_subscriptions(self) -> None:
         """Follow the webhooks. What is named when this begins may have changed before."""
-        watching: dict[tuple[str, str], asyncio.Task[None]] = {}
+        tasks_by_resource: dict[tuple[str, str], asyncio.Task[None]] = {}
         missed = True
         async with asyncio.TaskGroup() as group:
-            with self._store.signals.listen(WATCHES) as bell:
+            with self._store.signals.listen(CHANGE_SUBSCRIPTIONS_TOPIC) as waiter:
                 while True:
                     with contextlib.suppress(StoreUnavailable):
-                        watches = await self._store.read(_all)
-                        wanted = {(watch.upstream, watch.resource_uri) for watch in watches if watch.resource_uri}
-                        for gone in watching.keys() - wanted:
-                            watching.pop(gone).cancel()
-                        for upstream, uri in wanted - watching.keys():
-                            watching[upstream, uri] = group.create_task(self._hold(upstream, uri, missed=missed))
+                        subscriptions = await self._store.read(_read_subscriptions)
+                        wanted = {(subscription.upstream, subscription.resource_uri) for subscription in subscriptions if subscription.resource_uri}
+                        for gone in tasks_by_resource.keys() - wanted:
+                            tasks_by_resource.pop(gone).cancel()
+                        for upstream, uri in wanted - tasks_by_resource.keys():
+                            tasks_by_resource[upstream, uri] = group.create_task(self._keep_subscribed(upstream, uri, may_have_missed=missed))
                         missed = False
-                    await bell.wait(LOOK_SECONDS)
+                    await waiter.wait(REREAD_SECONDS)
 
-    async def _hold(self, upstream: str, uri: str, *, missed: bool) -> None:
+    async def _keep_subscribed(self, upstream: str, uri: str, *, may_have_missed: bool) -> None:
         while True:
             try:
-                async with self._passage.watching(upstream, uri):
-                    if missed:
-                        self._add(Change(upstream=upstream, uri=uri))
+                async with self._proxy.subscribe_resource(upstream, uri):
+                    if may_have_missed:
+                        self._schedule_change(UpstreamChange(upstream=upstream, uri=uri))
                     await asyncio.Event().wait()
-            except (UpstreamRefused, RingbackError):
+            except (UpstreamErrorResponse, RingbackError):
                 log.warning("upstream.not_watched", extra={"upstream": upstream})
-            missed = True
-            await self._clock.sleep(AGAIN_SECONDS)
+            may_have_missed = True
+            await self._clock.sleep(RESUBSCRIBE_SECONDS)
 
     # -- what becomes an event --
 
-    def _add(self, change: Change) -> None:
+    def _schedule_change(self, change: UpstreamChange) -> None:
         now = self._clock.monotonic()
-        self._due.setdefault(change, max(now, self._rung_at.get(change, now - STEP_SECONDS) + STEP_SECONDS))
+        self._pending.setdefault(change, max(now, self._recorded_at.get(change, now - EVENT_INTERVAL_SECONDS) + EVENT_INTERVAL_SECONDS))
         self._added.set()
 
-    async def _record(self) -> None:
+    async def _record_changes(self) -> None:
         while True:
-            for change in self._changes.take_all():
-                self._add(change)
+            for change in self._changes.drain():
+                self._schedule_change(change)
             now = self._clock.monotonic()
-            if ready := [change for change, due_at in self._due.items() if due_at <= now]:
-                await self._ring(ready, now)
+            if ready := [change for change, due_at in self._pending.items() if due_at <= now]:
+                await self._record_due(ready, now)
             else:
-                await self._wait(now)
+                await self._wait_until_due(now)
 
-    async def _wait(self, now: float) -> None:
+    async def _wait_until_due(self, now: float) -> None:
         self._added.clear()
-        next_due = min(self._due.values(), default=now + LOOK_SECONDS)
-        await first_of(self._changes.wait(), self._added.wait(), self._clock.sleep(max(0.0, next_due - now)))
+        next_due = min(self._pending.values(), default=now + REREAD_SECONDS)
+        await wait_first(self._changes.wait_for_change(), self._added.wait(), self._clock.sleep(max(0.0, next_due - now)))
 
-    async def _ring(self, changes: Sequence[Change], now: float) -> None:
+    async def _record_due(self, changes: Sequence[UpstreamChange], now: float) -> None:
         """Write them down; what could not be is due again. What is added while this writes rings for itself."""
-        self._rung_at = {change: at for change, at in self._rung_at.items() if at > now - STEP_SECONDS}
-        self._rung_at |= dict.fromkeys(changes, now)
+        self._recorded_at = {change: at for change, at in self._recorded_at.items() if at > now - EVENT_INTERVAL_SECONDS}
+        self._recorded_at |= dict.fromkeys(changes, now)
         for change in changes:
-            del self._due[change]
+            del self._pending[change]
         written = False
         try:
-            watches = await self._store.read(_all)
-            if any(watch.is_about(change) for watch in watches for change in changes):
-                await self._store.write(lambda tx: self._tell(tx, changes))
+            subscriptions = await self._store.read(_read_subscriptions)
+            if any(subscription.matches_change(change) for subscription in subscriptions for change in changes):
+                await self._store.write(lambda tx: self._write_events(tx, changes))
             written = True
         except StoreUnavailable:
             log.warning("upstream.change_not_recorded")
         finally:
             if not written:
                 for change in changes:
-                    self._add(change)
+                    self._schedule_change(change)
 
-    async def _tell(self, tx: Transaction, changes: Sequence[Change]) -> None:
+    async def _write_events(self, tx: Transaction, changes: Sequence[UpstreamChange]) -> None:
         """Principals come in sorted order, because the head of each one's log is locked until the commit."""
-        for watch in sorted(await _all(tx), key=lambda watch: watch.principal):
+        for subscription in sorted(await _read_subscriptions(tx), key=lambda watch: watch.principal):
             for change in changes:
-                if watch.is_about(change):
-                    await self._recorder.upstream_changed(
-                        tx, watch.principal, change.upstream, what=word_of(change), uri=change.uri
+                if subscription.matches_change(change):
+                    await self._recorder.record_upstream_change(
+                        tx, subscription.principal, change.upstream, change=change_name(change), uri=change.uri
                     )
 
 
-async def _all(tx: Transaction) -> Sequence[Watch]:
-    return list(await tx.watches.all(now=tx.now()))
+async def _read_subscriptions(tx: Transaction) -> Sequence[ChangeSubscription]:
+    return list(await tx.change_subscriptions.list_all(now=tx.now()))

@@ -28,18 +28,18 @@ class LeaseQueued(Protocol):
         ...
 
 
-class Births:
+class PostCommitHandoff:
     """Shared by who starts calls and who runs them, in one process. While nobody runs them, all are queued."""
 
     def __init__(self) -> None:
         self._prepare: Callable[[], LeaseQueued] | None = None
 
-    def prepare(self) -> LeaseQueued:
+    def prepare_lease(self) -> LeaseQueued:
         """For one unit of work, to be asked for before it: a lease is counted on from before the store was asked for it."""
         return _LeaveQueued() if self._prepare is None else self._prepare()
 
     @contextmanager
-    def open(self, prepare: Callable[[], LeaseQueued]) -> Generator[None]:
+    def attach(self, prepare: Callable[[], LeaseQueued]) -> Generator[None]:
         self._prepare = prepare
         try:
             yield

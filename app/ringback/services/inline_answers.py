@@ -7,14 +7,14 @@ the client has gone. If it is never done, nothing is lost: a callback rings that
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-Written = Callable[[], Awaitable[None]]
+ResponseWrittenHook = Callable[[], Awaitable[None]]
 
-_KEY: Final = "ringback.once_written"
-
-
-def once_written(state: MutableMapping[str, Any], action: Written) -> None:
-    state[_KEY] = action
+_STATE_KEY: Final = "ringback.once_written"
 
 
-def to_do(state: MutableMapping[str, Any]) -> Written | None:
-    return state.get(_KEY)
+def on_response_written(state: MutableMapping[str, Any], action: ResponseWrittenHook) -> None:
+    state[_STATE_KEY] = action
+
+
+def response_written_hook(state: MutableMapping[str, Any]) -> ResponseWrittenHook | None:
+    return state.get(_STATE_KEY)

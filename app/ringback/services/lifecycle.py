@@ -7,11 +7,11 @@ from ringback.domain.errors import ShuttingDown
 
 class Lifecycle:
     def __init__(self) -> None:
-        self.stopping = asyncio.Event()
+        self.shutdown_event = asyncio.Event()
 
-    def stop(self) -> None:
-        self.stopping.set()
+    def begin_shutdown(self) -> None:
+        self.shutdown_event.set()
 
-    def require_open(self) -> None:
-        if self.stopping.is_set():
+    def require_running(self) -> None:
+        if self.shutdown_event.is_set():
             raise ShuttingDown("The service is shutting down. Nothing was started; try again in a few seconds.")

@@ -16,11 +16,11 @@ from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 
-RETRY_ROWS_SECONDS: Final = 30
+ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """Nobody knows when rows that are in the way will go; this is soon enough to be there in time, and seldom enough."""
-RETRY_STREAM_SECONDS: Final = 5
+STREAM_RETRY_AFTER_SECONDS: Final = 5
 """A stream that was lost is noticed by its next frame, at the latest after a heartbeat."""
-RATES_KEPT_MAX: Final = 10_000
+RATE_LIMITERS_MAX: Final = 10_000
 """Principals whose rate is remembered; when there are more, those who have been quiet for a while are forgotten first."""
 
 
@@ -40,49 +40,49 @@ class Quotas:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     """What is left of a minute's starts; it fills evenly."""
 
-    left: float
+    tokens: float
     filled_at: float
 
 
-class QuotaKeeper:
+class QuotaEnforcer:
     def __init__(self, quotas: Quotas, *, clock: Clock) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[Principal, _Bucket] = {}
+        self._buckets: dict[Principal, _TokenBucket] = {}
         self._streams: Counter[Principal] = Counter()
 
-    async def require_room_for_call(self, tx: Transaction, principal: Principal) -> None:
+    async def require_call_quota(self, tx: Transaction, principal: Principal) -> None:
         """Raise `QuotaExceeded` unless one more call, and in the end its result, may be kept."""
-        used = await tx.usage.of(principal)
+        used = await tx.usage.get_usage(principal)
         if used.open_calls >= self._quotas.open_calls:
-            raise _exceeded("open_calls", self._quotas.open_calls, "Wait for some to end, or cancel some.")
+            raise _quota_exceeded("open_calls", self._quotas.open_calls, "Wait for some to end, or cancel some.")
         if used.result_bytes >= self._quotas.result_bytes:
-            raise _exceeded("result_bytes", self._quotas.result_bytes, "Stored results go when they expire.")
+            raise _quota_exceeded("result_bytes", self._quotas.result_bytes, "Stored results go when they expire.")
 
-    async def require_room_for_webhook(self, tx: Transaction, principal: Principal) -> None:
-        registered = await tx.usage.webhooks(principal, limit=self._quotas.webhooks)
+    async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
+        registered = await tx.usage.count_webhooks(principal, limit=self._quotas.webhooks)
         if registered >= self._quotas.webhooks:
-            raise _exceeded("webhooks", self._quotas.webhooks, "Remove some: DELETE /v1/webhooks/{id}")
+            raise _quota_exceeded("webhooks", self._quotas.webhooks, "Remove some: DELETE /v1/webhooks/{id}")
 
-    def count_start(self, principal: Principal) -> None:
+    def acquire_start(self, principal: Principal) -> None:
         """Take one of this minute's starts, or raise `QuotaExceeded` with the time until the next."""
-        bucket, per_second = self._filled(principal), self._quotas.starts_per_minute / 60
-        if bucket.left < 1:
-            wait = math.ceil((1 - bucket.left) / per_second)
-            raise _exceeded(
+        bucket, per_second = self._refill_bucket(principal), self._quotas.starts_per_minute / 60
+        if bucket.tokens < 1:
+            wait = math.ceil((1 - bucket.tokens) / per_second)
+            raise _quota_exceeded(
                 "starts_per_minute", self._quotas.starts_per_minute, "Start them more slowly.", retry_after_seconds=wait
             )
-        bucket.left -= 1
+        bucket.tokens -= 1
 
     @contextmanager
-    def stream(self, principal: Principal) -> Generator[None]:
+    def open_stream(self, principal: Principal) -> Generator[None]:
         """One of the principal's streams, for as long as this lasts."""
         if self._streams[principal] >= self._quotas.streams:
-            raise _exceeded(
-                "streams", self._quotas.streams, "Close one first.", retry_after_seconds=RETRY_STREAM_SECONDS
+            raise _quota_exceeded(
+                "streams", self._quotas.streams, "Close one first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS
             )
         self._streams[principal] += 1
         try:
@@ -93,35 +93,35 @@ class QuotaKeeper:
                 del self._streams[principal]
 
     @property
-    def rates_kept(self) -> int:
+    def rate_limiter_count(self) -> int:
         return len(self._buckets)
 
     @property
-    def open_streams(self) -> int:
+    def open_stream_count(self) -> int:
         return self._streams.total()
 
-    def _filled(self, principal: Principal) -> _Bucket:
+    def _refill_bucket(self, principal: Principal) -> _TokenBucket:
         now, most = self._clock.monotonic(), float(self._quotas.starts_per_minute)
         bucket = self._buckets.get(principal)
         if bucket is None:
-            self._forget_the_quiet()
-            bucket = self._buckets[principal] = _Bucket(left=most, filled_at=now)
-        bucket.left = min(most, bucket.left + (now - bucket.filled_at) * most / 60)
+            self._remove_idle_buckets()
+            bucket = self._buckets[principal] = _TokenBucket(tokens=most, filled_at=now)
+        bucket.tokens = min(most, bucket.tokens + (now - bucket.filled_at) * most / 60)
         bucket.filled_at = now
         return bucket
 
-    def _forget_the_quiet(self) -> None:
+    def _remove_idle_buckets(self) -> None:
         """A bucket that nobody has drawn from for a minute is full, and as good as a new one."""
-        if len(self._buckets) >= RATES_KEPT_MAX:
+        if len(self._buckets) >= RATE_LIMITERS_MAX:
             since = self._clock.monotonic() - 60
             self._buckets = {who: bucket for who, bucket in self._buckets.items() if bucket.filled_at > since}
 
 
-def _exceeded(
-    quota: str, limit: int, what_to_do: str, *, retry_after_seconds: int = RETRY_ROWS_SECONDS
+def _quota_exceeded(
+    quota: str, limit: int, advice: str, *, retry_after_seconds: int = ROW_QUOTA_RETRY_AFTER_SECONDS
 ) -> QuotaExceeded:
     return QuotaExceeded(
-        f"Your quota '{quota}' of {limit} is used up. Nothing was done. {what_to_do}",
+        f"Your quota '{quota}' of {limit} is used up. Nothing was done. {advice}",
         retry_after_seconds=retry_after_seconds,
         quota=quota,
         limit=limit,

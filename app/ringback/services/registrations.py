@@ -4,27 +4,27 @@ from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.cursor import decode_place
+from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import EventName
-from ringback.domain.ids import CallId, Ids
+from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.retry import Profile
-from ringback.domain.upstreams import Catalog
-from ringback.domain.watches import WATCHES
-from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookSecret, When
-from ringback.notifier.places import knows_place
+from ringback.domain.retry import RetryProfile
+from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.watches import CHANGE_SUBSCRIPTIONS_TOPIC
+from ringback.domain.webhook import DEFAULT_EVENTS, WebhookOrigin, Webhook, WebhookSecret, DeliveryCondition
+from ringback.notifier.places import log_contains_position
 from ringback.notifier.record import Recorder
 from ringback.notifier.target_guard import TargetGuard
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.quotas import QuotaKeeper
-from ringback.services.verification import Verification
-from ringback.services.webhook_rules import check_watched, chosen_secret, require_room_for_watch, watches
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.verification import WebhookVerification
+from ringback.services.webhook_rules import check_subscribed_upstream, choose_secret, require_subscription_quota, subscribes_to_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class WebhookRegistration:
     """What a client asks to be rung for."""
 
     url: str
@@ -37,9 +37,9 @@ class Registration:
     client_session_id: str | None = None
     correlation_id: str | None = None
     match_correlation: bool = False
-    retries: Profile = Profile.DAYS
+    retries: RetryProfile = RetryProfile.DAYS
     include_result: bool = False
-    when: When = When.ALWAYS
+    when: DeliveryCondition = DeliveryCondition.ALWAYS
     ordered: bool = False
     rate_per_second: float | None = None
     description: str | None = None
@@ -49,25 +49,25 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredWebhook:
     webhook: Webhook
     secret: str | None = field(default=None, repr=False)
     """The signing secret if it was generated just now; shown this once."""
 
 
-class Registrations:
+class WebhookRegistrations:
     def __init__(
         self,
         *,
         store: Store,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         recorder: Recorder,
         guard: TargetGuard,
-        quotas: QuotaKeeper,
+        quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
-        verification: Verification,
-        catalog: Catalog,
+        verification: WebhookVerification,
+        catalog: ToolCatalog,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -79,24 +79,24 @@ class Registrations:
         self._verification = verification
         self._catalog = catalog
 
-    async def register(self, caller: Caller, registration: Registration) -> Registered:
+    async def register_webhook(self, caller: Caller, registration: WebhookRegistration) -> RegisteredWebhook:
         """Register a callback URL; from the moment this returns, every event it hears is delivered to it.
 
         Where its URL has to be proven, what it hears is held until that is done. This waits for the first challenge, in bounds.
         """
-        caller.require(Scope.WEBHOOKS)
-        self._lifecycle.require_open()
-        generated, webhook = await self._prepare(caller, registration, origin=Origin.REST)
-        webhook = await self._store.write(lambda tx: self._insert(tx, webhook, registration.cursor))
-        return Registered(webhook=await self._verification.once_challenged(webhook), secret=generated)
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+        webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
+        return RegisteredWebhook(webhook=await self._verification.wait_until_challenged(webhook), secret=generated_secret)
 
     async def prepare_callback(
-        self, caller: Caller, registration: Registration | None
+        self, caller: Caller, registration: WebhookRegistration | None
     ) -> tuple[str | None, Webhook | None]:
         """A webhook for one call, if one is asked for: checked but not stored, which the call's own transaction does."""
         if registration is None:
             return None, None
-        return await self._prepare(caller, registration, origin=Origin.CALL)
+        return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
 
     async def insert_callback(self, tx: Transaction, webhook: Webhook | None, call: Call) -> None:
         """Store the call's webhook, if it has one. Nobody waits for its proof: the call begins, and what it tells is held.
@@ -104,17 +104,17 @@ class Registrations:
         Raises `QuotaExceeded` before anything is written.
         """
         if webhook is not None:
-            await self._verification.insert(tx, replace(webhook, call_id=call.id))
+            await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
 
-    async def _prepare(
-        self, caller: Caller, registration: Registration, *, origin: Origin
+    async def _build_webhook(
+        self, caller: Caller, registration: WebhookRegistration, *, origin: WebhookOrigin
     ) -> tuple[str | None, Webhook]:
-        await self._guard.check(registration.url, caller.principal)
-        secret, generated = chosen_secret(registration.secret, self._ids)
+        await self._guard.check_url(registration.url, caller.principal)
+        secret, generated = choose_secret(registration.secret, self._ids)
         now = self._clock.now()
         expiry = registration.expires_in_seconds
         webhook = Webhook(
-            id=self._ids.webhook(),
+            id=self._ids.new_webhook_id(),
             principal=caller.principal,
             url=registration.url,
             events=registration.events,
@@ -137,31 +137,31 @@ class Registrations:
             updated_at=now,
             expires_at=None if expiry is None else now + seconds(expiry),
         )
-        check_watched(caller, webhook, self._catalog)
+        check_subscribed_upstream(caller, webhook, self._catalog)
         return generated, webhook
 
-    async def _insert(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
+    async def _insert_webhook(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
         """Under the lock of the log: a call that ends now is either found in it, or will find the webhook."""
-        head = await tx.event_places.head(webhook.principal, lock=True)
-        await self._quotas.require_room_for_webhook(tx, webhook.principal)
-        place = None if cursor is None else decode_place(cursor)
-        log_was_lost = place is not None and not await knows_place(tx, webhook.principal, place)
-        after_seq = head if place is None or log_was_lost else place.seq
+        head = await tx.event_log.get_head(webhook.principal, lock=True)
+        await self._quotas.require_webhook_quota(tx, webhook.principal)
+        position = None if cursor is None else decode_log_position(cursor)
+        log_was_lost = position is not None and not await log_contains_position(tx, webhook.principal, position)
+        after_seq = head if position is None or log_was_lost else position.seq
         if webhook.call_id is not None:
-            await _known_call(tx, webhook)
+            await _require_own_call(tx, webhook)
             after_seq = 0  # from its beginning, wherever the cursor stands
-        if watches(webhook):
-            await require_room_for_watch(tx, webhook)
-            tx.ring(WATCHES)
-        webhook = await self._verification.insert(tx, webhook)
+        if subscribes_to_changes(webhook):
+            await require_subscription_quota(tx, webhook)
+            tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+        webhook = await self._verification.insert_webhook(tx, webhook)
         if log_was_lost and webhook.call_id is None:
-            await self._recorder.tell_gap(tx, webhook)
+            await self._recorder.enqueue_gap(tx, webhook)
         if after_seq < head:
-            await self._recorder.catch_ups.begin(tx, webhook, after_seq=after_seq)
+            await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
         return webhook
 
 
-async def _known_call(tx: Transaction, webhook: Webhook) -> None:
+async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:
     call = await tx.calls.get(webhook.call_id) if webhook.call_id else None
     if call is None or call.principal != webhook.principal:
         raise InvalidRequest("call_id: no call of yours has this id. List yours: GET /v1/calls")

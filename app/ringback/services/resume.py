@@ -9,105 +9,105 @@ from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.cursor import Place
+from ringback.domain.cursor import LogPosition
 from ringback.domain.errors import NotFound, ResumeTokenExpired
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.signals import changed
-from ringback.notifier.places import place_at
-from ringback.notifier.resume_tokens import CallTokens
-from ringback.services.calls import own_call
-from ringback.services.events import read_page
+from ringback.domain.signals import call_changed_topic
+from ringback.notifier.places import read_log_position
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.calls import get_own_call
+from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.waiting import look_until
-from ringback.signing.resume_token import BadToken, ExpiredToken, ResumeClaims
+from ringback.services.waiting import poll_until
+from ringback.signing.resume_token import InvalidResumeToken, ExpiredResumeToken, ResumeClaims
 
-EVENTS_MAX = 100
+RESUME_EVENTS_MAX = 100
 """Events handed out at once; the fresh token stands after the last of them, so the rest comes with the next resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class ResumedCall:
     call: Call
     result: bytes | None = field(repr=False)
     """The stored CallToolResult as JSON, once there is one."""
     events: Sequence[Event]
     """This call's events after the token's place."""
-    truncated: bool
+    is_truncated: bool
     """Whether that place is in a log that was lost when a backup was restored. Then these are all of the call's events."""
     resume_token: str = field(repr=False)
     """A fresh token, standing after these events."""
 
 
-class Resume:
-    def __init__(self, *, store: Store, clock: Clock, tokens: CallTokens, lifecycle: Lifecycle) -> None:
+class CallResumption:
+    def __init__(self, *, store: Store, clock: Clock, tokens: CallResumeTokens, lifecycle: Lifecycle) -> None:
         self._store = store
         self._clock = clock
         self._tokens = tokens
         self._lifecycle = lifecycle
 
-    async def resume(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> Resumed:
+    async def resume_call(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> ResumedCall:
         """Where the call stands; with `wait_seconds`, once it has ended or that time is over."""
-        caller.require(Scope.READ)
-        claims = self._claims(caller, token)
-        return await look_until(
-            lambda: self._store.read(lambda tx: self._look(tx, caller.principal, claims)),
-            lambda resumed: resumed.call.final,
+        caller.require_scope(Scope.READ)
+        claims = self._read_claims(caller, token)
+        return await poll_until(
+            lambda: self._store.read(lambda tx: self._read_resumed_call(tx, caller.principal, claims)),
+            lambda resumed: resumed.call.is_final,
             signals=self._store.signals,
-            topics=[changed(CallId(claims.call_id))],
+            topics=[call_changed_topic(CallId(claims.call_id))],
             wait_seconds=wait_seconds,
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
 
-    async def issue(self, caller: Caller, call_id: str, *, revoke_older: bool = False) -> str:
+    async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:
         """A fresh token of the call, standing at the end of the log; with `revoke_older`, the only one that still works.
 
         Revoking reaches the tokens in callbacks too, also in those that are still on their way.
         """
-        caller.require(Scope.CALLS)
+        caller.require_scope(Scope.CALLS)
 
         async def issue(tx: Transaction) -> str:
-            call = await own_call(tx, caller.principal, call_id)
-            if revoke_older:
+            call = await get_own_call(tx, caller.principal, call_id)
+            if revoke_previous:
                 version = await tx.calls.revoke_tokens(call.id, now=tx.now())
                 call = replace(call, token_version=version or call.token_version)
-            head = await tx.event_places.head(caller.principal)
-            return self._tokens.issue(call, after=await place_at(tx, caller.principal, head))
+            head = await tx.event_log.get_head(caller.principal)
+            return self._tokens.issue_token(call, position=await read_log_position(tx, caller.principal, head))
 
-        return await (self._store.write(issue) if revoke_older else self._store.read(issue))
+        return await (self._store.write(issue) if revoke_previous else self._store.read(issue))
 
-    def _claims(self, caller: Caller, token: str) -> ResumeClaims:
+    def _read_claims(self, caller: Caller, token: str) -> ResumeClaims:
         try:
-            claims = self._tokens.read(token, principal=caller.principal, now=self._clock.now())
-        except ExpiredToken:
+            claims = self._tokens.read_token(token, principal=caller.principal, now=self._clock.now())
+        except ExpiredResumeToken:
             raise ResumeTokenExpired("The resume token has expired together with its call's result.") from None
-        except BadToken:
-            raise unknown_token() from None
+        except InvalidResumeToken:
+            raise unknown_token_error() from None
         return claims
 
-    async def _look(self, tx: Transaction, principal: Principal, claims: ResumeClaims) -> Resumed:
+    async def _read_resumed_call(self, tx: Transaction, principal: Principal, claims: ResumeClaims) -> ResumedCall:
         try:
-            call = await own_call(tx, principal, claims.call_id)
+            call = await get_own_call(tx, principal, claims.call_id)
         except NotFound:
-            raise unknown_token() from None
+            raise unknown_token_error() from None
         if call.token_version != claims.token_version:
-            raise unknown_token()
-        after = Place(claims.cursor_seq, claims.cursor_mark)
-        page = await read_page(tx, principal, EventFilter(call_id=call.id), after=after, limit=EVENTS_MAX)
-        return Resumed(
+            raise unknown_token_error()
+        position = LogPosition(claims.cursor_seq, claims.cursor_mark)
+        page = await read_event_page(tx, principal, EventFilter(call_id=call.id), position=position, limit=RESUME_EVENTS_MAX)
+        return ResumedCall(
             call=call,
-            result=await tx.calls.result(call.id) if call.final else None,
+            result=await tx.calls.get_result(call.id) if call.is_final else None,
             events=page.events,
-            truncated=page.log_was_lost,
-            resume_token=self._tokens.issue(call, after=page.reached),
+            is_truncated=page.is_log_lost,
+            resume_token=self._tokens.issue_token(call, position=page.position),
         )
 
 
-def unknown_token() -> NotFound:
+def unknown_token_error() -> NotFound:
     """Forged, foreign, revoked and unknown: one answer."""
     return NotFound(
         "This resume token is not one of yours. Send it as you got it, with the API key of the principal it was made for."

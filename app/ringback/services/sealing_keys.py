@@ -12,32 +12,32 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 
 
-async def missing_keys(tx: Transaction, ring: Collection[str]) -> Sequence[str]:
+async def find_missing_keys(tx: Transaction, key_ids: Collection[str]) -> Sequence[str]:
     """The ids of keys that sealed something that is stored, are not in the ring, and are not accepted as lost."""
-    known = await tx.sealing_keys.all()
-    absent = [key_id for key_id, lost_at in known.items() if lost_at is None and key_id not in ring]
+    registered = await tx.sealing_keys.list_all()
+    absent = [key_id for key_id, lost_at in registered.items() if lost_at is None and key_id not in key_ids]
     return [key_id for key_id in absent if await tx.sealing_keys.has_sealed(key_id)]
 
 
-async def begin_sealing(tx: Transaction, ring: Collection[str], *, current: str, source: str) -> None:
+async def register_current_key(tx: Transaction, key_ids: Collection[str], *, current: str, source: str) -> None:
     """Note which key seals from now on; raises `StoreUnavailable` when one is missing that reads what is stored."""
-    if missing := await missing_keys(tx, ring):
-        raise StoreUnavailable(explain_missing(missing, source), needs_operator=True)
-    for key_id, lost_at in (await tx.sealing_keys.all()).items():
-        if key_id not in ring and lost_at is None:
-            await tx.sealing_keys.forget(key_id)
+    if missing := await find_missing_keys(tx, key_ids):
+        raise StoreUnavailable(missing_keys_detail(missing, source), needs_operator=True)
+    for key_id, lost_at in (await tx.sealing_keys.list_all()).items():
+        if key_id not in key_ids and lost_at is None:
+            await tx.sealing_keys.remove(key_id)
     await tx.sealing_keys.add(current)
 
 
-async def accept_loss(tx: Transaction, ring: Collection[str]) -> Sequence[str]:
+async def accept_lost_keys(tx: Transaction, key_ids: Collection[str]) -> Sequence[str]:
     """From now on the service starts without the keys that are missing; their ids."""
-    missing = await missing_keys(tx, ring)
+    missing = await find_missing_keys(tx, key_ids)
     for key_id in missing:
         await tx.sealing_keys.accept_loss(key_id, now=tx.now())
     return missing
 
 
-def explain_missing(missing: Sequence[str], source: str) -> str:
+def missing_keys_detail(missing: Sequence[str], source: str) -> str:
     names = ", ".join(f"'{key_id}'" for key_id in missing)
     return (
         f"Secrets of webhooks or stored callbacks were sealed with {names}, which {source} does not have. Restore it from a "

@@ -2,14 +2,14 @@
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.signals import QUEUED
-from ringback.domain.upstreams import Configured, Reloaded
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstreams import UpstreamConfiguration, Reloaded
 
 
-class Upkeep:
-    def __init__(self, *, store: Store, configured: Configured) -> None:
+class Administration:
+    def __init__(self, *, store: Store, configuration: UpstreamConfiguration) -> None:
         self._store = store
-        self._configured = configured
+        self._configuration = configuration
 
     async def reload_upstreams(self, caller: Caller | None = None) -> Reloaded:
         """Read the upstreams' configuration again; takes the scope `admin`, unless it is the process that is told (None).
@@ -17,12 +17,12 @@ class Upkeep:
         Raises `InvalidConfiguration`; then everything is as it was.
         """
         if caller is not None:
-            caller.require(Scope.ADMIN)
-        reloaded = self._configured.reload()
-        await self._store.write(_wake_runners)
+            caller.require_scope(Scope.ADMIN)
+        reloaded = self._configuration.reload_configuration()
+        await self._store.write(_notify_runners)
         return reloaded
 
 
-async def _wake_runners(tx: Transaction) -> None:
+async def _notify_runners(tx: Transaction) -> None:
     """Calls of an upstream that is there again may have been queued for long."""
-    tx.ring(QUEUED)
+    tx.notify(CALL_QUEUED_TOPIC)

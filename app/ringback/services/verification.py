@@ -11,39 +11,39 @@ from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.verification import (
-    CHALLENGES,
-    PER_ORIGIN_MAX,
-    PER_PRINCIPAL_MAX,
-    Asked,
+    CHALLENGE_PLANNED_TOPIC,
+    CHALLENGES_PER_ORIGIN_MAX,
+    CHALLENGES_PER_PRINCIPAL_MAX,
+    RecentChallenges,
     Challenge,
-    challenged,
-    seconds_until_less,
+    challenge_ended_topic,
+    seconds_until_oldest_expires,
 )
-from ringback.domain.webhook import Origin, Webhook, WebhookState
+from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.consent import Allowlist
+from ringback.notifier.consent import CallbackAllowlist
 from ringback.notifier.target_guard import TargetPolicy, parse_target
-from ringback.notifier.verifier import accept, is_proven
+from ringback.notifier.verifier import accept_proof, is_proven
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.waiting import look_until
-from ringback.services.webhook_rules import own_webhook
+from ringback.services.waiting import poll_until
+from ringback.services.webhook_rules import get_own_webhook
 
-PATIENCE_SECONDS: Final = 6.0
+FIRST_CHALLENGE_WAIT_SECONDS: Final = 6.0
 """How long an answer waits for the first challenge, which takes 5 s at most. It goes on without us after that."""
 
-Mode = Literal["mcp", "always"]
+VerificationMode = Literal["mcp", "always"]
 """Whose webhooks have to prove themselves: those of MCP clients, or every one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationPolicy:
-    mode: Mode = "mcp"
+    mode: VerificationMode = "mcp"
     allowlist: Sequence[str] = ()
     """Prefixes of URLs that the operator vouches for."""
-    patience_seconds: float = PATIENCE_SECONDS
+    first_challenge_wait_seconds: float = FIRST_CHALLENGE_WAIT_SECONDS
 
 
-class Verification:
+class WebhookVerification:
     """Every method that takes a transaction runs inside one of its caller's."""
 
     def __init__(
@@ -55,112 +55,112 @@ class Verification:
         self._lifecycle = lifecycle
         self._targets = targets
         self._policy = policy
-        self._allowlist = Allowlist(policy.allowlist, targets)
+        self._allowlist = CallbackAllowlist(policy.allowlist, targets)
 
-    async def insert(self, tx: Transaction, webhook: Webhook) -> Webhook:
+    async def insert_webhook(self, tx: Transaction, webhook: Webhook) -> Webhook:
         """Store a new webhook, in the state that it is to have. Raises `QuotaExceeded` when no challenge may be sent now."""
         if not await self._needs_proof(tx, webhook):
             await tx.webhooks.insert(webhook)
             return webhook
         pending = replace(webhook, state=WebhookState.PENDING_VERIFICATION)
-        await self._require_room(tx, pending)
+        await self._require_challenge_quota(tx, pending)
         await tx.webhooks.insert(pending)
-        await self._plan(tx, pending)
+        await self._schedule_challenge(tx, pending)
         return pending
 
-    async def update(self, tx: Transaction, before: Webhook, after: Webhook) -> Webhook:
+    async def update_webhook(self, tx: Transaction, previous: Webhook, updated: Webhook) -> Webhook:
         """Store a changed webhook. One whose URL is another has to prove that one, before anything more is sent."""
-        after = await self._judged(tx, before, after)
-        waits = after.state is WebhookState.PENDING_VERIFICATION
-        to_prove = waits and (after.state, after.url) != (before.state, before.url)
-        if to_prove:
-            await self._require_room(tx, after)  # before anything is written
-        await tx.webhooks.update(after, *{WebhookPart.SETTINGS, *changed_parts(before, after)})
-        if after.url != before.url:
-            await tx.challenges.drop(after.id)
-        if to_prove:
-            await self._plan(tx, after)
-        return after
+        updated = await self._with_verified_state(tx, previous, updated)
+        is_pending = updated.state is WebhookState.PENDING_VERIFICATION
+        needs_challenge = is_pending and (updated.state, updated.url) != (previous.state, previous.url)
+        if needs_challenge:
+            await self._require_challenge_quota(tx, updated)  # before anything is written
+        await tx.webhooks.update(updated, *{WebhookPart.SETTINGS, *changed_parts(previous, updated)})
+        if updated.url != previous.url:
+            await tx.challenges.remove(updated.id)
+        if needs_challenge:
+            await self._schedule_challenge(tx, updated)
+        return updated
 
-    async def again(self, tx: Transaction, webhook: Webhook) -> None:
+    async def restart_challenge(self, tx: Transaction, webhook: Webhook) -> None:
         """Challenge it anew, from the beginning of the ladder; one that has nothing to prove is active instead."""
         if webhook.state is WebhookState.PENDING_VERIFICATION and not await self._needs_proof(tx, webhook):
-            await accept(tx, webhook, url=webhook.url)
+            await accept_proof(tx, webhook, url=webhook.url)
             return
-        await self._require_room(tx, webhook)
-        await self._plan(tx, webhook)
+        await self._require_challenge_quota(tx, webhook)
+        await self._schedule_challenge(tx, webhook)
 
-    async def wait(self, webhook_id: WebhookId) -> None:
+    async def wait_for_challenge(self, webhook_id: WebhookId) -> None:
         """Return when its first challenge has ended, or when whoever waits has waited long enough."""
 
         async def challenge(tx: Transaction) -> Challenge | None:
             return await tx.challenges.get(webhook_id)
 
-        await look_until(
+        await poll_until(
             lambda: self._store.read(challenge),
-            lambda found: found is None or found.answered,
+            lambda found: found is None or found.has_ended_attempt,
             signals=self._store.signals,
-            topics=[challenged(webhook_id)],
-            wait_seconds=self._policy.patience_seconds,
+            topics=[challenge_ended_topic(webhook_id)],
+            wait_seconds=self._policy.first_challenge_wait_seconds,
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
 
-    async def once_challenged(self, webhook: Webhook) -> Webhook:
+    async def wait_until_challenged(self, webhook: Webhook) -> Webhook:
         """The webhook once its URL has been challenged, if it has to be; raises `NotFound` when it was removed meanwhile."""
         if webhook.state is not WebhookState.PENDING_VERIFICATION:
             return webhook
-        await self.wait(webhook.id)
-        return await self._store.read(lambda tx: own_webhook(tx, webhook.principal, webhook.id))
+        await self.wait_for_challenge(webhook.id)
+        return await self._store.read(lambda tx: get_own_webhook(tx, webhook.principal, webhook.id))
 
-    async def _judged(self, tx: Transaction, before: Webhook, after: Webhook) -> Webhook:
-        moved = after.url != before.url
-        switched_on = before.state is WebhookState.DISABLED and after.state is WebhookState.ACTIVE
-        if after.state is WebhookState.DISABLED or not (moved or switched_on):
-            return after
-        if await self._needs_proof(tx, after):
-            return replace(after, state=WebhookState.PENDING_VERIFICATION)
-        waited = after.state is WebhookState.PENDING_VERIFICATION
-        return replace(after, state=WebhookState.ACTIVE) if waited else after
+    async def _with_verified_state(self, tx: Transaction, previous: Webhook, updated: Webhook) -> Webhook:
+        moved = updated.url != previous.url
+        switched_on = previous.state is WebhookState.DISABLED and updated.state is WebhookState.ACTIVE
+        if updated.state is WebhookState.DISABLED or not (moved or switched_on):
+            return updated
+        if await self._needs_proof(tx, updated):
+            return replace(updated, state=WebhookState.PENDING_VERIFICATION)
+        waited = updated.state is WebhookState.PENDING_VERIFICATION
+        return replace(updated, state=WebhookState.ACTIVE) if waited else updated
 
     async def _needs_proof(self, tx: Transaction, webhook: Webhook) -> bool:
-        if self._policy.mode == "mcp" and webhook.origin is not Origin.MCP:
+        if self._policy.mode == "mcp" and webhook.origin is not WebhookOrigin.MCP:
             return False
-        if self._allowlist.allows(parse_target(webhook.url, self._targets)):
+        if self._allowlist.allows_target(parse_target(webhook.url, self._targets)):
             return False
         return not await is_proven(tx, webhook)
 
-    async def _plan(self, tx: Transaction, webhook: Webhook) -> None:
-        await tx.challenges.put(
+    async def _schedule_challenge(self, tx: Transaction, webhook: Webhook) -> None:
+        await tx.challenges.save(
             Challenge(
                 webhook_id=webhook.id,
                 principal=webhook.principal,
                 url=webhook.url,
-                origin=self._origin(webhook),
+                origin=self._target_origin(webhook),
                 due_at=tx.now(),
             )
         )
-        tx.ring(CHALLENGES)
+        tx.notify(CHALLENGE_PLANNED_TOPIC)
 
-    async def _require_room(self, tx: Transaction, webhook: Webhook) -> None:
+    async def _require_challenge_quota(self, tx: Transaction, webhook: Webhook) -> None:
         """Those that wait for their turn count, too: however many register at once, none of them is too many."""
         now = tx.now()
-        of_origin = await tx.challenges.asked(origin=self._origin(webhook), now=now)
-        of_principal = await tx.challenges.asked(principal=webhook.principal, now=now)
-        _require(of_origin, PER_ORIGIN_MAX, "challenges_of_origin", now)
-        _require(of_principal, PER_PRINCIPAL_MAX, "challenges", now)
+        of_origin = await tx.challenges.count_recent(origin=self._target_origin(webhook), now=now)
+        of_principal = await tx.challenges.count_recent(principal=webhook.principal, now=now)
+        _require_below_limit(of_origin, CHALLENGES_PER_ORIGIN_MAX, "challenges_of_origin", now)
+        _require_below_limit(of_principal, CHALLENGES_PER_PRINCIPAL_MAX, "challenges", now)
 
-    def _origin(self, webhook: Webhook) -> str:
+    def _target_origin(self, webhook: Webhook) -> str:
         return parse_target(webhook.url, self._targets).origin
 
 
-def _require(asked: Asked, limit: int, quota: str, now: datetime) -> None:
-    if asked.sent + asked.waiting < limit:
+def _require_below_limit(recent: RecentChallenges, limit: int, quota: str, now: datetime) -> None:
+    if recent.sent_count + recent.waiting_count < limit:
         return
     raise QuotaExceeded(
         f"{limit} challenges a minute are sent to prove callback URLs, and they are used up ('{quota}'). Nothing was done. "
         "Try again later, or have the operator put the URL on RINGBACK_CALLBACK_ALLOWLIST.",
-        retry_after_seconds=math.ceil(seconds_until_less(asked, now=now)),
+        retry_after_seconds=math.ceil(seconds_until_oldest_expires(recent, now=now)),
         quota=quota,
         limit=limit,
     )

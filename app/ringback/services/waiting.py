@@ -6,19 +6,19 @@ from typing import Final, TypeVar
 from ringback.domain.clock import Clock
 from ringback.domain.signals import Signals
 from ringback.services.lifecycle import Lifecycle
-from ringback.waits import first_of
+from ringback.waits import wait_first
 
 T = TypeVar("T")
 
-WAIT_SECONDS_MAX: Final = 60.0
+LONG_POLL_SECONDS_MAX: Final = 60.0
 """Longer than this and proxies on the way begin to cut (needs of clients: 60 s is the common cap)."""
-LOOK_AGAIN_SECONDS: Final = 5.0
+POLL_INTERVAL_SECONDS: Final = 5.0
 """A ring is a hint that may be lost between nodes; the store is looked at this often without one."""
 
 
-async def look_until(
-    look: Callable[[], Awaitable[T]],
-    settled: Callable[[T], bool],
+async def poll_until(
+    read: Callable[[], Awaitable[T]],
+    is_done: Callable[[T], bool],
     *,
     signals: Signals,
     topics: Collection[str],
@@ -27,11 +27,11 @@ async def look_until(
     lifecycle: Lifecycle,
 ) -> T:
     """What `look` last saw: as soon as it is `settled`, or when `wait_seconds` or the service's own life is over."""
-    ends_at = clock.monotonic() + min(wait_seconds, WAIT_SECONDS_MAX)
-    with signals.listen(*topics) as bell:
+    ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
+    with signals.listen(*topics) as waiter:
         while True:
-            seen = await look()
+            value = await read()
             left = ends_at - clock.monotonic()
-            if settled(seen) or left <= 0 or lifecycle.stopping.is_set():
-                return seen
-            await first_of(bell.wait(min(left, LOOK_AGAIN_SECONDS)), lifecycle.stopping.wait())
+            if is_done(value) or left <= 0 or lifecycle.shutdown_event.is_set():
+                return value
+            await wait_first(waiter.wait(min(left, POLL_INTERVAL_SECONDS)), lifecycle.shutdown_event.wait())

@@ -3,7 +3,7 @@
 import base64
 
 
-def decode(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """The bytes behind `text`; raises ValueError for every character that is not base64's.
 
     Python's default skips such characters silently. With a url-safe or wrapped text, two libraries would then derive two
@@ -12,5 +12,5 @@ def decode(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
-def encode(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()

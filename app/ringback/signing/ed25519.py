@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ringback.signing import base64text
 from ringback.signing.secrets import InvalidSecret
 
-PRIVATE_PREFIX: Final = "whsk_"
-PUBLIC_PREFIX: Final = "whpk_"
-VERSION: Final = "v1a"
+PRIVATE_KEY_PREFIX: Final = "whsk_"
+PUBLIC_KEY_PREFIX: Final = "whpk_"
+SIGNATURE_VERSION: Final = "v1a"
 SEED_BYTES: Final = 32
 _PUBLIC_BYTES: Final = 32
-_TEXT_MAX: Final = len(PRIVATE_PREFIX) + 88  # 64 bytes in padded base64
+_KEY_TEXT_LENGTH_MAX: Final = len(PRIVATE_KEY_PREFIX) + 88  # 64 bytes in padded base64
 
 
 class InvalidSigningKey(ValueError):
@@ -35,23 +35,23 @@ class InvalidSigningKey(ValueError):
 class SigningKey:
     """A private key, and what may be told of it."""
 
-    _private: Ed25519PrivateKey = field(repr=False)
-    public: str
+    _private_key: Ed25519PrivateKey = field(repr=False)
+    public_key: str
     """`whpk_…`, for receivers that are configured by hand."""
     jwk: Mapping[str, str]
     """As it is published; `kid` is the key's thumbprint (RFC 7638), so the same key has the same name on every node."""
 
-    def sign(self, content: bytes) -> str:
-        return f"{VERSION},{base64text.encode(self._private.sign(content))}"
+    def sign_content(self, content: bytes) -> str:
+        return f"{SIGNATURE_VERSION},{base64text.encode_base64(self._private_key.sign(content))}"
 
 
 def parse_signing_key(text: str) -> SigningKey:
     """The key behind `whsk_…`; raises `InvalidSigningKey`, also when the public half is another key's."""
-    refusal = f"A signing key is {PRIVATE_PREFIX} and base64 of 64 bytes. Make one: ringback keys signing"
-    if not text.startswith(PRIVATE_PREFIX) or len(text) > _TEXT_MAX:
+    refusal = f"A signing key is {PRIVATE_KEY_PREFIX} and base64 of 64 bytes. Make one: ringback keys signing"
+    if not text.startswith(PRIVATE_KEY_PREFIX) or len(text) > _KEY_TEXT_LENGTH_MAX:
         raise InvalidSigningKey(refusal)
     try:
-        key = base64text.decode(text.removeprefix(PRIVATE_PREFIX))
+        key = base64text.decode_base64(text.removeprefix(PRIVATE_KEY_PREFIX))
     except ValueError:
         raise InvalidSigningKey(refusal) from None
     if len(key) not in {SEED_BYTES, SEED_BYTES + _PUBLIC_BYTES}:
@@ -60,38 +60,38 @@ def parse_signing_key(text: str) -> SigningKey:
     public = private.public_key().public_bytes_raw()
     if key[SEED_BYTES:] not in {b"", public}:
         raise InvalidSigningKey("The two halves of this signing key do not belong together.")
-    return SigningKey(private, PUBLIC_PREFIX + base64text.encode(public), _jwk(public))
+    return SigningKey(private, PUBLIC_KEY_PREFIX + base64text.encode_base64(public), _build_jwk(public))
 
 
-def generate(seed: bytes) -> str:
+def generate_signing_key(seed: bytes) -> str:
     """A `whsk_…` key from `SEED_BYTES` random bytes."""
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-    return PRIVATE_PREFIX + base64text.encode(seed + public)
+    return PRIVATE_KEY_PREFIX + base64text.encode_base64(seed + public)
 
 
 def parse_public_key(text: str) -> Ed25519PublicKey:
     """The key behind `whpk_…`; raises `InvalidSecret`."""
     try:
-        key = base64text.decode(text.removeprefix(PUBLIC_PREFIX))
+        key = base64text.decode_base64(text.removeprefix(PUBLIC_KEY_PREFIX))
         return Ed25519PublicKey.from_public_bytes(key)
     except ValueError:
-        raise InvalidSecret(f"A public key is {PUBLIC_PREFIX} and base64 of {_PUBLIC_BYTES} bytes.") from None
+        raise InvalidSecret(f"A public key is {PUBLIC_KEY_PREFIX} and base64 of {_PUBLIC_BYTES} bytes.") from None
 
 
-def matches(public_key: Ed25519PublicKey, signature: str, content: bytes) -> bool:
+def is_valid_signature(public_key: Ed25519PublicKey, signature: str, content: bytes) -> bool:
     """Whether `v1a,<base64>` is this key's signature of the content; base64 has one spelling, and no other is accepted."""
     version, _, encoded = signature.partition(",")
-    if version != VERSION:
+    if version != SIGNATURE_VERSION:
         return False
     try:
-        raw = base64text.decode(encoded)
+        raw = base64text.decode_base64(encoded)
         public_key.verify(raw, content)
     except (ValueError, InvalidSignature):
         return False
-    return base64text.encode(raw) == encoded
+    return base64text.encode_base64(raw) == encoded
 
 
-def _jwk(public: bytes) -> Mapping[str, str]:
+def _build_jwk(public: bytes) -> Mapping[str, str]:
     x = _base64url(public)
     thumbprint = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
     return {"kty": "OKP", "crv": "Ed25519", "x": x, "kid": _base64url(thumbprint), "use": "sig", "alg": "EdDSA"}

@@ -34,27 +34,27 @@ TOKEN_LENGTH_MAX: Final = 1024
 KEY_BYTES_MIN: Final = 32
 """256 bits: a key is random, and shorter ones are usually words."""
 
-SIGNERS_KEPT: Final = 1024
+SIGNER_CACHE_MAX: Final = 1024
 """Principals that are being rung at about the same time; making a signer and its key anew costs more than a token."""
 
 _PURPOSE: Final = "ringback.resume-token.1"
-_FIELDS: Final = {"call": str, "version": int, "seq": int, "expires": int}
-_SIGNATURE: Final = re.compile(r"\.[A-Za-z0-9_-]{85}[AQgw]")
-_SHAPE: Final = re.compile(rf"[A-Za-z0-9_-]+{_SIGNATURE.pattern}")
+_PAYLOAD_FIELDS: Final = {"call": str, "version": int, "seq": int, "expires": int}
+_SIGNATURE_PATTERN: Final = re.compile(r"\.[A-Za-z0-9_-]{85}[AQgw]")
+_TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]+{_SIGNATURE_PATTERN.pattern}")
 """Payload and signature. 64 bytes end in a character of which only two bits count; asking that the rest be zero leaves each
 token one spelling, where itsdangerous would also accept others."""
 
 
-def without_signatures(text: str) -> str:
+def redact_tokens(text: str) -> str:
     """The text with every token in it made worthless: what somebody echoes must not be kept where it can be read."""
-    return _SIGNATURE.sub(".[hidden]", text)
+    return _SIGNATURE_PATTERN.sub(".[hidden]", text)
 
 
-class BadToken(Exception):
+class InvalidResumeToken(Exception):
     """Not a token of ours for this principal: forged, damaged, foreign or malformed, all alike."""
 
 
-class ExpiredToken(Exception):
+class ExpiredResumeToken(Exception):
     """A genuine token of this principal, whose time has passed."""
 
 
@@ -74,7 +74,7 @@ class ResumeClaims:
     """Seconds since the epoch; from this second on the token is worth nothing."""
 
 
-class ResumeTokens:
+class ResumeTokenCodec:
     """Issues and reads the tokens of one service.
 
     `keys` are ordered oldest first, as itsdangerous has it: the last one signs, all of them verify. `audience` names the
@@ -88,13 +88,13 @@ class ResumeTokens:
         self._audience = audience
         self._serializer = Serializer(
             raw_keys,
-            serializer=_PlainPayload(),
-            signer=_KeptKeySigner,
-            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha512, "algorithm": _Sha512()},
+            serializer=_JsonPayloadSerializer(),
+            signer=_CachedKeySigner,
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha512, "algorithm": _HmacSha512()},
         )
         self._signers: dict[str, Signer] = {}
 
-    def issue(self, claims: ResumeClaims) -> str:
+    def encode_token(self, claims: ResumeClaims) -> str:
         payload = {
             "call": claims.call_id,
             "version": claims.token_version,
@@ -102,24 +102,24 @@ class ResumeTokens:
             **({} if claims.cursor_mark is None else {"mark": claims.cursor_mark}),
             "expires": claims.expires_at,
         }
-        return self._signer(claims.principal).sign(_PlainPayload().dumps(payload)).decode()
+        return self._get_signer(claims.principal).sign(_JsonPayloadSerializer().dumps(payload)).decode()
 
-    def read(self, token: str, *, principal: str, now: datetime) -> ResumeClaims:
+    def decode_token(self, token: str, *, principal: str, now: datetime) -> ResumeClaims:
         """The claims of a token that this principal may use now; raises `BadToken`, or `ExpiredToken` if it once could."""
-        if len(token) > TOKEN_LENGTH_MAX or not _SHAPE.fullmatch(token):
-            raise BadToken
+        if len(token) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(token):
+            raise InvalidResumeToken
         try:
             payload = self._serializer.loads(token, salt=self._salt(principal))
         except BadData:
-            raise BadToken from None
-        claims = _claims(payload, principal)
+            raise InvalidResumeToken from None
+        claims = _parse_claims(payload, principal)
         if now.timestamp() >= claims.expires_at:
-            raise ExpiredToken
+            raise ExpiredResumeToken
         return claims
 
-    def _signer(self, principal: str) -> Signer:
+    def _get_signer(self, principal: str) -> Signer:
         """Made once for each principal: every callback carries a token."""
-        if len(self._signers) >= SIGNERS_KEPT:
+        if len(self._signers) >= SIGNER_CACHE_MAX:
             self._signers.clear()
         if principal not in self._signers:
             self._signers[principal] = self._serializer.make_signer(self._salt(principal))
@@ -129,9 +129,9 @@ class ResumeTokens:
         return _PURPOSE + json.dumps([self._audience, principal])
 
 
-def _claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
-    if {"mark": str} | {name: type(value) for name, value in payload.items()} != {"mark": str} | _FIELDS:
-        raise BadToken
+def _parse_claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
+    if {"mark": str} | {name: type(value) for name, value in payload.items()} != {"mark": str} | _PAYLOAD_FIELDS:
+        raise InvalidResumeToken
     return ResumeClaims(
         call_id=payload["call"],
         principal=principal,
@@ -142,7 +142,7 @@ def _claims(payload: dict[str, Any], principal: str) -> ResumeClaims:
     )
 
 
-class _KeptKeySigner(Signer):
+class _CachedKeySigner(Signer):
     """Derives the key of each secret once; itsdangerous' own derives it for every token, which is half of the work."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -155,14 +155,14 @@ class _KeptKeySigner(Signer):
         return self._derived[secret_key]
 
 
-class _Sha512(SigningAlgorithm):
+class _HmacSha512(SigningAlgorithm):
     """HMAC-SHA-512 in one call of OpenSSL; itsdangerous' own does the same in three steps of Python."""
 
     def get_signature(self, key: bytes, value: bytes) -> bytes:
         return hmac.digest(key, value, "sha512")
 
 
-class _PlainPayload:
+class _JsonPayloadSerializer:
     """A JSON object in base64url, which is what itsdangerous' URL-safe serializers write, without their compression."""
 
     def dumps(self, payload: dict[str, Any], /) -> str:

@@ -27,7 +27,7 @@ NONCE_BYTES: Final = 12
 """The size that GCM is defined for (NIST SP 800-38D §5.2.1.1)."""
 
 _VERSION: Final = 1
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _FINGERPRINT_DIGITS: Final = 8
 
 
@@ -44,31 +44,31 @@ class KeyRing:
     """Keys by id, and the id of the one that seals."""
 
     keys: Mapping[str, bytes] = field(repr=False)
-    current: str
+    current_id: str
 
     @property
-    def newest_first(self) -> list[str]:
-        return [self.current, *(key_id for key_id in self.keys if key_id != self.current)]
+    def key_ids_newest_first(self) -> list[str]:
+        return [self.current_id, *(key_id for key_id in self.keys if key_id != self.current_id)]
 
 
 class AesGcmSealer:
     """Seals with one key of the ring and unseals with any; `random(n)` gives n fresh random bytes."""
 
-    def __init__(self, keys: Mapping[str, bytes], *, current: str, random: Callable[[int], bytes]) -> None:
+    def __init__(self, keys: Mapping[str, bytes], *, current: str, random_bytes: Callable[[int], bytes]) -> None:
         for key_id, key in keys.items():
             _check_key(key_id, key)
         if current not in keys:
             raise InvalidKeyRing("The current key is not in the key ring.")
-        self._ciphers = {_header(key_id): AESGCM(key) for key_id, key in keys.items()}
-        self._current = _header(current)
-        self._random = random
+        self._ciphers = {_sealed_value_header(key_id): AESGCM(key) for key_id, key in keys.items()}
+        self._current = _sealed_value_header(current)
+        self._random_bytes = random_bytes
 
-    def seal(self, plaintext: bytes, *, place: str) -> bytes:
-        nonce = self._random(NONCE_BYTES)
-        sealed = self._ciphers[self._current].encrypt(nonce, plaintext, self._current + place.encode())
+    def seal(self, plaintext: bytes, *, associated_data: str) -> bytes:
+        nonce = self._random_bytes(NONCE_BYTES)
+        sealed = self._ciphers[self._current].encrypt(nonce, plaintext, self._current + associated_data.encode())
         return self._current + nonce + sealed
 
-    def unseal(self, ciphertext: bytes, *, place: str) -> bytes:
+    def unseal(self, ciphertext: bytes, *, associated_data: str) -> bytes:
         """The plaintext; raises `UnsealError` unless this was sealed for this very place with a key of the ring."""
         end = _header_length(ciphertext)
         header, nonce, sealed = ciphertext[:end], ciphertext[end : end + NONCE_BYTES], ciphertext[end + NONCE_BYTES :]
@@ -76,47 +76,47 @@ class AesGcmSealer:
         if cipher is None:
             raise UnsealError("This was sealed with a key that is not in the key ring, or it is no sealed value.")
         try:
-            return cipher.decrypt(nonce, sealed, header + place.encode())
+            return cipher.decrypt(nonce, sealed, header + associated_data.encode())
         except (InvalidTag, ValueError):  # ValueError: cut off within its nonce
             raise UnsealError("This sealed value is damaged, or it belongs to another place.") from None
 
-    def is_current(self, ciphertext: bytes) -> bool:
+    def is_sealed_with_newest_key(self, ciphertext: bytes) -> bool:
         """Whether the newest key sealed it."""
         return ciphertext.startswith(self._current)
 
 
-def unparse_key_ring(ring: KeyRing) -> str:
+def format_key_ring(ring: KeyRing) -> str:
     """What `parse_key_ring` reads."""
-    return ",".join(f"{key_id}:{base64text.encode(ring.keys[key_id])}" for key_id in ring.newest_first)
+    return ",".join(f"{key_id}:{base64text.encode_base64(ring.keys[key_id])}" for key_id in ring.key_ids_newest_first)
 
 
 def parse_key_ring(text: str) -> KeyRing:
     """The ring behind `id:base64,id2:base64`; the first entry seals, the others only unseal."""
     keys: dict[str, bytes] = {}
     for number, entry in enumerate(text.split(","), start=1):
-        key_id, key = _parse_entry(entry.strip(), number)
+        key_id, key = _parse_key_ring_entry(entry.strip(), number)
         if key_id in keys:
             raise InvalidKeyRing(f"Entry {number} of the key ring repeats the id of an earlier one.")
         keys[key_id] = key
-    return KeyRing(keys=keys, current=next(iter(keys)))
+    return KeyRing(keys=keys, current_id=next(iter(keys)))
 
 
-def new_key(random: bytes) -> str:
+def generate_key_ring_entry(random_bytes: bytes) -> str:
     """A key ring's entry, `id:base64`, from `KEY_BYTES` random bytes.
 
     The id is a fingerprint: the same key has the same id on every node. 32 bits of a hash betray nothing of a random key.
     """
-    key_id = hashlib.sha256(random).hexdigest()[:_FINGERPRINT_DIGITS]
-    _check_key(key_id, random)
-    return f"{key_id}:{base64text.encode(random)}"
+    key_id = hashlib.sha256(random_bytes).hexdigest()[:_FINGERPRINT_DIGITS]
+    _check_key(key_id, random_bytes)
+    return f"{key_id}:{base64text.encode_base64(random_bytes)}"
 
 
-def _parse_entry(entry: str, number: int) -> tuple[str, bytes]:
+def _parse_key_ring_entry(entry: str, number: int) -> tuple[str, bytes]:
     key_id, separator, encoded = entry.partition(":")
     if not separator:
         raise InvalidKeyRing(f"Entry {number} of the key ring is not of the form id:base64.")
     try:
-        key = base64text.decode(encoded)
+        key = base64text.decode_base64(encoded)
         _check_key(key_id, key)
     except ValueError as error:
         reason = error if isinstance(error, InvalidKeyRing) else "its key is not standard base64"
@@ -125,18 +125,18 @@ def _parse_entry(entry: str, number: int) -> tuple[str, bytes]:
 
 
 def _check_key(key_id: str, key: bytes) -> None:
-    if not _KEY_ID.fullmatch(key_id):
+    if not _KEY_ID_PATTERN.fullmatch(key_id):
         raise InvalidKeyRing("a key id is 1 to 32 letters, digits, hyphens or underscores")
     if len(key) != KEY_BYTES:
         raise InvalidKeyRing(f"a key is {KEY_BYTES} bytes; this one has {len(key)}")
 
 
-def header_of(key_id: str) -> bytes:
+def sealed_value_header(key_id: str) -> bytes:
     """How every value begins that this key sealed."""
-    return _header(key_id)
+    return _sealed_value_header(key_id)
 
 
-def _header(key_id: str) -> bytes:
+def _sealed_value_header(key_id: str) -> bytes:
     return bytes((_VERSION, len(key_id))) + key_id.encode()
 
 

@@ -22,7 +22,7 @@ API_KEY_PREFIX: Final = "rbk_"
 API_KEY_RANDOM_BYTES: Final = 24
 """192 bits: more than the 160 from which a plain hash is as good as a slow one."""
 
-_SECRET_TEXT_MAX: Final = len(SECRET_PREFIX) + 88  # 64 bytes in padded base64
+_SECRET_TEXT_LENGTH_MAX: Final = len(SECRET_PREFIX) + 88  # 64 bytes in padded base64
 _BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _API_KEY_DIGITS: Final = 33  # 24 bytes in base62
 _CHECKSUM_DIGITS: Final = 6  # 32 bits in base62
@@ -33,14 +33,14 @@ class InvalidSecret(ValueError):
     """A text that is no webhook secret; the message says what one looks like and never shows the text."""
 
 
-def parse(text: str) -> bytes:
+def parse_secret(text: str) -> bytes:
     """The key behind a `whsec_…` secret: 24 to 64 bytes, in padded or unpadded standard base64."""
     if not text.startswith(SECRET_PREFIX):
         raise InvalidSecret(f"A webhook secret begins with {SECRET_PREFIX}, followed by base64 of 24 to 64 bytes.")
-    if len(text) > _SECRET_TEXT_MAX:
+    if len(text) > _SECRET_TEXT_LENGTH_MAX:
         raise InvalidSecret("This webhook secret is too long: it must be base64 of 24 to 64 bytes.")
     try:
-        key = base64text.decode(text.removeprefix(SECRET_PREFIX))
+        key = base64text.decode_base64(text.removeprefix(SECRET_PREFIX))
     except ValueError:
         raise InvalidSecret(
             f"What follows {SECRET_PREFIX} is not standard base64 (letters, digits, + and /, without spaces)."
@@ -50,26 +50,26 @@ def parse(text: str) -> bytes:
     return key
 
 
-def generate(random: bytes) -> str:
+def generate_secret(random_bytes: bytes) -> str:
     """A `whsec_…` secret from `SECRET_BYTES` random bytes."""
-    if len(random) != SECRET_BYTES:
+    if len(random_bytes) != SECRET_BYTES:
         raise ValueError(f"A new webhook secret takes {SECRET_BYTES} random bytes.")
-    return SECRET_PREFIX + base64text.encode(random)
+    return SECRET_PREFIX + base64text.encode_base64(random_bytes)
 
 
-def new_api_key(random: bytes) -> str:
+def generate_api_key(random_bytes: bytes) -> str:
     """An API key from `API_KEY_RANDOM_BYTES` random bytes: `rbk_`, 33 characters and a checksum of 6, all base62.
 
     One word without punctuation, so that a double click selects it whole; the checksum lets a scanner recognise a leaked
     key without asking us.
     """
-    if len(random) != API_KEY_RANDOM_BYTES:
+    if len(random_bytes) != API_KEY_RANDOM_BYTES:
         raise ValueError(f"A new API key takes {API_KEY_RANDOM_BYTES} random bytes.")
-    body = API_KEY_PREFIX + _base62(int.from_bytes(random), _API_KEY_DIGITS)
+    body = API_KEY_PREFIX + _encode_base62(int.from_bytes(random_bytes), _API_KEY_DIGITS)
     return body + _checksum(body)
 
 
-def looks_like_api_key(text: str) -> bool:
+def is_well_formed_api_key(text: str) -> bool:
     """Whether `text` could be a key of ours; what could not be is never looked up."""
     if len(text) != _API_KEY_LENGTH or not text.startswith(API_KEY_PREFIX):
         return False
@@ -87,10 +87,10 @@ def hash_api_key(text: str) -> str:
 
 
 def _checksum(body: str) -> str:
-    return _base62(zlib.crc32(body.encode()), _CHECKSUM_DIGITS)
+    return _encode_base62(zlib.crc32(body.encode()), _CHECKSUM_DIGITS)
 
 
-def _base62(value: int, digits: int) -> str:
+def _encode_base62(value: int, digits: int) -> str:
     text = ""
     for _ in range(digits):
         value, remainder = divmod(value, len(_BASE62))

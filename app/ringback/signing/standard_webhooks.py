@@ -30,10 +30,10 @@ TOLERANCE_SECONDS: Final = 300
 SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 """About 85 signatures; a rotation needs two. Every HTTP server in use accepts a header of this size."""
 
-_VERSION: Final = "v1"
-_MESSAGE_ID: Final = re.compile(r"[!-\-/-~]{1,256}")
+_SIGNATURE_VERSION: Final = "v1"
+_MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with one in the id, two messages could sign alike."""
-_TIMESTAMP: Final = re.compile(r"[0-9]{1,12}")
+_TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
 
 
 class VerificationError(Exception):
@@ -50,7 +50,7 @@ class VerifiedMessage:
     """Of this attempt, in seconds since the epoch."""
 
 
-def sign(
+def sign_message(
     secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes, keys: Sequence[SigningKey] = ()
 ) -> str:
     """The value of `webhook-signature`: one `v1,…` for each secret and then one `v1a,…` for each key, in their order.
@@ -59,18 +59,18 @@ def sign(
     """
     if not secrets:
         raise ValueError("A message is signed with at least one secret.")
-    if not _MESSAGE_ID.fullmatch(message_id):
+    if not _MESSAGE_ID_PATTERN.fullmatch(message_id):
         raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
-    content = _content(message_id, str(timestamp), body)
-    return " ".join([*(_signature(secret, content) for secret in secrets), *(key.sign(content) for key in keys)])
+    content = _signed_content(message_id, str(timestamp), body)
+    return " ".join([*(_compute_signature(secret, content) for secret in secrets), *(key.sign_content(content) for key in keys)])
 
 
-def signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+def build_signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The three headers of one attempt."""
     return {
         ID_HEADER: message_id,
         TIMESTAMP_HEADER: str(timestamp),
-        SIGNATURE_HEADER: sign(secrets, message_id=message_id, timestamp=timestamp, body=body),
+        SIGNATURE_HEADER: sign_message(secrets, message_id=message_id, timestamp=timestamp, body=body),
     }
 
 
@@ -88,56 +88,56 @@ def verify(
     `body` is the raw body as it came, and names of headers may come in any case.
     """
     by_name = {name.lower(): value for name, value in headers.items()}
-    message_id = _matching(by_name, ID_HEADER, _MESSAGE_ID)
-    timestamp = _matching(by_name, TIMESTAMP_HEADER, _TIMESTAMP)
-    given = _signatures(by_name)
+    message_id = _get_matching_header(by_name, ID_HEADER, _MESSAGE_ID_PATTERN)
+    timestamp = _get_matching_header(by_name, TIMESTAMP_HEADER, _TIMESTAMP_PATTERN)
+    signatures = _parse_signatures(by_name)
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
-    content = _content(message_id, timestamp, body)
-    if not any(_matches(secret, signature, content) for secret in secrets for signature in given):
+    content = _signed_content(message_id, timestamp, body)
+    if not any(_is_valid_signature(secret, signature, content) for secret in secrets for signature in signatures):
         raise VerificationError("No signature matches: the secret is another one, or the message was changed.")
     return VerifiedMessage(message_id=message_id, timestamp=int(timestamp))
 
 
 def check_secret(text: str) -> None:
     """Raise `InvalidSecret` unless messages can be verified with it: a `whsec_…` secret, or a `whpk_…` public key."""
-    if text.startswith(ed25519.PUBLIC_PREFIX):
+    if text.startswith(ed25519.PUBLIC_KEY_PREFIX):
         ed25519.parse_public_key(text)
     else:
-        webhook_secrets.parse(text)
+        webhook_secrets.parse_secret(text)
 
 
-def _matches(secret: str, signature: str, content: bytes) -> bool:
-    if secret.startswith(ed25519.PUBLIC_PREFIX):
-        return ed25519.matches(ed25519.parse_public_key(secret), signature, content)
-    return hmac.compare_digest(_signature(secret, content), signature)
+def _is_valid_signature(secret: str, signature: str, content: bytes) -> bool:
+    if secret.startswith(ed25519.PUBLIC_KEY_PREFIX):
+        return ed25519.is_valid_signature(ed25519.parse_public_key(secret), signature, content)
+    return hmac.compare_digest(_compute_signature(secret, content), signature)
 
 
-def _content(message_id: str, timestamp: str, body: bytes) -> bytes:
+def _signed_content(message_id: str, timestamp: str, body: bytes) -> bytes:
     return f"{message_id}.{timestamp}.".encode() + body
 
 
-def _signature(secret: str, content: bytes) -> str:
-    digest = hmac.digest(webhook_secrets.parse(secret), content, hashlib.sha256)
-    return f"{_VERSION},{base64text.encode(digest)}"
+def _compute_signature(secret: str, content: bytes) -> str:
+    digest = hmac.digest(webhook_secrets.parse_secret(secret), content, hashlib.sha256)
+    return f"{_SIGNATURE_VERSION},{base64text.encode_base64(digest)}"
 
 
-def _required(headers: Mapping[str, str], name: str) -> str:
+def _get_required_header(headers: Mapping[str, str], name: str) -> str:
     value = headers.get(name)
     if not value:
         raise VerificationError(f"The header {name} is missing.")
     return value
 
 
-def _matching(headers: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
-    value = _required(headers, name)
+def _get_matching_header(headers: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
+    value = _get_required_header(headers, name)
     if not pattern.fullmatch(value):
         raise VerificationError(f"The header {name} is malformed.")
     return value
 
 
-def _signatures(headers: Mapping[str, str]) -> list[str]:
+def _parse_signatures(headers: Mapping[str, str]) -> list[str]:
     """The signatures of the header, as they are written there: base64 has one spelling, and no other is accepted."""
-    text = _required(headers, SIGNATURE_HEADER)
+    text = _get_required_header(headers, SIGNATURE_HEADER)
     if len(text) > SIGNATURE_HEADER_LENGTH_MAX or not text.isascii():
         raise VerificationError(f"The header {SIGNATURE_HEADER} is malformed.")
     return text.split(" ")

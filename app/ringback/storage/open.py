@@ -10,11 +10,11 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.sealed import Sealer
-from ringback.storage.sqlite.database import unavailable
-from ringback.storage.sqlite.examination import Examined, examine
+from ringback.storage.sqlite.database import to_store_unavailable
+from ringback.storage.sqlite.examination import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
 
-_SQLITE: Final = "sqlite:///"
+_SQLITE_URL_PREFIX: Final = "sqlite:///"
 
 
 @asynccontextmanager
@@ -35,12 +35,12 @@ async def open_store(
         await store.close()
 
 
-def examine_files(url: str, *, clock: Clock) -> Examined:
+def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
     """Damage, and commits that are missing; it reads for seconds. Raises `StoreUnavailable` for what cannot be opened."""
     try:
-        return examine(sqlite_path(url), clock=clock)
+        return check_database_file(sqlite_path(url), clock=clock)
     except sqlite3.Error as error:
-        raise unavailable(error) from error
+        raise to_store_unavailable(error) from error
 
 
 def sqlite_path(url: str) -> Path:
@@ -48,11 +48,11 @@ def sqlite_path(url: str) -> Path:
     scheme, separator, _ = url.partition("://")
     if separator and scheme.partition("+")[0] in {"postgres", "postgresql"}:
         raise StoreUnavailable("PostgreSQL is not there yet. Use SQLite: sqlite:///ringback.db", needs_operator=True)
-    if separator and not url.startswith(_SQLITE):
+    if separator and not url.startswith(_SQLITE_URL_PREFIX):
         raise StoreUnavailable(
             "This database URL is of no kind we know. Use SQLite: sqlite:///ringback.db", needs_operator=True
         )
-    path = url.removeprefix(_SQLITE)
+    path = url.removeprefix(_SQLITE_URL_PREFIX)
     if path in {"", ":memory:"}:
         raise StoreUnavailable(
             "The database must be a file, because calls outlive the process: sqlite:///ringback.db", needs_operator=True

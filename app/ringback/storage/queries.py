@@ -9,20 +9,20 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
-_NAME: Final = "-- name: "
+_NAME_MARKER: Final = "-- name: "
 
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
-def load(package: str, file: str) -> Mapping[str, str]:
+def load_statements(package: str, file: str) -> Mapping[str, str]:
     """The statements of one .sql file inside a package, by name; raises ValueError when a name comes twice."""
     text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
-    return MappingProxyType(parse(text))
+    return MappingProxyType(parse_statements(text))
 
 
-def parse(text: str) -> dict[str, str]:
+def parse_statements(text: str) -> dict[str, str]:
     statements: dict[str, str] = {}
-    for block in f"\n{text}".split(f"\n{_NAME}")[1:]:
+    for block in f"\n{text}".split(f"\n{_NAME_MARKER}")[1:]:
         name, _, statement = block.partition("\n")
         name = name.strip()
         if name in statements:

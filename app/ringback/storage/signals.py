@@ -12,20 +12,20 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 
-class LocalBell:
+class LocalWaiter:
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
 
-    def ring(self) -> None:
-        self._rung.set()
+    def notify(self) -> None:
+        self._notified.set()
 
     async def wait(self, timeout_seconds: float) -> bool:
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._rung.wait()
+                await self._notified.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._notified.clear()
         return True
 
 
@@ -33,25 +33,25 @@ class LocalSignals:
     """Bells by topic. Ringing costs what listens to the topic, not what listens at all."""
 
     def __init__(self) -> None:
-        self._bells: dict[str, set[LocalBell]] = {}
+        self._waiters_by_topic: dict[str, set[LocalWaiter]] = {}
 
     @contextmanager
-    def listen(self, *topics: str) -> Generator[LocalBell]:
-        bell = LocalBell()
+    def listen(self, *topics: str) -> Generator[LocalWaiter]:
+        waiter = LocalWaiter()
         for topic in topics:
-            self._bells.setdefault(topic, set()).add(bell)
+            self._waiters_by_topic.setdefault(topic, set()).add(waiter)
         try:
-            yield bell
+            yield waiter
         finally:
             for topic in set(topics):
-                self._leave(topic, bell)
+                self._unsubscribe(topic, waiter)
 
-    def ring(self, topics: Iterable[str]) -> None:
+    def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for bell in self._bells.get(topic, ()):
-                bell.ring()
+            for bell in self._waiters_by_topic.get(topic, ()):
+                bell.notify()
 
-    def _leave(self, topic: str, bell: LocalBell) -> None:
-        self._bells[topic].discard(bell)
-        if not self._bells[topic]:
-            del self._bells[topic]
+    def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
+        self._waiters_by_topic[topic].discard(waiter)
+        if not self._waiters_by_topic[topic]:
+            del self._waiters_by_topic[topic]

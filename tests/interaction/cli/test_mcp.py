@@ -38,7 +38,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
         ) as service,
         serving_api(service.app.api) as url,
     ):
-        _, key = await service.app.services.keys.create(
+        _, key = await service.app.services.api_keys.create_key(
             "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ}), upstreams=None
         )
         yield Running(url, key)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient
-from ringback.signing.standard_webhooks import signed_headers
+from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.commands import ForkedCommand, forked_command
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import STDIO_SERVER
@@ -131,7 +131,7 @@ async def test_nobody_at_the_url_is_one_line_that_says_what_to_do(tmp_path: Path
 async def test_a_listener_refuses_what_its_secret_did_not_sign(tmp_path: Path) -> None:
     async with ringback("listen", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
         address = (await listener.until(listener.err, r"Listening on (\S+)"))[1]
-        headers = signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
+        headers = build_signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
         async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
             response = await http.post(address, content=b"{}", headers=headers)
         refused = await listener.until(listener.err, "Refused a request: (.*)")

@@ -20,9 +20,9 @@ from ringback.client import (
     Unauthenticated,
     Unavailable,
 )
-from ringback.domain.call import Outcome, Progress, failed
+from ringback.domain.call import CallOutcome, Progress, failed_completion
 from ringback.domain.delivery import DeliveryState
-from ringback.signing.secrets import generate
+from ringback.signing.secrets import generate_secret
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
 from tests.support.serving import serving
@@ -79,7 +79,7 @@ async def test_every_option_of_a_registration_is_understood(alice: RingbackClien
 
     webhook = await alice.register_webhook(
         CALLBACK_URL,
-        secret=generate(b"s" * 32),
+        secret=generate_secret(b"s" * 32),
         events=["call.finished"],
         upstream="git",
         tool="git_log",
@@ -144,7 +144,7 @@ async def test_a_result_that_is_not_there_yet_is_a_conflict(alice: RingbackClien
 @pytest.mark.requirement("R33")
 async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: Service) -> None:
     started = await start(alice)
-    await service.finish(started.call.id, failed(Outcome.UNKNOWN, "The upstream was lost."))
+    await service.finish(started.call.id, failed_completion(CallOutcome.UNKNOWN, "The upstream was lost."))
 
     call = await alice.call(started.call.id)
 
@@ -329,4 +329,4 @@ async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service
                 call_id = (await start(alice)).call.id
                 await service.finish(call_id)
                 assert (await anext(stream)).data["call_id"] == call_id
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()

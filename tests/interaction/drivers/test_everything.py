@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Outcome
+from ringback.domain.call import CallOutcome
 from ringback.runner.config import Isolation, UpstreamConfig
 from tests.support.calls import a_call_to, answer, one_life, until_asked, until_kept
 from tests.support.engine import Engine
@@ -41,7 +41,7 @@ async def test_its_task_asks_is_answered_and_ends(engine: Engine, transport: str
         (ended,) = await engine.until_final(call)
 
     assert "could have multiple interpretations" in asked.input_requests["r1.1"].params["message"]
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert b"Research Report: python (technical)" in (await engine.result(call) or b"")
 
 
@@ -54,7 +54,7 @@ async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
     async with everything(transport, Isolation.SHARED) as config, one_life(engine, config):
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
     assert b"Echo: hello" in (await engine.result(call) or b"")
 
 
@@ -69,4 +69,4 @@ async def test_a_task_in_a_child_that_is_gone_may_have_run(engine: Engine) -> No
     async with one_life(engine, config):
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.runs) == (Outcome.UNKNOWN, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.UNKNOWN, 1)

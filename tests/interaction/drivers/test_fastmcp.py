@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from ringback.domain.call import Outcome
-from ringback.runner.upstreams import Upstreams
+from ringback.domain.call import CallOutcome
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_kept
 from tests.support.engine import Engine
 from tests.support.examples import CALL
@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def fastmcp(ledger: Path) -> AsyncGenerator[Upstreams]:
+async def fastmcp(ledger: Path) -> AsyncGenerator[UpstreamRegistry]:
     """The upstream `reports`, connected."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
@@ -37,7 +37,7 @@ async def fastmcp(ledger: Path) -> AsyncGenerator[Upstreams]:
     try:
         config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
         async with opened(config, patience_seconds=WAIT_SECONDS) as upstreams:
-            async with upstreams.session(replace(CALL, upstream="reports")):
+            async with upstreams.open_call_session(replace(CALL, upstream="reports")):
                 pass  # it has started
             yield upstreams
     finally:
@@ -64,7 +64,7 @@ async def test_its_tasks_are_followed_answered_and_cancelled(engine: Engine, led
             await ask_to_cancel(engine, endless)
             ended = await engine.until_final(added, built, painted, endless)
 
-    assert [call.outcome for call in ended] == [Outcome.RESULT] * 3 + [Outcome.CANCELLED]
+    assert [call.outcome for call in ended] == [CallOutcome.RESULT] * 3 + [CallOutcome.CANCELLED]
     assert b"42" in (await engine.result(added) or b"")
     assert b"built" in (await engine.result(built) or b"")
     assert b"painted blue" in (await engine.result(painted) or b"")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from mcp import MCPError
 
-from ringback.domain.call import Outcome, Phase, Status
+from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.runner import drive
 from ringback.runner.config import Isolation
 from tests.support.calls import (
@@ -42,7 +42,7 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
     assert running.handle is not None
     session = {"id": stage.sessions[0], "protocol_version": "2025-11-25"}
     assert (running.handle.driver, running.handle.data) == ("legacy_task", {"task_id": "task-1", "session": session})
-    assert (ended.outcome, ended.progress and ended.progress.message) == (Outcome.RESULT, "half way")
+    assert (ended.outcome, ended.progress and ended.progress.message) == (CallOutcome.RESULT, "half way")
     assert await engine.result(call) == b'{"content":[{"type":"text","text":"done"}]}'
     assert task.ttl >= 3600 * 1000
     assert stage.effects == [tool]
@@ -52,14 +52,14 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
 @pytest.mark.parametrize(
     ("status", "result", "error", "outcome"),
     [
-        ("completed", None, None, Outcome.RESULT),
-        ("failed", {"content": [], "isError": True}, None, Outcome.TOOL_ERROR),
-        ("failed", None, ERROR, Outcome.UPSTREAM_ERROR),
-        ("cancelled", None, None, Outcome.CANCELLED),
+        ("completed", None, None, CallOutcome.RESULT),
+        ("failed", {"content": [], "isError": True}, None, CallOutcome.TOOL_ERROR),
+        ("failed", None, ERROR, CallOutcome.UPSTREAM_ERROR),
+        ("cancelled", None, None, CallOutcome.CANCELLED),
     ],
 )
 async def test_a_task_ends_as_its_upstream_says(
-    engine: Engine, status: str, result: dict[str, object] | None, error: MCPError | None, outcome: Outcome
+    engine: Engine, status: str, result: dict[str, object] | None, error: MCPError | None, outcome: CallOutcome
 ) -> None:
     stage, call = LegacyStage(), a_call_to(engine, "long")
     await engine.queue(call)
@@ -81,7 +81,7 @@ async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> 
     async with running_against(engine, stage.app(), drain_seconds=0.01):
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, stage.tasks) == (Outcome.RESULT, {})
+    assert (ended.outcome, stage.tasks) == (CallOutcome.RESULT, {})
 
 
 # -- going on after a restart -----------------------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) ->
             task.end()
             (ended,) = await engine.until_final(call)
 
-    assert (between.phase, between.status) == (Phase.QUEUED, Status.WORKING)
-    assert (ended.outcome, ended.runs, stage.effects, task.cancels) == (Outcome.RESULT, 1, ["long"], 0)
+    assert (between.phase, between.status) == (CallPhase.QUEUED, CallStatus.WORKING)
+    assert (ended.outcome, ended.runs, stage.effects, task.cancels) == (CallOutcome.RESULT, 1, ["long"], 0)
 
 
-@pytest.mark.parametrize(("bound", "outcome"), [(False, Outcome.RESULT), (True, Outcome.UNKNOWN)])
+@pytest.mark.parametrize(("bound", "outcome"), [(False, CallOutcome.RESULT), (True, CallOutcome.UNKNOWN)])
 async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
-    engine: Engine, *, bound: bool, outcome: Outcome
+    engine: Engine, *, bound: bool, outcome: CallOutcome
 ) -> None:
     stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
     await engine.queue(call)
@@ -129,9 +129,9 @@ async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize(("bound", "outcome"), [(False, Outcome.RESULT), (True, Outcome.UNKNOWN)])
+@pytest.mark.parametrize(("bound", "outcome"), [(False, CallOutcome.RESULT), (True, CallOutcome.UNKNOWN)])
 async def test_a_task_whose_session_goes_while_nobody_else_calls_is_looked_for_in_a_new_one(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: Outcome
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: CallOutcome
 ) -> None:
     monkeypatch.setattr(drive, "AWAY_SECONDS", 0.05)
     stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
@@ -157,7 +157,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
         stage.tasks.clear()
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.UNKNOWN
+    assert ended.outcome is CallOutcome.UNKNOWN
     assert ended.error is not None
     assert "no longer tells of the task" in ended.error["message"]
 
@@ -175,7 +175,7 @@ async def test_cancelling_ends_the_task(engine: Engine) -> None:
         await ask_to_cancel(engine, call)
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, task.status, task.cancels) == (Outcome.CANCELLED, "cancelled", 1)
+    assert (ended.outcome, task.status, task.cancels) == (CallOutcome.CANCELLED, "cancelled", 1)
 
 
 async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine) -> None:
@@ -192,7 +192,7 @@ async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine
         async with one_life(engine, config, drain_seconds=0.01):
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.cancel_requested) == (Outcome.RESULT, True)
+    assert (ended.outcome, ended.cancel_requested) == (CallOutcome.RESULT, True)
 
 
 async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine, clock: ShiftedClock) -> None:
@@ -206,7 +206,7 @@ async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine
         await wake(engine, call)
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, task.status) == (Outcome.TIMED_OUT, "cancelled")
+    assert (ended.outcome, task.status) == (CallOutcome.TIMED_OUT, "cancelled")
 
 
 # -- questions --------------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: En
 
     assert asked.input_requests["r1.1"].params["message"] == "Really?"
     assert stage.answers[0].content == {"sure": True}
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R32")
@@ -250,4 +250,4 @@ async def test_a_tasks_question_is_answered_by_the_next_process(engine: Engine) 
             task.end()
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, stage.answers[0].content) == (Outcome.RESULT, {"sure": True})
+    assert (ended.outcome, stage.answers[0].content) == (CallOutcome.RESULT, {"sure": True})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from ringback.domain.call import Call, Outcome, Phase, Status
+from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus
 from ringback.domain.event import EventName
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.builders import a_webhook
 from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked
 from tests.support.clock import ShiftedClock
@@ -22,7 +22,7 @@ NO: dict[str, Any] = {"action": "decline"}
 
 
 @asynccontextmanager
-async def running(engine: Engine, stage: TaskStage, *calls: Call) -> AsyncGenerator[Upstreams]:
+async def running(engine: Engine, stage: TaskStage, *calls: Call) -> AsyncGenerator[UpstreamRegistry]:
     await engine.queue(*calls)
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams, engine.running(upstreams):
         yield upstreams
@@ -41,9 +41,9 @@ async def test_a_question_parks_the_call_rings_and_holds_nothing_open(engine: En
 
     async with running(engine, stage, call) as upstreams:
         parked = await until_asked(engine, call)
-        (info,) = upstreams.catalog.upstreams()
+        (info,) = upstreams.tool_catalog.list_upstreams()
 
-    assert (parked.phase, parked.lease_token, info.calls_in_flight) == (Phase.PARKED, None, 0)
+    assert (parked.phase, parked.lease_token, info.calls_in_flight) == (CallPhase.PARKED, None, 0)
     assert parked.input_requests["r1.1"].params["message"] == "Really?"
     (event,) = await engine.events()
     (delivery,) = await engine.deliveries()
@@ -68,8 +68,8 @@ async def test_a_call_is_answered_hours_and_restarts_later(engine: Engine, clock
     async with running(engine, stage):
         (ended,) = await engine.until_final(call)
 
-    assert (told.call.phase, told.call.status) == (Phase.QUEUED, Status.WORKING)
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (told.call.phase, told.call.status) == (CallPhase.QUEUED, CallStatus.WORKING)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert (await result_of(engine, call))["sure"]["content"] == {"sure": True}
     assert stage.effects == ["confirm"]
 
@@ -87,7 +87,7 @@ async def test_every_round_has_keys_of_its_own(engine: Engine) -> None:
         (ended,) = await engine.until_final(call)
 
     assert asked == ["r1.1", "r2.1", "r3.1"]
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
     assert len(await engine.events()) == 4
 
 
@@ -97,7 +97,7 @@ async def test_a_tool_that_wants_a_moment_is_asked_again_without_asking_anybody(
     async with running(engine, stage, call):
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.input_round) == (Outcome.RESULT, 0)
+    assert (ended.outcome, ended.input_round) == (CallOutcome.RESULT, 0)
     assert [json.loads(params.request_state or "{}").get("round") for _, params in stage.requests] == [None, 1, 2, 3]
 
 
@@ -109,7 +109,7 @@ async def test_a_tool_that_asks_although_nobody_can_answer_fails_the_call_with_a
         (ended,) = await engine.until_final(call)
 
     assert stage.declared[0].elicitation is None
-    assert ended.outcome is Outcome.UPSTREAM_ERROR
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
     assert "accepts_input" in (ended.error or {})["message"]
 
 
@@ -125,7 +125,7 @@ async def test_an_upstream_whose_state_has_expired_passes_its_error_on(engine: E
         await answer(engine, call, {"r1.1": YES})
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.UPSTREAM_ERROR
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
     assert (ended.error or {})["message"] == "requestState has expired"
 
 
@@ -146,14 +146,14 @@ async def test_an_answered_call_waits_for_an_upstream_that_is_away(engine: Engin
         async with serving(stage.app(), port=server.port):
             (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
     assert (await result_of(engine, call))["sure"]["action"] == "accept"
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize(("rerun_allowed", "outcome"), [(False, Outcome.UNKNOWN), (True, Outcome.RESULT)])
+@pytest.mark.parametrize(("rerun_allowed", "outcome"), [(False, CallOutcome.UNKNOWN), (True, CallOutcome.RESULT)])
 async def test_a_round_that_was_cut_off_is_sent_again_only_if_the_call_may_run_twice(
-    engine: Engine, *, rerun_allowed: bool, outcome: Outcome
+    engine: Engine, *, rerun_allowed: bool, outcome: CallOutcome
 ) -> None:
     stage, call = TaskStage(), a_call_to(engine, "confirm", rerun_allowed=rerun_allowed)
 
@@ -181,7 +181,7 @@ async def test_a_parked_call_past_its_deadline_has_timed_out(engine: Engine, clo
         await engine.janitor().run_once()
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.input_requests) == (Outcome.TIMED_OUT, {})
+    assert (ended.outcome, ended.input_requests) == (CallOutcome.TIMED_OUT, {})
 
 
 async def test_a_cancellation_during_a_round_abandons_it(engine: Engine) -> None:
@@ -193,4 +193,4 @@ async def test_a_cancellation_during_a_round_abandons_it(engine: Engine) -> None
         await ask_to_cancel(engine, call)
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.CANCELLED
+    assert ended.outcome is CallOutcome.CANCELLED

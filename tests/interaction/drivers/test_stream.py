@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 from mcp.server.streamable_http import EventCallback
 
-from ringback.domain.call import Outcome, Phase, Status
+from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.runner.config import Isolation
 from ringback.runner.drivers import stream
 from tests.support.calls import (
@@ -41,7 +41,7 @@ async def test_where_the_answer_will_be_is_kept_while_the_tool_runs(engine: Engi
     assert kept.handle is not None
     assert kept.handle.driver == "stream"
     assert kept.handle.data["session_id"] == stage.sessions[0]
-    assert (ended.outcome, ended.runs, ended.handle) == (Outcome.RESULT, 1, None)
+    assert (ended.outcome, ended.runs, ended.handle) == (CallOutcome.RESULT, 1, None)
     assert stage.effects == ["work"]
 
 
@@ -57,7 +57,7 @@ async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Eng
         stage.release.set()
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert stage.effects == ["work"]
 
 
@@ -77,8 +77,8 @@ async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) 
             stage.release.set()
             (ended,) = await engine.until_final(call)
 
-    assert (between.phase, between.status) == (Phase.QUEUED, Status.WORKING)
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (between.phase, between.status) == (CallPhase.QUEUED, CallStatus.WORKING)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert ended.progress is not None
     assert (ended.progress.progress, ended.progress.message) == (2, "nearly done")
     assert stage.effects == ["work"]
@@ -97,7 +97,7 @@ async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> 
         async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
+    assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
 
 
 class AnsweredBehindTheReplay(Events):
@@ -137,7 +137,7 @@ async def test_an_answer_that_was_kept_behind_the_replay_is_read_from_the_same_p
         async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
+    assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
     assert stage.count("GET", resuming=True) >= 2
 
 
@@ -174,7 +174,7 @@ async def test_a_session_that_is_gone_leaves_nothing_but_unknown(engine: Engine)
         async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
-    assert (ended.status, ended.outcome, stage.effects) == (Status.FAILED, Outcome.UNKNOWN, ["work"])
+    assert (ended.status, ended.outcome, stage.effects) == (CallStatus.FAILED, CallOutcome.UNKNOWN, ["work"])
     assert ended.error is not None
     assert "no longer knows the session" in ended.error["message"]
 
@@ -193,7 +193,7 @@ async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, cloc
             await wake(engine, call)
             (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.TIMED_OUT
+    assert ended.outcome is CallOutcome.TIMED_OUT
     assert stage.cancelled.is_set()
 
 
@@ -209,7 +209,7 @@ async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: En
         (ended,) = await engine.until_final(call)
 
     assert running.handle is None
-    assert ended.outcome is Outcome.UNKNOWN
+    assert ended.outcome is CallOutcome.UNKNOWN
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engin
             stage.release.set()
             (ended,) = await engine.until_final(slow)
 
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
     assert (stage.effects, stage.count("DELETE")) == (["work", "work"], 1)
 
 
@@ -255,7 +255,7 @@ async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool
         (ended,) = await engine.until_final(call)
         await stage.cancelled.wait()
 
-    assert ended.outcome is Outcome.CANCELLED
+    assert ended.outcome is CallOutcome.CANCELLED
 
 
 async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Engine) -> None:
@@ -271,7 +271,7 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
             (ended,) = await engine.until_final(call)
         await stage.cancelled.wait()
 
-    assert ended.outcome is Outcome.CANCELLED
+    assert ended.outcome is CallOutcome.CANCELLED
 
 
 # -- questions --------------------------------------------------------------------------------------------------------------
@@ -298,8 +298,8 @@ async def test_a_question_is_asked_and_answered_in_a_session_of_the_calls_own(
     assert asked.input_requests["r1.1"].params["message"] == "Really?"
     assert "_meta" not in asked.input_requests["r1.1"].params
     assert (stage.answers[0].action, stage.answers[0].content) == ("accept", {"sure": True})
-    assert (working.status, working.input_requests) == (Status.WORKING, {})
-    assert ended.outcome is Outcome.RESULT
+    assert (working.status, working.input_requests) == (CallStatus.WORKING, {})
+    assert ended.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R32")
@@ -319,7 +319,7 @@ async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock:
             stage.release.set()
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.runs, stage.effects) == (Outcome.RESULT, 1, ["ask"])
+    assert (ended.outcome, ended.runs, stage.effects) == (CallOutcome.RESULT, 1, ["ask"])
     assert stage.answers[0].action == "accept"
 
 
@@ -335,5 +335,5 @@ async def test_nobody_is_asked_in_a_shared_session_or_without_a_starter_who_answ
         async with one_life(engine, config):
             (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.UPSTREAM_ERROR
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
     assert ended.input_round == 0

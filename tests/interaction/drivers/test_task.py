@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.domain.call import Outcome, Phase, Status
+from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.domain.event import EventName
 from ringback.runner.drivers import followed
 from tests.support.calls import (
@@ -34,8 +34,8 @@ async def test_a_task_is_followed_to_its_result(engine: Engine, *, listening: bo
         (ended,) = await engine.until_final(call)
 
     assert kept.handle is not None
-    assert (kept.handle.driver, kept.handle.data, kept.status) == ("task", {"task_id": "task-1"}, Status.WORKING)
-    assert (ended.outcome, ended.runs, ended.handle) == (Outcome.RESULT, 1, kept.handle)
+    assert (kept.handle.driver, kept.handle.data, kept.status) == ("task", {"task_id": "task-1"}, CallStatus.WORKING)
+    assert (ended.outcome, ended.runs, ended.handle) == (CallOutcome.RESULT, 1, kept.handle)
     assert b"done" in (await engine.result(call) or b"")
     assert stage.effects == ["work"]
 
@@ -72,19 +72,19 @@ async def test_an_upstream_whose_stream_breaks_is_asked_again(engine: Engine, mo
             task.complete("done")
             (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     ("state", "outcome"),
     [
-        ({"status": "completed", "result": {"content": [], "isError": True}}, Outcome.TOOL_ERROR),
-        ({"status": "failed", "error": {"code": -32042, "message": "no"}}, Outcome.UPSTREAM_ERROR),
-        ({"status": "cancelled"}, Outcome.CANCELLED),
+        ({"status": "completed", "result": {"content": [], "isError": True}}, CallOutcome.TOOL_ERROR),
+        ({"status": "failed", "error": {"code": -32042, "message": "no"}}, CallOutcome.UPSTREAM_ERROR),
+        ({"status": "cancelled"}, CallOutcome.CANCELLED),
     ],
 )
-async def test_a_task_ends_as_its_upstream_says(engine: Engine, state: dict[str, object], outcome: Outcome) -> None:
+async def test_a_task_ends_as_its_upstream_says(engine: Engine, state: dict[str, object], outcome: CallOutcome) -> None:
     stage, call = TaskStage(), a_call_to(engine, "work")
     await engine.queue(call)
 
@@ -107,7 +107,7 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
         stage.tasks.clear()
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.UNKNOWN
+    assert ended.outcome is CallOutcome.UNKNOWN
     assert "no longer tells of the task" in (ended.error or {})["message"]
 
 
@@ -128,8 +128,8 @@ async def test_the_next_runner_goes_on_from_the_handle_and_its_upstream_notices_
         async with engine.running(upstreams):
             (ended,) = await engine.until_final(call)
 
-    assert (between.phase, between.status, between.lease_token) == (Phase.QUEUED, Status.WORKING, None)
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (between.phase, between.status, between.lease_token) == (CallPhase.QUEUED, CallStatus.WORKING, None)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert (stage.effects, task.cancels) == (["work"], 0)
 
 
@@ -152,7 +152,7 @@ async def test_a_task_outlives_the_absence_of_its_upstream(engine: Engine) -> No
             task.complete("done")
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, stage.effects) == (Outcome.RESULT, ["work"])
+    assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
 
 
 # -- questions --------------------------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ async def test_a_tasks_questions_are_answered_one_by_one(engine: Engine, *, list
 
     assert {key: request.name for key, request in asked.input_requests.items()} == {"r1.1": "name", "r1.2": "age"}
     assert (first.accepted, first.ignored) == (["r1.1"], ["r9.9"])
-    assert (left.status, list(left.input_requests)) == (Status.INPUT_REQUIRED, ["r1.2"])
+    assert (left.status, list(left.input_requests)) == (CallStatus.INPUT_REQUIRED, ["r1.2"])
     assert task.answers["age"] == {"action": "decline"}
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
     names = [event.name for event in await engine.events()]
     assert names == [EventName.CALL_INPUT_REQUIRED, EventName.CALL_FINISHED]
 
@@ -205,7 +205,7 @@ async def test_a_task_is_answered_after_a_restart(engine: Engine) -> None:
             task.complete("done")
             await engine.until_final(call)
 
-    assert (told.call.status, told.call.phase) == (Status.WORKING, Phase.QUEUED)
+    assert (told.call.status, told.call.phase) == (CallStatus.WORKING, CallPhase.QUEUED)
     assert {key: request.name for key, request in again.input_requests.items()} == {"r2.1": "age"}
 
 
@@ -218,7 +218,7 @@ async def test_a_question_that_the_upstream_takes_back_is_not_asked_any_more(eng
         task.ask("name")
         await until_asked(engine, call)
         task.tell(status="working")
-        back = await until_call(engine, call, lambda found: found.status is Status.WORKING)
+        back = await until_call(engine, call, lambda found: found.status is CallStatus.WORKING)
         late = await answer(engine, call, {"r1.1": YES})
         task.complete("done")
         await engine.until_final(call)
@@ -244,7 +244,7 @@ async def test_elicitation_is_offered_only_for_a_starter_who_can_answer(engine: 
     (declared,) = stage.declared
     assert declared.extensions == {TASKS: {}}
     assert (declared.elicitation is not None) == accepts_input
-    assert ended.outcome is (Outcome.RESULT if accepts_input else Outcome.UPSTREAM_ERROR)
+    assert ended.outcome is (CallOutcome.RESULT if accepts_input else CallOutcome.UPSTREAM_ERROR)
     assert task.cancels == (0 if accepts_input else 1)
 
 
@@ -263,10 +263,10 @@ async def test_questions_may_come_before_the_task_and_in_it(engine: Engine) -> N
         task.complete("done")
         (ended,) = await engine.until_final(call)
 
-    assert parked.phase is Phase.PARKED
-    assert asked.phase is Phase.RUNNING
+    assert parked.phase is CallPhase.PARKED
+    assert asked.phase is CallPhase.RUNNING
     assert task.answers == {"sure": {"action": "cancel"}}
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
 
 
 # -- cancelling, and deadlines ----------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ async def test_cancelling_reaches_the_task_which_tells_its_end(engine: Engine) -
         await ask_to_cancel(engine, call)
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.cancel_requested) == (Outcome.CANCELLED, True)
+    assert (ended.outcome, ended.cancel_requested) == (CallOutcome.CANCELLED, True)
     assert task.cancels == 1
 
 
@@ -302,8 +302,8 @@ async def test_a_task_that_ignores_its_cancellation_completes_the_call_truthfull
         task.complete("done all the same")
         (ended,) = await engine.until_final(call)
 
-    assert (between.status, between.cancel_requested) == (Status.WORKING, True)
-    assert (ended.outcome, ended.cancel_requested) == (Outcome.RESULT, True)
+    assert (between.status, between.cancel_requested) == (CallStatus.WORKING, True)
+    assert (ended.outcome, ended.cancel_requested) == (CallOutcome.RESULT, True)
 
 
 async def test_a_cancellation_that_came_between_two_runners_reaches_the_task(engine: Engine) -> None:
@@ -318,7 +318,7 @@ async def test_a_cancellation_that_came_between_two_runners_reaches_the_task(eng
         async with engine.running(upstreams):
             (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, task.cancels) == (Outcome.CANCELLED, 1)
+    assert (ended.outcome, task.cancels) == (CallOutcome.CANCELLED, 1)
 
 
 @pytest.mark.requirement("R33")
@@ -334,4 +334,4 @@ async def test_a_deadline_tells_the_task_to_stop_and_times_the_call_out(engine: 
         await wake(engine, call)
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, task.cancels) == (Outcome.TIMED_OUT, 1)
+    assert (ended.outcome, task.cancels) == (CallOutcome.TIMED_OUT, 1)

@@ -26,7 +26,7 @@ async def end_together(engine: Engine, count: int) -> None:
     await engine.queue(*calls)
     await asyncio.gather(
         *(
-            engine.store.write(lambda tx, call=call: engine.recorder.finish(tx, call, DONE, lease_token=None))
+            engine.store.write(lambda tx, call=call: engine.recorder.finish_call(tx, call, DONE, lease_token=None))
             for call in calls
         )
     )
@@ -82,7 +82,7 @@ async def test_an_event_that_was_not_committed_is_not_sent_and_takes_nobodys_slo
             await engine.queue(call)
 
             async def fail_late(tx: Transaction, call: Call = call) -> None:
-                await engine.recorder.finish(tx, call, DONE, lease_token=None)
+                await engine.recorder.finish_call(tx, call, DONE, lease_token=None)
                 raise ZeroDivisionError
 
             with pytest.raises(ZeroDivisionError):
@@ -140,8 +140,8 @@ async def test_what_is_paced_or_ordered_is_never_born_leased(engine: Engine, ove
         await engine.queue(call)
 
         async def finish_and_look(tx: Transaction) -> DeliveryState:
-            await engine.recorder.finish(tx, call, DONE, lease_token=None)
-            (delivery,) = await tx.deliveries.page(ALICE, DeliveryFilter(), before=None, limit=10)
+            await engine.recorder.finish_call(tx, call, DONE, lease_token=None)
+            (delivery,) = await tx.deliveries.list_page(ALICE, DeliveryFilter(), position=None, limit=10)
             return delivery.state
 
         assert await engine.store.write(finish_and_look) is DeliveryState.PENDING

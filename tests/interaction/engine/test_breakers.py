@@ -5,9 +5,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from ringback.domain.breaker import OF_ORIGIN, OF_WEBHOOK, PAUSES_SECONDS, BreakerState
+from ringback.domain.breaker import ORIGIN_BREAKER_POLICY, WEBHOOK_BREAKER_POLICY, OPEN_SECONDS_STEPS, CircuitState
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.webhook import Webhook, moved
+from ringback.domain.webhook import Webhook, with_url
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.dispatcher import Dispatcher
 from tests.support.builders import a_delivery, a_trusted_webhook, a_webhook
@@ -67,7 +67,7 @@ async def test_while_a_breaker_is_open_nothing_is_sent_and_no_attempt_is_counted
     await dispatch_all(dispatcher)
     sent = len(board.posts)
 
-    fake_clock.advance(PAUSES_SECONDS[0] - 1)
+    fake_clock.advance(OPEN_SECONDS_STEPS[0] - 1)
     assert await dispatcher.run_once() == 0
 
     assert len(board.posts) == sent == 20
@@ -82,10 +82,10 @@ async def test_after_each_pause_one_probe_goes_and_a_failure_makes_the_next_paus
     await still.register(webhook)
     await due(still, webhook, 100)
     dispatcher = still.dispatcher(board)
-    for _ in range(OF_WEBHOOK.failures_to_open):
+    for _ in range(WEBHOOK_BREAKER_POLICY.failures_to_open):
         assert await dispatcher.run_once() == 1
 
-    for pause in [*PAUSES_SECONDS, PAUSES_SECONDS[-1]]:
+    for pause in [*OPEN_SECONDS_STEPS, OPEN_SECONDS_STEPS[-1]]:
         fake_clock.advance(pause - 0.001)
         assert await dispatcher.run_once() == 0
         fake_clock.advance(0.001)
@@ -93,7 +93,7 @@ async def test_after_each_pause_one_probe_goes_and_a_failure_makes_the_next_paus
         assert await dispatcher.run_once() == 0
 
     board.says(AGENT, 204)
-    fake_clock.advance(PAUSES_SECONDS[-1])
+    fake_clock.advance(OPEN_SECONDS_STEPS[-1])
     await dispatch_all(dispatcher)
     assert {each.state for each in await still.deliveries()} == {DeliveryState.DELIVERED}
 
@@ -107,7 +107,7 @@ async def test_a_pause_outlives_a_restart(still: Engine, fake_clock: FakeClock) 
 
     restarted = still.dispatcher(board)
     assert await restarted.run_once() == 0
-    fake_clock.advance(PAUSES_SECONDS[0])
+    fake_clock.advance(OPEN_SECONDS_STEPS[0])
     assert await restarted.run_once() == 1
 
 
@@ -124,7 +124,7 @@ async def test_one_failing_webhook_pauses_no_other_of_the_same_origin(still: Eng
     await due(still, fine, 1)
 
     assert await dispatcher.run_once() == 1
-    assert (await still.webhook(failing.id)).breaker.state(still.clock.now()) is BreakerState.OPEN
+    assert (await still.webhook(failing.id)).breaker.state(still.clock.now()) is CircuitState.OPEN
 
 
 @pytest.mark.requirement("R27")
@@ -133,27 +133,27 @@ async def test_an_origin_that_nobody_reaches_is_paused_for_all_its_webhooks(
     still: Engine, fake_clock: FakeClock, silence: str
 ) -> None:
     board = Switchboard(silence)
-    webhooks = [a_webhook(url=f"https://agent.example/{number}") for number in range(OF_ORIGIN.failures_to_open + 5)]
+    webhooks = [a_webhook(url=f"https://agent.example/{number}") for number in range(ORIGIN_BREAKER_POLICY.failures_to_open + 5)]
     elsewhere = a_webhook(url="https://elsewhere.example/")
     board.says("elsewhere.example", 204)
     await still.register(*webhooks, elsewhere)
     dispatcher = still.dispatcher(board)
-    for webhook in webhooks[: OF_ORIGIN.failures_to_open]:
+    for webhook in webhooks[: ORIGIN_BREAKER_POLICY.failures_to_open]:
         await due(still, webhook, 1)
     await dispatch_all(dispatcher)
     sent = len(board.posts)
-    for webhook in [*webhooks[OF_ORIGIN.failures_to_open :], elsewhere]:
+    for webhook in [*webhooks[ORIGIN_BREAKER_POLICY.failures_to_open :], elsewhere]:
         await due(still, webhook, 1)
 
     assert await dispatcher.run_once() == 1, "only the other origin's"
     restarted = still.dispatcher(board)
     assert await restarted.run_once() == 0
-    fake_clock.advance(OF_ORIGIN.pauses_seconds[0])
+    fake_clock.advance(ORIGIN_BREAKER_POLICY.open_seconds_steps[0])
     assert await restarted.run_once() == 1, "one probe for the whole origin"
     assert len(board.posts) == sent + 2
 
     board.says(AGENT, 500)
-    fake_clock.advance(OF_ORIGIN.pauses_seconds[1])
+    fake_clock.advance(ORIGIN_BREAKER_POLICY.open_seconds_steps[1])
     assert await restarted.run_once() == 1
     assert await restarted.run_once() > 1, "whatever it says, an origin that answers is there"
 
@@ -166,7 +166,7 @@ async def test_a_receiver_that_answers_anything_keeps_its_origin_open(still: Eng
 
     await dispatch_all(still.dispatcher(Switchboard(503)))
 
-    assert await still.store.read(lambda tx: tx.origins.breakers(["https://agent.example"])) == {}
+    assert await still.store.read(lambda tx: tx.origin_breakers.get_breakers(["https://agent.example"])) == {}
 
 
 @pytest.mark.requirement("R27")
@@ -195,7 +195,7 @@ async def test_a_new_url_begins_without_the_failures_of_the_old_one(still: Engin
     await dispatch_all(still.dispatcher(board))
     failing = await still.webhook(webhook.id)
 
-    await still.store.write(lambda tx: tx.webhooks.update(moved(failing, "https://moved.example/"), *WebhookPart))
+    await still.store.write(lambda tx: tx.webhooks.update(with_url(failing, "https://moved.example/"), *WebhookPart))
 
     assert await still.dispatcher(board).run_once() == 1
     assert (await still.webhook(webhook.id)).failing_since is None

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Phase
+from ringback.domain.call import Call, CallPhase
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import QUEUED
+from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.services.births import LeaseQueued
 from tests.support.builders import a_call
 from tests.support.counting import CountingStore
@@ -20,14 +20,14 @@ NEVER = {"poll_seconds": 3600.0}
 
 async def start(engine: Engine, *calls: Call, fails: bool = False, lease: LeaseQueued | None = None) -> None:
     """Start calls as the service does, all in one unit of work."""
-    lease = lease or engine.births.prepare()
+    lease = lease or engine.births.prepare_lease()
 
     async def insert(tx: Transaction) -> None:
         for call in calls:
             leased = await lease.at_birth(tx, call)
             await tx.calls.insert(leased or call)
             if leased is None and call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
-                tx.ring(QUEUED)
+                tx.notify(CALL_QUEUED_TOPIC)
         if fails:
             raise ZeroDivisionError
 
@@ -52,7 +52,7 @@ async def test_a_call_is_leased_when_its_start_returns_and_not_yet_dispatched(en
         await start(engine, call)
 
         leased = await engine.call(call)
-        assert (leased.phase, leased.lease_owner, leased.dispatched_at) == (Phase.RUNNING, OWNER, None)
+        assert (leased.phase, leased.lease_owner, leased.dispatched_at) == (CallPhase.RUNNING, OWNER, None)
         await engine.until_final(call)
 
     assert [each.id for each in upstreams.called][1:] == [call.id]
@@ -81,7 +81,7 @@ async def test_while_nobody_runs_calls_they_are_queued(engine: Engine) -> None:
 
     await start(engine, after)
 
-    assert (await engine.call(after)).phase is Phase.QUEUED
+    assert (await engine.call(after)).phase is CallPhase.QUEUED
 
 
 @pytest.mark.requirement("R35")
@@ -106,7 +106,7 @@ async def test_however_many_are_started_at_once_no_more_run_than_the_upstream_ta
         await tool.until_inside(3)
 
         phases = [(await engine.call(call)).phase for call in calls]
-        assert phases == [Phase.RUNNING] * 3 + [Phase.QUEUED] * 7
+        assert phases == [CallPhase.RUNNING] * 3 + [CallPhase.QUEUED] * 7
         tool.release.set()
         await engine.until_final(*calls)
 
@@ -147,10 +147,10 @@ async def test_what_is_leased_just_when_the_runner_has_stopped_is_queued_again(e
     (call,), upstreams = calls_of(engine, 1), ScriptedUpstreams(capacity={"git": 1})
     async with engine.running(upstreams, **NEVER):
         await taking(engine)
-        late = engine.births.prepare()
+        late = engine.births.prepare_lease()
 
     await start(engine, call, lease=late)
-    assert (await engine.call(call)).phase is Phase.RUNNING
+    assert (await engine.call(call)).phase is CallPhase.RUNNING
     await engine.recover()
 
     async with engine.running(upstreams, **NEVER):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle
-from ringback.domain.call_rows import Change
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import cancelling
-from ringback.runner.drive import Drive
-from ringback.runner.drivers import Desk
+from ringback.domain.signals import call_cancel_topic
+from ringback.runner.drive import CallExecution
+from ringback.runner.drivers import CallContext
 from tests.support.builders import a_call
 from tests.support.engine import DONE, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams
 
@@ -27,15 +27,15 @@ async def cancel_for_good(engine: Engine, call: Call, *, ring: bool = True) -> C
         running = await tx.calls.get(call.id)
         assert running is not None
         if ring:
-            tx.ring(cancelling(call.id))
-        ended = await engine.recorder.finish(tx, replace(running, cancel_requested=True), CANCELLED, lease_token=None)
+            tx.notify(call_cancel_topic(call.id))
+        ended = await engine.recorder.finish_call(tx, replace(running, cancel_requested=True), CANCELLED_COMPLETION, lease_token=None)
         assert ended is not None
         return ended
 
     return await engine.store.write(cancel)
 
 
-async def run(drive: Drive) -> None:
+async def run(drive: CallExecution) -> None:
     await asyncio.wait_for(drive.run(), WAIT_SECONDS)
 
 
@@ -57,9 +57,9 @@ async def test_a_driver_that_notices_first_tells_the_upstream_too(engine: Engine
     """It finds that the call is not its own any more before the ring is heard."""
 
     class Keeping(ScriptedUpstreams):
-        async def drive(self, desk: Desk) -> Ending:
+        async def drive(self, desk: CallContext) -> CallCompletion:
             await cancel_for_good(engine, desk.call, ring=False)
-            await desk.keep(Handle(driver="task", data={"task_id": "task-1"}))
+            await desk.save_handle(Handle(driver="task", data={"task_id": "task-1"}))
             raise AssertionError("The lease was lost.")
 
     upstreams = Keeping()
@@ -69,25 +69,25 @@ async def test_a_driver_that_notices_first_tells_the_upstream_too(engine: Engine
 
 
 async def test_what_the_tool_answers_all_the_same_is_not_written_down(engine: Engine) -> None:
-    async def answers_all_the_same(call: Call, on_progress: OnProgress) -> Ending:
+    async def answers_all_the_same(call: Call, on_progress: OnProgress) -> CallCompletion:
         await cancel_for_good(engine, call, ring=False)
         return DONE
 
     call = await a_leased_call(engine)
     await run(engine.drive(call, ScriptedUpstreams(answers_all_the_same)))
     ended = await engine.call(call)
-    assert ended.outcome == CANCELLED.outcome
+    assert ended.outcome == CANCELLED_COMPLETION.outcome
     assert await engine.result(call) is None
 
 
 async def test_a_lease_that_somebody_else_has_tells_the_upstream_nothing(engine: Engine) -> None:
-    async def taken(call: Call, on_progress: OnProgress) -> Ending:
+    async def taken(call: Call, on_progress: OnProgress) -> CallCompletion:
         async def take(tx: Transaction) -> None:
             found = await tx.calls.get(call.id)
             assert found is not None
             taken = replace(found, lease_token="another")
-            await tx.calls.update(taken, Change.QUEUED, expected=found.status, lease_token=None)
-            tx.ring(cancelling(call.id))
+            await tx.calls.update(taken, CallChange.QUEUED, expected=found.status, lease_token=None)
+            tx.notify(call_cancel_topic(call.id))
 
         await engine.store.write(take)
         await asyncio.Event().wait()

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.catch_up import STEP_EVENTS, CatchUp
-from ringback.domain.cursor import decode_place
-from ringback.domain.delivery import OPEN, Delivery
+from ringback.domain.catch_up import STEP_EVENTS_MAX, CatchUp
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.delivery import OPEN_STATES, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import EventName
@@ -27,7 +27,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier import catch_up as catching_up
 from ringback.notifier import fan_out
-from ringback.notifier.on_demand import OnDemand
+from ringback.notifier.on_demand import RequestedDeliveries
 from ringback.storage.sqlite import database
 from tests.support.builders import a_call, a_trusted_webhook, a_webhook, an_event
 from tests.support.clock import FakeClock
@@ -51,7 +51,7 @@ async def append(engine: Engine, count: int, **over: Any) -> None:
 
     async def work(tx: Transaction) -> None:
         principal = over.get("principal", ALICE)
-        first = await tx.events.reserve(principal, count)
+        first = await tx.events.reserve_seqs(principal, count)
         await tx.events.insert([an_event(**{"seq": first + number} | over) for number in range(count)])
 
     await engine.store.write(work)
@@ -61,9 +61,9 @@ async def begin(engine: Engine, webhook: Webhook, *, after_seq: int = 0) -> None
     """Register it, as the service does."""
 
     async def register(tx: Transaction) -> None:
-        await tx.event_places.head(webhook.principal, lock=True)
+        await tx.event_log.get_head(webhook.principal, lock=True)
         await tx.webhooks.insert(webhook)
-        await engine.recorder.catch_ups.begin(tx, webhook, after_seq=after_seq)
+        await engine.recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
 
     await engine.store.write(register)
 
@@ -83,7 +83,7 @@ async def place_of(engine: Engine, webhook: Webhook) -> CatchUp | None:
 async def told(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log."""
     where = DeliveryFilter(webhook_id=webhook.id)
-    found = await engine.store.read(lambda tx: tx.deliveries.page(webhook.principal, where, before=None, limit=5000))
+    found = await engine.store.read(lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000))
     return sorted(found, key=lambda delivery: delivery.seq or 0)
 
 
@@ -92,7 +92,7 @@ async def heard(engine: Engine, webhook: Webhook) -> list[int]:
 
 
 def cursor_of(delivery: Delivery) -> int:
-    return decode_place(orjson.loads(delivery.body)["cursor"]).seq
+    return decode_log_position(orjson.loads(delivery.body)["cursor"]).seq
 
 
 # -- what is heard ---------------------------------------------------------------------------------------------------------
@@ -139,15 +139,15 @@ async def test_what_is_left_of_an_expired_call_is_still_told_without_a_way_back(
 
 
 async def test_a_long_past_is_heard_step_by_step_to_its_end(still: Engine) -> None:
-    await append(still, 2 * STEP_EVENTS + 1, upstream="git")
-    await append(still, STEP_EVENTS, upstream="time")
+    await append(still, 2 * STEP_EVENTS_MAX + 1, upstream="git")
+    await append(still, STEP_EVENTS_MAX, upstream="time")
     webhook = a_webhook(upstream="git")
 
     await begin(still, webhook)
 
-    assert len(await heard(still, webhook)) == STEP_EVENTS
+    assert len(await heard(still, webhook)) == STEP_EVENTS_MAX
     assert await finish_catching_up(still) == 3
-    assert await heard(still, webhook) == list(range(1, 2 * STEP_EVENTS + 2))
+    assert await heard(still, webhook) == list(range(1, 2 * STEP_EVENTS_MAX + 2))
     assert await place_of(still, webhook) is None
 
 
@@ -184,7 +184,7 @@ async def steps_of_registering(folder: Path, events: int, monkeypatch: pytest.Mo
             await begin(engine, webhook)
         with counting(connections[-1]) as going_on:
             assert await engine.catch_up_worker().run_once()
-        assert len(await heard(engine, webhook)) == 2 * STEP_EVENTS
+        assert len(await heard(engine, webhook)) == 2 * STEP_EVENTS_MAX
     return registering.count, going_on.count
 
 
@@ -201,14 +201,14 @@ async def test_neither_a_registration_nor_a_step_grows_with_the_log(
 
 
 async def test_a_step_that_finds_nothing_to_tell_is_bounded_too(still: Engine) -> None:
-    await append(still, 3 * STEP_EVENTS)
+    await append(still, 3 * STEP_EVENTS_MAX)
     webhook = a_webhook(tool="other")
 
     await begin(still, webhook)
 
     place = await place_of(still, webhook)
     assert place is not None
-    assert place.seq == STEP_EVENTS
+    assert place.seq == STEP_EVENTS_MAX
 
 
 async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ async def test_what_retention_removed_before_its_turn_is_told_of_as_a_gap(still:
     webhook = a_webhook()
     await begin(still, webhook)
 
-    await still.store.write(lambda tx: tx.events.remove(older_than=tx.now() + timedelta(days=1), limit=6))
+    await still.store.write(lambda tx: tx.events.remove(cutoff=tx.now() + timedelta(days=1), limit=6))
     await finish_catching_up(still)
 
     assert await heard(still, webhook) == [1, 2, 3, 7, 8, 9]
@@ -284,7 +284,7 @@ async def test_what_retention_removed_before_its_turn_is_told_of_as_a_gap(still:
 
 async def test_what_retention_removed_before_the_registration_is_told_of_as_a_gap(still: Engine) -> None:
     await append(still, 9)
-    await still.store.write(lambda tx: tx.events.remove(older_than=tx.now() + timedelta(days=1), limit=6))
+    await still.store.write(lambda tx: tx.events.remove(cutoff=tx.now() + timedelta(days=1), limit=6))
     webhook, later = a_webhook(), a_webhook()
 
     await begin(still, webhook, after_seq=2)
@@ -346,7 +346,7 @@ async def test_every_event_is_delivered_once_in_the_order_of_the_log_whatever_co
     moves: list[str],
     answers: list[int],
 ) -> None:
-    principal = Principal(f"alice-{still.ids.event()}")  # each example has a log of its own
+    principal = Principal(f"alice-{still.ids.new_event_id()}")  # each example has a log of its own
     receiver = Receiver(list(answers))
     dispatcher, worker = still.dispatcher(receiver), still.catch_up_worker()
     await append(still, past, principal=principal, client_session_id="s")
@@ -408,7 +408,7 @@ async def check_cursors(engine: Engine, webhook: Webhook) -> None:
         cursor = cursor_of(delivery)
         assert cursor < (delivery.seq or 0)
         assert all((later.seq or 0) > cursor for later in deliveries[place:])
-        assert all((each.seq or 0) > cursor for each in deliveries[:place] if each.state in OPEN)
+        assert all((each.seq or 0) > cursor for each in deliveries[:place] if each.state in OPEN_STATES)
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -417,7 +417,7 @@ async def test_a_test_sent_meanwhile_does_not_call_safe_what_is_still_to_come(st
     webhook = a_webhook(tool="other")  # so that nothing is open, either
     await begin(still, webhook)
 
-    sent = await still.store.write(lambda tx: OnDemand(ids=still.ids).test(tx, webhook))
+    sent = await still.store.write(lambda tx: RequestedDeliveries(ids=still.ids).insert_test(tx, webhook))
 
     assert cursor_of(sent) == FEW
 
@@ -450,7 +450,7 @@ async def test_a_webhook_that_is_removed_between_look_and_step_is_let_alone(stil
     assert place is not None
 
     await still.store.write(lambda tx: tx.webhooks.delete(webhook.id))
-    await still.store.write(lambda tx: still.recorder.catch_ups.go_on(tx, place))
+    await still.store.write(lambda tx: still.recorder.catch_ups.continue_catch_up(tx, place))
 
     assert await heard(still, webhook) == [1, 2, 3]
     assert await finish_catching_up(still) == 0

@@ -8,14 +8,14 @@ from typing import TypeVar
 import httpx
 import pytest
 
-from ringback.domain.call import Outcome, Phase
+from ringback.domain.call import CallOutcome, CallPhase
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import CallExpired, StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.domain.retry import Profile
-from ringback.janitor import LAPSE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
-from ringback.services.calls import own_call
+from ringback.domain.retry import RetryProfile
+from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
+from ringback.services.calls import get_own_call
 from tests.support.builders import a_call, a_delivery, a_webhook
 from tests.support.clock import SteppedClock
 from tests.support.engine import LEASE_SECONDS, Engine
@@ -56,7 +56,7 @@ class Receiver:
 
 @steps
 async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: SteppedClock, step: float) -> None:
-    webhook = a_webhook(retries=Profile.MINUTES)
+    webhook = a_webhook(retries=RetryProfile.MINUTES)
     delivery = a_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + timedelta(hours=1))
     await engine.register(webhook)
     await engine.deliver(delivery)
@@ -87,7 +87,7 @@ async def test_an_attempt_is_signed_at_the_wall_clocks_time(engine: Engine, cloc
 
     await engine.dispatcher(receiver).run_once()
 
-    assert receiver.requests[0].headers["webhook-timestamp"] == str(int(clock.wall().timestamp()))
+    assert receiver.requests[0].headers["webhook-timestamp"] == str(int(clock.wall_time().timestamp()))
 
 
 @steps
@@ -100,9 +100,9 @@ async def test_a_lease_that_is_kept_stays_and_one_that_is_not_runs_out_in_its_ti
     await engine.janitor().run_once()
     assert (await engine.call(leased)).lease_token == leased.lease_token
 
-    clock.pass_time((LEASE_SECONDS + LAPSE_GRACE_SECONDS) * SLEW)
+    clock.pass_time((LEASE_SECONDS + LEASE_GRACE_SECONDS) * SLEW)
     await engine.janitor().run_once()
-    assert (await engine.call(leased)).phase is Phase.QUEUED
+    assert (await engine.call(leased)).phase is CallPhase.QUEUED
 
 
 @steps
@@ -113,11 +113,11 @@ async def test_a_deadline_passes_when_its_time_is_over(engine: Engine, clock: St
 
     clock.pass_time((HOUR - 60) / SLEW)
     await engine.janitor().run_once()
-    assert not (await engine.call(call)).final
+    assert not (await engine.call(call)).is_final
 
     clock.pass_time((HOUR + OVERDUE_GRACE_SECONDS) * SLEW - (HOUR - 60) / SLEW)
     await engine.janitor().run_once()
-    assert (await engine.call(call)).outcome is Outcome.REJECTED
+    assert (await engine.call(call)).outcome is CallOutcome.REJECTED
 
 
 @steps
@@ -131,7 +131,7 @@ async def test_a_result_is_kept_for_its_time(engine: Engine, clock: SteppedClock
     clock.pass_time(0.5 * DAY * SLEW)
     await engine.janitor().run_once()
     with pytest.raises(CallExpired):
-        await engine.store.read(lambda tx: own_call(tx, ALICE, call.id))
+        await engine.store.read(lambda tx: get_own_call(tx, ALICE, call.id))
 
 
 @pytest.mark.parametrize("step", [-HOUR, -DAY])
@@ -149,9 +149,9 @@ async def test_a_process_that_starts_after_the_clock_was_set_back_goes_on_where_
         await engine.register(webhook)
         await engine.deliver(delivery)
         await engine.janitor().run_once()
-    after = SteppedClock(before.wall() + seconds(step), elapsed_seconds=1)
+    after = SteppedClock(before.wall_time() + seconds(step), elapsed_seconds=1)
     async with sqlite_store(tmp_path, after) as store:
-        last = await store.read(lambda tx: tx.scheduling_time.last())
+        last = await store.read(lambda tx: tx.scheduling_time.load())
         assert last is not None
         after.continue_from(last)
         engine, receiver = Engine(store, after), Receiver()
@@ -162,7 +162,7 @@ async def test_a_process_that_starts_after_the_clock_was_set_back_goes_on_where_
         assert await dispatcher.run_once() == 1
 
         assert (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
-        assert receiver.requests[0].headers["webhook-timestamp"] == str(int(after.wall().timestamp()))
+        assert receiver.requests[0].headers["webhook-timestamp"] == str(int(after.wall_time().timestamp()))
 
 
 async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Engine, clock: SteppedClock) -> None:
@@ -171,13 +171,13 @@ async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Eng
     async def last_after(pass_seconds: float) -> float:
         clock.pass_time(pass_seconds)
         await janitor.run_once()
-        last = await engine.store.read(lambda tx: tx.scheduling_time.last())
+        last = await engine.store.read(lambda tx: tx.scheduling_time.load())
         assert last is not None
         return (last - began).total_seconds()
 
     began = clock.now()
     assert [await last_after(each) for each in (0, 59, 1, 30)] == [0, 0, 60, 60]
-    await engine.store.write(lambda tx: tx.scheduling_time.keep(began))
+    await engine.store.write(lambda tx: tx.scheduling_time.save(began))
     assert await last_after(0) == 60
 
 
@@ -207,7 +207,7 @@ async def test_scheduling_time_that_was_not_committed_is_written_again(engine: E
 
     await janitor.run_once()
 
-    assert await engine.store.read(lambda tx: tx.scheduling_time.last()) == clock.now()
+    assert await engine.store.read(lambda tx: tx.scheduling_time.load()) == clock.now()
 
 
 async def test_a_leased_delivery_is_not_sent_twice_because_the_clock_was_set(

@@ -61,9 +61,9 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
 async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left_to_the_next_one(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    delivery, mailman, gate = await a_due_delivery(still), Mailman(204), AdmissionGate(hold_seconds=1e9)
+    delivery, mailman, gate = await a_due_delivery(still), Mailman(204), AdmissionGate(interval_seconds=1e9)
     dispatcher = still.dispatcher(mailman, admission=gate)
-    with gate.admitting():
+    with gate.admit_call():
         held = asyncio.create_task(dispatcher.run_once())
         async with asyncio.timeout(WAIT_SECONDS):
             while (await still.delivery(delivery)).state is not DeliveryState.LEASED:  # noqa: ASYNC110 - nothing rings

@@ -177,7 +177,7 @@ async def test_what_becomes_due_between_a_claim_and_the_look_for_the_next_one_is
     await engine.deliver(a_delivery(webhook_id=webhook.id, due_at=now, give_up_at=now + timedelta(days=4)))
     dispatcher = engine.dispatcher(Mailman(204), poll_seconds=3600.0)
 
-    look = dispatcher._until_next_due  # pyright: ignore[reportPrivateUsage] - the moment in between is seen nowhere else
+    look = dispatcher._seconds_until_due  # pyright: ignore[reportPrivateUsage] - the moment in between is seen nowhere else
     waits = [await look() for _ in range(3)]
 
     assert waits == [0.0, 3600.0, 3600.0], "claimed for once more; a delivery that no claim takes is waited for"

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import Category, DeliveryState
-from ringback.domain.retry import LADDERS, Profile
+from ringback.domain.delivery import AttemptCategory, DeliveryState
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.mailman import Mailman, a_due_delivery, wait_until_due
@@ -19,9 +19,9 @@ DAY = 86400
 
 
 @pytest.mark.requirement("R27")
-@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("profile", RetryProfile)
 async def test_a_receiver_that_stays_down_is_tried_along_the_ladder_and_then_given_up(
-    still: Engine, fake_clock: FakeClock, profile: Profile
+    still: Engine, fake_clock: FakeClock, profile: RetryProfile
 ) -> None:
     delivery = await a_due_delivery(still, retries=profile)
     mailman = Mailman(500)
@@ -32,10 +32,10 @@ async def test_a_receiver_that_stays_down_is_tried_along_the_ladder_and_then_giv
         assert await dispatcher.run_once() == 0
         waits.append(await wait_until_due(still, fake_clock, delivery))
 
-    assert waits == [seconds(step) for step in LADDERS[profile].steps_seconds]
+    assert waits == [seconds(step) for step in RETRY_SCHEDULES[profile].delays_seconds]
     given_up = await still.delivery(delivery)
     assert (given_up.state, given_up.attempts) == (DeliveryState.DEAD, len(waits) + 1)
-    assert (given_up.last_category, given_up.finished_at) == (Category.HTTP_5XX, fake_clock.now())
+    assert (given_up.last_category, given_up.finished_at) == (AttemptCategory.HTTP_5XX, fake_clock.now())
     assert [attempt.number for attempt in await still.attempts(delivery)] == list(range(len(waits) + 1, 0, -1))
     assert len(mailman.posts) == len(waits) + 1
 
@@ -51,7 +51,7 @@ async def test_a_receiver_that_comes_back_gets_its_delivery(still: Engine, fake_
 
     assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
     told = [(each.number, each.status_code, each.category) for each in await still.attempts(delivery)]
-    assert told == [(3, 204, Category.DELIVERED), (2, 503, Category.HTTP_5XX), (1, 500, Category.HTTP_5XX)]
+    assert told == [(3, 204, AttemptCategory.DELIVERED), (2, 503, AttemptCategory.HTTP_5XX), (1, 500, AttemptCategory.HTTP_5XX)]
 
 
 async def test_a_delivery_is_given_up_at_its_age_however_seldom_it_was_tried(
@@ -117,7 +117,7 @@ async def test_a_redirect_is_a_failure_and_is_not_followed(still: Engine) -> Non
     await still.dispatcher(mailman).run_once()
 
     failed = await still.delivery(delivery)
-    assert (failed.state, failed.last_category) == (DeliveryState.PENDING, Category.HTTP_3XX)
+    assert (failed.state, failed.last_category) == (DeliveryState.PENDING, AttemptCategory.HTTP_3XX)
     assert [request.url.host for request in mailman.posts] == ["agent.example"]
 
 
@@ -137,5 +137,5 @@ async def test_a_target_that_is_not_allowed_any_more_is_not_connected_to(still: 
     await still.dispatcher(mailman).run_once()
 
     refused = await still.delivery(delivery)
-    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, Category.CONNECTION_REFUSED)
+    assert (refused.state, refused.last_category) == (DeliveryState.PENDING, AttemptCategory.CONNECTION_REFUSED)
     assert mailman.posts == []

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome
+from ringback.domain.call import Call, CallCompletion, CallOutcome
 from tests.support.calls import ask_to_cancel
 from tests.support.driving import a_leased_call, driven, leased_with_handle, run
 from tests.support.engine import DONE, RESULT, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams
@@ -19,7 +19,7 @@ async def test_cancelling_a_running_call_tells_the_upstream_and_ends_it(engine: 
         await ask_to_cancel(engine, call)
 
     assert [each.id for each in tool.called_off] == [call.id]
-    assert (await engine.call(call)).outcome is Outcome.CANCELLED
+    assert (await engine.call(call)).outcome is CallOutcome.CANCELLED
 
 
 async def test_a_call_that_was_cancelled_before_its_dispatch_never_reaches_the_upstream(engine: Engine) -> None:
@@ -31,7 +31,7 @@ async def test_a_call_that_was_cancelled_before_its_dispatch_never_reaches_the_u
 
     assert upstreams.called == []
     ended = await engine.call(call)
-    assert (ended.outcome, ended.dispatched_at) == (Outcome.CANCELLED, None)
+    assert (ended.outcome, ended.dispatched_at) == (CallOutcome.CANCELLED, None)
     assert len(await engine.events()) == 1
 
 
@@ -39,7 +39,7 @@ async def test_a_call_that_was_cancelled_before_its_dispatch_never_reaches_the_u
 async def test_an_upstream_that_ends_in_the_moment_of_cancelling_completes_the_call(engine: Engine) -> None:
     call, entered = await a_leased_call(engine), asyncio.Event()
 
-    async def answer_all_the_same(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def answer_all_the_same(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         entered.set()
         try:
             await asyncio.Event().wait()
@@ -52,7 +52,7 @@ async def test_an_upstream_that_ends_in_the_moment_of_cancelling_completes_the_c
         await ask_to_cancel(engine, call)
 
     ended = await engine.call(call)
-    assert (ended.outcome, ended.cancel_requested) == (Outcome.RESULT, True)
+    assert (ended.outcome, ended.cancel_requested) == (CallOutcome.RESULT, True)
     assert await engine.result(call) == RESULT
 
 
@@ -65,7 +65,7 @@ async def test_a_call_that_was_cancelled_before_its_drive_listened_is_told_to_st
     await run(engine.drive(call, upstreams))
 
     assert [each.id for each in upstreams.told_to_stop] == [call.id]
-    assert (await engine.call(call)).outcome is Outcome.CANCELLED
+    assert (await engine.call(call)).outcome is CallOutcome.CANCELLED
 
 
 async def test_a_call_between_two_rounds_is_cancelled_without_its_upstream(engine: Engine) -> None:
@@ -76,4 +76,4 @@ async def test_a_call_between_two_rounds_is_cancelled_without_its_upstream(engin
         await upstreams.wanted.wait()
         await ask_to_cancel(engine, call)
 
-    assert (await engine.call(call)).outcome is Outcome.CANCELLED
+    assert (await engine.call(call)).outcome is CallOutcome.CANCELLED

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringback.domain.call import Call, Outcome
+from ringback.domain.call import Call, CallOutcome
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import cancelling
+from ringback.domain.signals import call_cancel_topic
 from ringback.runner import drive as drive_module
 from tests.support.calls import wake
 from tests.support.clock import ShiftedClock
@@ -24,14 +24,14 @@ async def test_a_deadline_that_passes_while_the_tool_runs_tells_the_upstream_and
         await wake(engine, call)
 
     assert [each.id for each in tool.called_off] == [call.id]
-    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 async def ring(engine: Engine, call: Call) -> None:
     """Wake whoever drives the call, to have it look at the world."""
 
     async def look(tx: Transaction) -> None:
-        tx.ring(cancelling(call.id))
+        tx.notify(call_cancel_topic(call.id))
 
     await engine.store.write(look)
 
@@ -44,7 +44,7 @@ async def test_a_drive_wakes_by_itself_when_the_deadline_passes(engine: Engine, 
         await tool.until_inside(1)
         clock.resume()
 
-    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 @pytest.mark.requirement("R33")
@@ -56,7 +56,7 @@ async def test_a_deadline_that_passes_while_the_upstream_is_away_rejects_the_cal
 
     assert upstreams.called == []
     ended = await engine.call(call)
-    assert (ended.outcome, ended.dispatched_at) == (Outcome.REJECTED, None)
+    assert (ended.outcome, ended.dispatched_at) == (CallOutcome.REJECTED, None)
 
 
 async def test_a_call_that_is_leased_too_late_is_never_dispatched(engine: Engine) -> None:
@@ -66,7 +66,7 @@ async def test_a_call_that_is_leased_too_late_is_never_dispatched(engine: Engine
     await run(engine.drive(call, upstreams))
 
     assert upstreams.called == []
-    assert (await engine.call(call)).outcome is Outcome.REJECTED
+    assert (await engine.call(call)).outcome is CallOutcome.REJECTED
 
 
 @pytest.mark.requirement("R33")
@@ -76,7 +76,7 @@ async def test_a_call_whose_time_was_up_while_nobody_drove_it_is_stopped_upstrea
     await run(engine.drive(call, upstreams))
 
     assert ([each.id for each in upstreams.told_to_stop], upstreams.called) == ([call.id], [])
-    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 async def test_a_call_whose_time_was_up_between_two_rounds_needs_no_upstream_to_end(engine: Engine) -> None:
@@ -85,7 +85,7 @@ async def test_a_call_whose_time_was_up_between_two_rounds_needs_no_upstream_to_
     await run(engine.drive(call, upstreams))
 
     assert not upstreams.wanted.is_set()
-    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 async def test_a_call_whose_time_was_up_ends_also_when_its_upstream_stays_away(
@@ -97,4 +97,4 @@ async def test_a_call_whose_time_was_up_ends_also_when_its_upstream_stays_away(
     await run(engine.drive(call, upstreams))
 
     assert upstreams.told_to_stop == []
-    assert (await engine.call(call)).outcome is Outcome.TIMED_OUT
+    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT

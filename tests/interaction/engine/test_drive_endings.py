@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, Status
+from ringback.domain.call import Call, CallCompletion, CallOutcome, CallStatus
 from ringback.domain.event import EventName
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.drivers import CallSession
+from ringback.runner.drivers import BoundDriverPort
 from tests.support.driving import a_leased_call, run
 from tests.support.engine import DONE, RESULT, Engine, OnProgress, ScriptedUpstreams
 
@@ -21,7 +21,7 @@ async def test_a_call_ends_with_what_its_tool_answered(engine: Engine) -> None:
     await run(engine.drive(call, ScriptedUpstreams()))
 
     ended = await engine.call(call)
-    assert (ended.status, ended.outcome, ended.runs) == (Status.COMPLETED, Outcome.RESULT, 1)
+    assert (ended.status, ended.outcome, ended.runs) == (CallStatus.COMPLETED, CallOutcome.RESULT, 1)
     assert (ended.lease_owner, ended.lease_token, ended.lease_until) == (None, None, None)
     assert ended.dispatched_at is not None
     assert await engine.result(call) == RESULT
@@ -32,7 +32,7 @@ async def test_a_call_is_marked_as_dispatched_before_its_upstream_hears_of_it(en
     call = await a_leased_call(engine)
     stored: list[Call] = []
 
-    async def look(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def look(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         stored.append(await engine.call(call))
         return DONE
 
@@ -50,7 +50,7 @@ class Broken(ScriptedUpstreams):
         self._problem = problem
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[CallSession]:  # noqa: ARG002 - a Sessions' name
+    async def session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:  # noqa: ARG002 - a Sessions' name
         raise self._problem
         yield self
 
@@ -62,7 +62,7 @@ async def test_a_call_whose_upstream_stays_away_was_never_dispatched_and_says_so
     await run(engine.drive(call, Broken(UpstreamUnreachable("cannot connect, for 30 s."))))
 
     ended = await engine.call(call)
-    assert (ended.outcome, ended.dispatched_at, ended.runs) == (Outcome.REJECTED, None, 0)
+    assert (ended.outcome, ended.dispatched_at, ended.runs) == (CallOutcome.REJECTED, None, 0)
     assert (ended.error or {})["message"] == "Upstream 'git' could not be reached: cannot connect, for 30 s."
 
 
@@ -70,23 +70,23 @@ async def test_a_call_whose_upstream_stays_away_was_never_dispatched_and_says_so
 async def test_a_bug_while_the_tool_runs_leaves_the_call_unknown(engine: Engine) -> None:
     call = await a_leased_call(engine)
 
-    async def stumble(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def stumble(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         raise ZeroDivisionError
 
     await run(engine.drive(call, ScriptedUpstreams(stumble)))
 
-    assert (await engine.call(call)).outcome is Outcome.UNKNOWN
+    assert (await engine.call(call)).outcome is CallOutcome.UNKNOWN
 
 
 async def test_a_driver_that_gives_up_by_itself_leaves_the_call_unknown(engine: Engine) -> None:
     call = await a_leased_call(engine)
 
-    async def give_up(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def give_up(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         raise asyncio.CancelledError
 
     await run(engine.drive(call, ScriptedUpstreams(give_up)))
 
-    assert (await engine.call(call)).outcome is Outcome.UNKNOWN
+    assert (await engine.call(call)).outcome is CallOutcome.UNKNOWN
 
 
 async def test_a_bug_before_the_dispatch_rejects_the_call(engine: Engine) -> None:
@@ -94,7 +94,7 @@ async def test_a_bug_before_the_dispatch_rejects_the_call(engine: Engine) -> Non
 
     await run(engine.drive(call, Broken(ZeroDivisionError())))
 
-    assert (await engine.call(call)).outcome is Outcome.REJECTED
+    assert (await engine.call(call)).outcome is CallOutcome.REJECTED
 
 
 async def test_a_leased_call_keeps_its_deadline_and_its_age(engine: Engine) -> None:

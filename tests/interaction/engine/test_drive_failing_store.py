@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Handle, Outcome, Phase
-from ringback.runner.drive import Halt
+from ringback.domain.call import Call, CallCompletion, Handle, CallOutcome, CallPhase
+from ringback.runner.drive import ShutdownSignal
 from tests.support.calls import calls_of
 from tests.support.clock import ShiftedClock
 from tests.support.driving import a_leased_call, assert_queued_again, run
@@ -30,13 +30,13 @@ async def test_an_end_that_was_seen_is_written_down_as_soon_as_the_store_takes_i
 ) -> None:
     call, clock = await a_leased_call(engine), Unhurried()
 
-    async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         unsteady.refusals = 5
         return DONE
 
     await run(Engine(unsteady, clock).drive(call, ScriptedUpstreams(fill_the_disk)))
 
-    assert (await engine.call(call)).outcome is Outcome.RESULT
+    assert (await engine.call(call)).outcome is CallOutcome.RESULT
     assert await engine.result(call) == RESULT
     assert clock.slept == [1.0] * 5
 
@@ -64,15 +64,15 @@ async def test_a_call_with_a_handle_is_handed_back_when_the_store_cannot_be_writ
     await run(Engine(unsteady, Unhurried()).drive(call, ScriptedUpstreams()))
 
     back = await engine.call(call)
-    assert (back.phase, back.handle, back.runs, back.outcome) == (Phase.QUEUED, handle, 1, None)
+    assert (back.phase, back.handle, back.runs, back.outcome) == (CallPhase.QUEUED, handle, 1, None)
 
 
 async def test_an_end_that_the_store_does_not_take_is_left_to_the_next_process_once_this_one_must_end(
     engine: Engine, unsteady: UnsteadyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    call, halt = await a_leased_call(engine), Halt()
+    call, halt = await a_leased_call(engine), ShutdownSignal()
 
-    async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> Ending:
+    async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         unsteady.refusals = FOREVER
         return DONE
 
@@ -82,8 +82,8 @@ async def test_an_end_that_the_store_does_not_take_is_left_to_the_next_process_o
         return "call.not_recorded" in caplog.messages
 
     await until(is_not_recorded)
-    halt.stopping.set()
-    halt.cut.set()
+    halt.drain_requested.set()
+    halt.abort_requested.set()
     await asyncio.wait_for(driving, WAIT_SECONDS)
 
     assert caplog.records[-1].message == "call.left_unrecorded"
@@ -104,17 +104,17 @@ async def test_a_runner_stops_while_the_store_takes_nothing_and_the_next_start_t
     unsteady.refusals = 0
     await engine.recover()
 
-    assert {(await engine.call(each)).outcome for each in (call, *others)} == {Outcome.UNKNOWN}
+    assert {(await engine.call(each)).outcome for each in (call, *others)} == {CallOutcome.UNKNOWN}
 
 
 async def test_an_end_is_tried_once_more_after_the_cut(engine: Engine, unsteady: UnsteadyStore) -> None:
-    call, halt = await a_leased_call(engine), Halt()
+    call, halt = await a_leased_call(engine), ShutdownSignal()
 
-    async def end_late(driven_call: Call, on_progress: OnProgress) -> Ending:
-        halt.stopping.set()
-        halt.cut.set()
+    async def end_late(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
+        halt.drain_requested.set()
+        halt.abort_requested.set()
         return DONE
 
     await run(engine.drive(call, ScriptedUpstreams(end_late), halt=halt))
 
-    assert (await engine.call(call)).outcome is Outcome.RESULT
+    assert (await engine.call(call)).outcome is CallOutcome.RESULT

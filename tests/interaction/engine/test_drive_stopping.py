@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Outcome
+from ringback.domain.call import Call, CallOutcome
 from ringback.domain.ports import Transaction
-from ringback.runner.drive import Halt
-from ringback.runner.drivers import CallSession
+from ringback.runner.drive import ShutdownSignal
+from ringback.runner.drivers import BoundDriverPort
 from tests.support.clock import ShiftedClock
 from tests.support.driving import a_leased_call, assert_queued_again, driven
 from tests.support.engine import WAIT_SECONDS, Engine, Holding, ScriptedUpstreams
@@ -18,29 +18,29 @@ from tests.support.stores import StoreAround
 
 
 @pytest.fixture
-def halt() -> Halt:
-    return Halt()
+def halt() -> ShutdownSignal:
+    return ShutdownSignal()
 
 
-async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine, halt: Halt) -> None:
+async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine, halt: ShutdownSignal) -> None:
     call = await a_leased_call(engine)
     upstreams = ScriptedUpstreams(away=frozenset({"git"}))
 
     async with driven(engine.drive(call, upstreams, halt=halt)):
         await asyncio.wait_for(upstreams.wanted.wait(), WAIT_SECONDS)
-        halt.stopping.set()
+        halt.drain_requested.set()
 
     assert_queued_again(await engine.call(call))
     assert await engine.events() == []
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["stopping", "cut off"])
-async def test_a_drive_that_begins_while_stopping_sends_nothing(engine: Engine, halt: Halt, *, cut: bool) -> None:
+async def test_a_drive_that_begins_while_stopping_sends_nothing(engine: Engine, halt: ShutdownSignal, *, cut: bool) -> None:
     call = await a_leased_call(engine)
     upstreams = ScriptedUpstreams(Holding())
-    halt.stopping.set()
+    halt.drain_requested.set()
     if cut:
-        halt.cut.set()
+        halt.abort_requested.set()
 
     await asyncio.wait_for(engine.drive(call, upstreams, halt=halt).run(), WAIT_SECONDS)
 
@@ -56,7 +56,7 @@ class SlowToLeave(ScriptedUpstreams):
         self.leaving = asyncio.Event()
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[CallSession]:
+    async def session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
         async with super().session(call) as session:
             yield session
             self.leaving.set()
@@ -64,16 +64,16 @@ class SlowToLeave(ScriptedUpstreams):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_result_that_has_come_is_kept_also_when_its_session_is_cut_off(engine: Engine, halt: Halt) -> None:
+async def test_a_result_that_has_come_is_kept_also_when_its_session_is_cut_off(engine: Engine, halt: ShutdownSignal) -> None:
     call = await a_leased_call(engine)
     upstreams = SlowToLeave()
 
     async with driven(engine.drive(call, upstreams, halt=halt)):
         await asyncio.wait_for(upstreams.leaving.wait(), WAIT_SECONDS)
-        halt.stopping.set()
-        halt.cut.set()
+        halt.drain_requested.set()
+        halt.abort_requested.set()
 
-    assert (await engine.call(call)).outcome is Outcome.RESULT
+    assert (await engine.call(call)).outcome is CallOutcome.RESULT
 
 
 class StuckAfterCommit(StoreAround):
@@ -92,7 +92,7 @@ class StuckAfterCommit(StoreAround):
 
 
 async def test_stopping_in_the_moment_of_the_dispatch_hands_the_call_back(
-    engine: Engine, clock: ShiftedClock, halt: Halt
+    engine: Engine, clock: ShiftedClock, halt: ShutdownSignal
 ) -> None:
     call = await a_leased_call(engine)
     store, upstreams = StuckAfterCommit(engine.store), ScriptedUpstreams()
@@ -100,31 +100,31 @@ async def test_stopping_in_the_moment_of_the_dispatch_hands_the_call_back(
     async with driven(Engine(store, clock).drive(call, upstreams, halt=halt)):
         await asyncio.wait_for(store.committed.wait(), WAIT_SECONDS)
         assert (await engine.call(call)).dispatched_at is not None
-        halt.stopping.set()
+        halt.drain_requested.set()
 
     assert upstreams.called == []
     assert_queued_again(await engine.call(call))
 
 
-async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine, halt: Halt) -> None:
+async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine, halt: ShutdownSignal) -> None:
     call, tool = await a_leased_call(engine), Holding()
 
     async with driven(engine.drive(call, ScriptedUpstreams(tool), halt=halt)):
         await tool.until_inside(1)
-        halt.stopping.set()
+        halt.drain_requested.set()
         tool.release.set()
 
-    assert (await engine.call(call)).outcome is Outcome.RESULT
+    assert (await engine.call(call)).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_that_is_cut_off_may_have_run_so_it_is_unknown(engine: Engine, halt: Halt) -> None:
+async def test_a_call_that_is_cut_off_may_have_run_so_it_is_unknown(engine: Engine, halt: ShutdownSignal) -> None:
     call, tool = await a_leased_call(engine), Holding()
 
     async with driven(engine.drive(call, ScriptedUpstreams(tool), halt=halt)):
         await tool.until_inside(1)
-        halt.stopping.set()
-        halt.cut.set()
+        halt.drain_requested.set()
+        halt.abort_requested.set()
 
     assert [each.id for each in tool.called_off] == [call.id]
-    assert (await engine.call(call)).outcome is Outcome.UNKNOWN
+    assert (await engine.call(call)).outcome is CallOutcome.UNKNOWN

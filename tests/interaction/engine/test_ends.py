@@ -7,14 +7,14 @@ import orjson
 import pytest
 
 from ringback.domain import health
-from ringback.domain.call import Call, Ending, IllegalTransition, Status, answered
-from ringback.domain.cursor import decode_place
+from ringback.domain.call import Call, CallCompletion, IllegalTransition, CallStatus, completion_from_result
+from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.ends import Ends, Prepare
-from ringback.notifier.record import End
+from ringback.notifier.ends import CompletionBatcher, PrepareCompletion
+from ringback.notifier.record import CompletionRequest
 from tests.support.builders import a_call, a_delivery, a_webhook
 from tests.support.counting import CountingStore
 from tests.support.engine import DONE, Engine
@@ -22,9 +22,9 @@ from tests.support.examples import ALICE, BOB
 from tests.support.stores import FOREVER, UnsteadyStore
 
 
-def as_it_is(call: Call, ending: Ending = DONE) -> Prepare:
-    async def prepare(_tx: Transaction) -> End:
-        return End(call=call, ending=ending, lease_token=None)
+def as_it_is(call: Call, ending: CallCompletion = DONE) -> PrepareCompletion:
+    async def prepare(_tx: Transaction) -> CompletionRequest:
+        return CompletionRequest(call=call, completion=ending, lease_token=None)
 
     return prepare
 
@@ -33,13 +33,13 @@ async def not_ours(_tx: Transaction) -> None:
     return None
 
 
-def ends_of(engine: Engine) -> Ends:
-    return Ends(store=engine.store, recorder=engine.recorder)
+def ends_of(engine: Engine) -> CompletionBatcher:
+    return CompletionBatcher(store=engine.store, recorder=engine.recorder)
 
 
 async def finish_all(engine: Engine, calls: Sequence[Call]) -> list[Call | None]:
     ends = ends_of(engine)
-    return await asyncio.gather(*(ends.finish(as_it_is(call)) for call in calls))
+    return await asyncio.gather(*(ends.finish_call(as_it_is(call)) for call in calls))
 
 
 async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> None:
@@ -51,7 +51,7 @@ async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> No
 
     assert counting.written == ["Ends._record"]
     assert ended == [await still.call(call) for call in calls]
-    assert {call.status for call in ended if call} == {Status.COMPLETED}
+    assert {call.status for call in ended if call} == {CallStatus.COMPLETED}
 
 
 @pytest.mark.requirement("R35")
@@ -91,21 +91,21 @@ async def test_a_cursor_stands_before_the_first_that_is_open_also_among_those_bo
     await finish_all(still, calls)
 
     deliveries = sorted(await still.deliveries(), key=lambda each: each.seq or 0)
-    assert [decode_place(orjson.loads(each.body)["cursor"]).seq for each in deliveries] == [0, 0, 0]
+    assert [decode_log_position(orjson.loads(each.body)["cursor"]).seq for each in deliveries] == [0, 0, 0]
 
 
 async def test_what_is_held_is_bounded_also_among_those_born_together(still: Engine) -> None:
     webhook = a_webhook(state=WebhookState.SUSPENDED)
     await still.register(webhook)
     await still.deliver(
-        *(a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_MAX - 1))
+        *(a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX - 1))
     )
     calls = [a_call() for _ in range(3)]
     await still.queue(*calls)
 
     await finish_all(still, calls)
 
-    assert await still.store.read(lambda tx: tx.delivery_lanes.held(webhook.id, limit=20_000)) == health.HELD_MAX
+    assert await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000)) == health.HELD_DELIVERIES_MAX
     assert (await still.webhook(webhook.id)).missed_from == 2
 
 
@@ -114,7 +114,7 @@ async def test_an_end_that_is_not_ours_is_left_alone_and_the_others_are_written(
     await still.queue(call)
     ends = ends_of(still)
 
-    lost, ended = await asyncio.gather(ends.finish(not_ours), ends.finish(as_it_is(call)))
+    lost, ended = await asyncio.gather(ends.finish_call(not_ours), ends.finish_call(as_it_is(call)))
 
     assert lost is None
     assert ended == await still.call(call)
@@ -122,12 +122,12 @@ async def test_an_end_that_is_not_ours_is_left_alone_and_the_others_are_written(
 
 @pytest.mark.requirement("R35")
 async def test_a_bug_with_one_end_is_no_harm_to_the_others(still: Engine) -> None:
-    before, broken, after = a_call(), a_call(status=Status.CANCELLED), a_call()
+    before, broken, after = a_call(), a_call(status=CallStatus.CANCELLED), a_call()
     await still.queue(before, after)
     ends = ends_of(still)
 
     outcomes = await asyncio.gather(
-        *(ends.finish(as_it_is(call)) for call in (before, broken, after)), return_exceptions=True
+        *(ends.finish_call(as_it_is(call)) for call in (before, broken, after)), return_exceptions=True
     )
 
     assert isinstance(outcomes[1], IllegalTransition)
@@ -139,8 +139,8 @@ async def test_whoever_goes_before_its_turn_takes_its_end_along(still: Engine) -
     kept, gone = a_call(), a_call()
     await still.queue(kept, gone)
     ends = ends_of(still)
-    writing = asyncio.create_task(ends.finish(as_it_is(kept)))
-    leaving = asyncio.create_task(ends.finish(as_it_is(gone)))
+    writing = asyncio.create_task(ends.finish_call(as_it_is(kept)))
+    leaving = asyncio.create_task(ends.finish_call(as_it_is(gone)))
     await asyncio.sleep(0)
     leaving.cancel()
 
@@ -155,12 +155,12 @@ async def test_a_store_that_cannot_be_written_tells_everybody_and_nothing_is_hal
     unsteady.refusals = FOREVER
     ends = ends_of(still)
 
-    outcomes = await asyncio.gather(*(ends.finish(as_it_is(call)) for call in calls), return_exceptions=True)
+    outcomes = await asyncio.gather(*(ends.finish_call(as_it_is(call)) for call in calls), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
     unsteady.refusals = 0
     assert [await still.call(call) for call in calls] == calls
-    retried = await asyncio.gather(*(ends.finish(as_it_is(call)) for call in calls))
+    retried = await asyncio.gather(*(ends.finish_call(as_it_is(call)) for call in calls))
     assert None not in retried
 
 
@@ -170,7 +170,7 @@ async def test_the_same_end_twice_is_written_once(still: Engine) -> None:
     ends = ends_of(still)
 
     first, second = await asyncio.gather(
-        ends.finish(as_it_is(call)), ends.finish(as_it_is(call, answered(b"{}", is_error=True)))
+        ends.finish_call(as_it_is(call)), ends.finish_call(as_it_is(call, completion_from_result(b"{}", is_error=True)))
     )
 
     assert first is not None
@@ -182,10 +182,10 @@ async def test_what_was_handed_in_is_written_when_draining_is_over(still: Engine
     call = a_call()
     await still.queue(call)
     ends = ends_of(still)
-    writing = asyncio.create_task(ends.finish(as_it_is(call)))
+    writing = asyncio.create_task(ends.finish_call(as_it_is(call)))
     await asyncio.sleep(0)
 
     await ends.drain()
 
-    assert (await still.call(call)).status is Status.COMPLETED
+    assert (await still.call(call)).status is CallStatus.COMPLETED
     assert await writing is not None

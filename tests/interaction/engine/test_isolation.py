@@ -12,8 +12,8 @@ from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.body import Bodies
-from ringback.notifier.lanes import LaneLimits
+from ringback.notifier.body import PayloadBuilder
+from ringback.notifier.lanes import ConcurrencyLimits
 from ringback.notifier.record import Recorder
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook, a_webhook
 from tests.support.engine import PUBLIC_URL, RETENTION, Engine, dispatching, until
@@ -84,7 +84,7 @@ async def test_one_dead_origin_with_a_long_backlog_holds_up_nobody(engine: Engin
     async with dispatching(engine.dispatcher(board)):
         await until_delivered(engine, *await due(engine, quick, 50))
 
-    assert sum(1 for post in board.posts if post.url.host == "dead.example") <= LaneLimits().per_receiver_max
+    assert sum(1 for post in board.posts if post.url.host == "dead.example") <= ConcurrencyLimits().per_receiver_max
 
 
 @pytest.mark.requirement("R27")
@@ -157,8 +157,8 @@ async def test_one_delivery_that_cannot_be_settled_costs_its_neighbours_nothing(
     await still.register(unlucky, lucky)
     (bad,) = await due(still, unlucky, 1)
     good = await due(still, lucky, 5)
-    bodies = Bodies(tokens=still.tokens, public_url=PUBLIC_URL)
-    still.recorder = Tongueless(ids=still.ids, bodies=bodies, result_retention_seconds=RETENTION.result_seconds)
+    bodies = PayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
+    still.recorder = Tongueless(ids=still.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
     await still.dispatcher(Switchboard()).run_once()
 

@@ -8,22 +8,22 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ringback.domain.call import Call, Handle, Outcome, Phase, Status
-from ringback.domain.call_rows import Change
-from ringback.domain.delivery import DeliveryState, Verdict, settled
+from ringback.domain.call import Call, Handle, CallOutcome, CallPhase, CallStatus
+from ringback.domain.call_rows import CallChange
+from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.errors import CallExpired, StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import DUE, QUEUED
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, CALL_QUEUED_TOPIC
 from ringback.janitor import (
-    GIVE_UP_SECONDS,
-    LAPSE_GRACE_SECONDS,
+    GIVE_UP_SECONDS_MAX,
+    LEASE_GRACE_SECONDS,
     OVERDUE_GRACE_SECONDS,
-    PAUSE_SECONDS,
+    ROUND_PAUSE_SECONDS,
     Janitor,
     JanitorConfig,
     Retention,
 )
-from ringback.services.calls import own_call
+from ringback.services.calls import get_own_call
 from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
 from tests.support.clock import START, FakeClock
 from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
@@ -32,7 +32,7 @@ from tests.support.stores import StoreAround, UnsteadyStore
 
 T = TypeVar("T")
 DAY = 86400.0
-DEAD_AFTER_SECONDS = LEASE_SECONDS + LAPSE_GRACE_SECONDS
+DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
 
 
 async def dispatched(engine: Engine, call: Call) -> Call:
@@ -40,7 +40,7 @@ async def dispatched(engine: Engine, call: Call) -> Call:
     leased = await engine.lease(call)
     running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
     await engine.store.write(
-        lambda tx: tx.calls.update(running, Change.DISPATCHED, expected=leased.status, lease_token=None)
+        lambda tx: tx.calls.update(running, CallChange.DISPATCHED, expected=leased.status, lease_token=None)
     )
     return running
 
@@ -60,7 +60,7 @@ async def test_a_dispatched_call_whose_runner_died_is_unknown_and_is_not_run_aga
     await still.janitor().run_once()
 
     ended = await still.call(call)
-    assert (ended.outcome, ended.runs, ended.lease_token) == (Outcome.UNKNOWN, 1, None)
+    assert (ended.outcome, ended.runs, ended.lease_token) == (CallOutcome.UNKNOWN, 1, None)
     assert "was not run again" in (ended.error or {})["message"]
     assert len(await still.events()) == len(await still.deliveries()) == 1
 
@@ -71,7 +71,7 @@ async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock:
     await still.lease(call)
     fake_clock.advance(DEAD_AFTER_SECONDS)
 
-    with still.store.signals.listen(QUEUED) as bell:
+    with still.store.signals.listen(CALL_QUEUED_TOPIC) as bell:
         await still.janitor().run_once()
         assert await bell.wait(WAIT_SECONDS)
 
@@ -80,12 +80,12 @@ async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock:
 
 
 async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(still: Engine) -> None:
-    call = a_call(phase=Phase.RUNNING, cancel_requested=True)
+    call = a_call(phase=CallPhase.RUNNING, cancel_requested=True)
     await still.queue(call)
 
     await still.janitor().run_once()
 
-    assert (await still.call(call)).outcome is Outcome.CANCELLED
+    assert (await still.call(call)).outcome is CallOutcome.CANCELLED
 
 
 async def test_a_runner_that_could_not_prolong_its_leases_gets_some_grace(still: Engine, fake_clock: FakeClock) -> None:
@@ -108,7 +108,7 @@ async def test_a_call_that_waited_beyond_its_deadline_never_reached_the_upstream
     await still.janitor().run_once()
 
     ended = await still.call(call)
-    assert (ended.outcome, ended.dispatched_at) == (Outcome.REJECTED, None)
+    assert (ended.outcome, ended.dispatched_at) == (CallOutcome.REJECTED, None)
     assert await still.call(patient) == patient
 
 
@@ -123,12 +123,12 @@ async def test_a_runner_gets_a_moment_to_tell_the_upstream_of_a_queued_call_that
     fake_clock.advance(3600)
 
     await still.janitor().run_once()
-    assert (await still.call(between_rounds)).outcome is Outcome.TIMED_OUT
+    assert (await still.call(between_rounds)).outcome is CallOutcome.TIMED_OUT
     assert await still.call(task) == task
 
     fake_clock.advance(OVERDUE_GRACE_SECONDS)
     await still.janitor().run_once()
-    assert (await still.call(task)).outcome is Outcome.TIMED_OUT
+    assert (await still.call(task)).outcome is CallOutcome.TIMED_OUT
 
 
 @pytest.mark.requirement("R27")
@@ -138,7 +138,7 @@ async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_c
     held = a_delivery(**leased, lease_until=START + timedelta(seconds=1))
     await still.deliver(lapsed, held)
 
-    with still.store.signals.listen(DUE) as bell:
+    with still.store.signals.listen(DELIVERY_DUE_TOPIC) as bell:
         await still.janitor().run_once()
         assert await bell.wait(WAIT_SECONDS)
 
@@ -161,7 +161,7 @@ async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: E
     await still.janitor().run_once()
 
     with pytest.raises(CallExpired):
-        await still.store.read(lambda tx: own_call(tx, ALICE, call.id))
+        await still.store.read(lambda tx: get_own_call(tx, ALICE, call.id))
     assert await still.result(call) is None
     memory = await still.store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="once"))
     assert memory is not None
@@ -170,12 +170,12 @@ async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: E
 
 async def test_a_running_call_never_expires(still: Engine, fake_clock: FakeClock) -> None:
     call = await dispatched(still, a_call(deadline_at=START + timedelta(days=30)))
-    await still.store.write(lambda tx: tx.call_queue.extend("runner-1", [call.id], until=START + timedelta(days=30)))
+    await still.store.write(lambda tx: tx.call_queue.extend_leases("runner-1", [call.id], until=START + timedelta(days=30)))
     fake_clock.advance(29 * DAY)
 
     await still.janitor().run_once()
 
-    assert (await still.call(call)).status is Status.WORKING
+    assert (await still.call(call)).status is CallStatus.WORKING
 
 
 async def test_results_go_before_events_and_events_before_the_memory_of_the_call(
@@ -185,7 +185,7 @@ async def test_results_go_before_events_and_events_before_the_memory_of_the_call
 
     async def there(tx: Transaction) -> tuple[bool, bool, bool]:
         memory = await tx.tombstones.get(ALICE, call_id=None, key="once")
-        return await tx.calls.get(call.id) is not None, await tx.event_places.horizon(ALICE) == 0, memory is not None
+        return await tx.calls.get(call.id) is not None, await tx.event_log.get_retention_floor(ALICE) == 0, memory is not None
 
     seen: list[tuple[bool, bool, bool]] = []
     for days in (7, 8, 23):
@@ -200,7 +200,7 @@ async def test_old_deliveries_go_with_their_attempts_and_open_ones_stay(still: E
     ended = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
     waiting = a_delivery()
     await still.deliver(ended, waiting)
-    await still.store.write(lambda tx: tx.delivery_queue.log([an_attempt(ended)]))
+    await still.store.write(lambda tx: tx.delivery_queue.insert_attempts([an_attempt(ended)]))
     fake_clock.advance(14 * DAY + 1)
 
     await still.janitor().run_once()
@@ -219,8 +219,8 @@ async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engin
     await still.janitor().run_once()
     assert await still.webhook(webhook.id) == webhook
 
-    delivered = settled(delivery, Verdict(state=DeliveryState.DELIVERED), category=None, now=START)
-    await still.store.write(lambda tx: tx.delivery_queue.settle([delivered]))
+    delivered = build_delivery_update(delivery, RetryDecision(state=DeliveryState.DELIVERED), category=None, now=START)
+    await still.store.write(lambda tx: tx.delivery_queue.apply_updates([delivered]))
     await still.janitor().run_once()
     assert await still.store.read(lambda tx: tx.webhooks.get(webhook.id)) is None
 
@@ -228,7 +228,7 @@ async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engin
 @pytest.mark.parametrize(
     "out_of_order",
     [
-        {"result_seconds": GIVE_UP_SECONDS},
+        {"result_seconds": GIVE_UP_SECONDS_MAX},
         {"result_seconds": 15 * DAY},
         {"event_seconds": 31 * DAY},
         {"tombstone_seconds": 13 * DAY},
@@ -240,7 +240,7 @@ def test_what_must_outlive_something_else_does(out_of_order: dict[str, Any]) -> 
 
 
 def test_what_may_be_equal_may() -> None:
-    kept = GIVE_UP_SECONDS + 1
+    kept = GIVE_UP_SECONDS_MAX + 1
 
     assert Retention(result_seconds=kept, event_seconds=kept, tombstone_seconds=kept)
 
@@ -257,20 +257,20 @@ async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: 
     more = [await janitor.run_once() for _ in range(3)]
 
     assert more == [True, True, False]
-    assert {(await still.call(call)).outcome for call in calls} == {Outcome.REJECTED}
+    assert {(await still.call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
 
 
 async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more_to_do(
     still: Engine, still_unsteady: UnsteadyStore
 ) -> None:
-    calls = [a_call(phase=Phase.RUNNING, cancel_requested=True) for _ in range(5)]
+    calls = [a_call(phase=CallPhase.RUNNING, cancel_requested=True) for _ in range(5)]
     await still.queue(*calls)
     rests: list[tuple[float, int]] = []
     stop = asyncio.Event()
 
     class Resting(FakeClock):
         async def sleep(self, seconds: float) -> None:
-            rests.append((seconds, sum([(await still.call(call)).final for call in calls])))
+            rests.append((seconds, sum([(await still.call(call)).is_final for call in calls])))
             if len(rests) == 1:
                 still_unsteady.refusals = 1
             elif len(rests) == 4:
@@ -278,10 +278,10 @@ async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more
                 await asyncio.Event().wait()
 
     clock = Resting()
-    janitor = Janitor(store=still.store, recorder=still.recorder, clock=clock, config=JanitorConfig(batch=2))
+    janitor = Janitor(store=still.store, recorder=still.recorder, clock=clock, config=JanitorConfig(batch_size=2))
     await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
 
-    assert rests == [(PAUSE_SECONDS, 2), (5, 2), (PAUSE_SECONDS, 4), (5, 5)]
+    assert rests == [(ROUND_PAUSE_SECONDS, 2), (5, 2), (ROUND_PAUSE_SECONDS, 4), (5, 5)]
     assert still_unsteady.refusals == 0
 
 
@@ -297,7 +297,7 @@ async def test_a_chore_that_always_fills_its_batch_leaves_every_other_its_turn(
     more = await still.janitor(batch=1).run_once()
 
     assert more
-    assert sum([(await still.call(call)).final for call in calls]) == 1
+    assert sum([(await still.call(call)).is_final for call in calls]) == 1
     assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
 
 
@@ -341,14 +341,14 @@ async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine
 
     await still.recover(still.janitor(batch=1, only_owner="the next process"))
 
-    assert (await still.call(lost)).outcome is Outcome.UNKNOWN
+    assert (await still.call(lost)).outcome is CallOutcome.UNKNOWN
     assert await still.call(waiting) == waiting
     again = await still.delivery(sent)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
 
 
 async def test_a_stopped_janitor_does_not_begin_another_round(still: Engine) -> None:
-    call, stop = a_call(phase=Phase.RUNNING, cancel_requested=True), asyncio.Event()
+    call, stop = a_call(phase=CallPhase.RUNNING, cancel_requested=True), asyncio.Event()
     await still.queue(call)
     stop.set()
 

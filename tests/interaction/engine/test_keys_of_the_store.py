@@ -13,14 +13,14 @@ import pytest
 from standardwebhooks import Webhook as StandardWebhook
 
 from ringback.domain.clock import Clock
-from ringback.domain.delivery import Category, DeliveryState
+from ringback.domain.delivery import AttemptCategory, DeliveryState
 from ringback.domain.ports import Transaction
-from ringback.domain.sealed import Sealed
-from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, rotated
+from ringback.domain.sealed import SealedColumn
+from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, with_rotated_secret
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.resealing import AGAIN_SECONDS, PAUSE_SECONDS, Resealer, count_sealed
+from ringback.resealing import RETRY_SECONDS, STEP_PAUSE_SECONDS, Resealer, count_sealed_by_key
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
-from ringback.signing.secrets import generate
+from ringback.signing.secrets import generate_secret
 from ringback.storage.open import open_store
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook
 from tests.support.clock import FakeClock, ShiftedClock
@@ -34,7 +34,7 @@ SECRET: Final = "whsec_" + "bmV3" * 8
 @asynccontextmanager
 async def engine_with(folder: Path, clock: Clock, *names: str) -> AsyncGenerator[Engine]:
     """An engine whose store has these keys, newest first."""
-    sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random=os.urandom)
+    sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
     async with open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=sealer, exclusive=True) as store:
         yield Engine(UnsteadyStore(store), clock)
 
@@ -55,7 +55,7 @@ async def rounds(engine: Engine) -> list[httpx.Request]:
 
 
 async def counts(engine: Engine) -> Mapping[str, int]:
-    return await count_sealed(engine.store)
+    return await count_sealed_by_key(engine.store)
 
 
 async def finish(engine: Engine, count: int) -> None:
@@ -73,7 +73,7 @@ async def rotate(engine: Engine, webhook: Webhook, secret: str) -> None:
     async def rotate(tx: Transaction) -> bool:
         found = await tx.webhooks.get(webhook.id)
         assert found is not None
-        return await tx.webhooks.update(rotated(found, secret, now=tx.now(), overlap_seconds=3600), WebhookPart.SECRETS)
+        return await tx.webhooks.update(with_rotated_secret(found, secret, now=tx.now(), overlap_seconds=3600), WebhookPart.SECRETS)
 
     assert await engine.store.write(rotate)
 
@@ -105,7 +105,7 @@ async def test_a_store_that_cannot_be_written_is_left_in_peace_for_a_while(
         assert isinstance(engine.store, UnsteadyStore)
         engine.store.refusals = 2
         await asyncio.wait_for(Resealer(store=engine.store, sleep=sleep).run(stop), WAIT_SECONDS)
-    assert pauses == [AGAIN_SECONDS, AGAIN_SECONDS, PAUSE_SECONDS]
+    assert pauses == [RETRY_SECONDS, RETRY_SECONDS, STEP_PAUSE_SECONDS]
 
 
 async def states_of(engine: Engine, webhook: Webhook) -> Collection[DeliveryState]:
@@ -174,7 +174,7 @@ async def test_a_callback_that_cannot_be_opened_is_dead_and_a_gap_and_stops_no_o
         sent = await rounds(engine)
 
         after = await engine.delivery(lost)
-        assert (after.state, after.last_category, after.attempts) == (DeliveryState.DEAD, Category.UNREADABLE, 0)
+        assert (after.state, after.last_category, after.attempts) == (DeliveryState.DEAD, AttemptCategory.UNREADABLE, 0)
         assert (await engine.delivery(well)).state is DeliveryState.DELIVERED
         assert [orjson.loads(request.content).get("type") for request in sent] == [None, "gap"]
 
@@ -209,13 +209,13 @@ async def test_whoever_is_killed_while_sealing_anew_begins_again_where_it_matter
     async with engine_with(tmp_path, fake_clock, "a") as engine:
         await engine.deliver(*deliveries)
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
-        step = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after="", limit=2))
-        assert (step.renewed, step.last) == (2, deliveries[1].id)
+        step = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after="", limit=2))
+        assert (step.resealed, step.last_id) == (2, deliveries[1].id)
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
         await reseal(engine, "b")
 
         assert await counts(engine) == {"b": 5}
-        assert not any(delivery.unreadable for delivery in await engine.deliveries())
+        assert not any(delivery.is_unreadable for delivery in await engine.deliveries())
 
 
 async def test_what_cannot_be_opened_is_left_as_it_is(tmp_path: Path, fake_clock: FakeClock) -> None:
@@ -225,12 +225,12 @@ async def test_what_cannot_be_opened_is_left_as_it_is(tmp_path: Path, fake_clock
     async with engine_with(tmp_path, fake_clock, "b") as engine:
         await engine.deliver(old)
     async with engine_with(tmp_path, fake_clock, "c", "b") as engine:
-        step = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after="", limit=10))
+        step = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after="", limit=10))
 
-        assert (step.renewed, step.unreadable, step.last) == (1, 1, old.id)
+        assert (step.resealed, step.unreadable, step.last_id) == (1, 1, old.id)
         assert await counts(engine) == {"a": 1, "c": 1}
-        end = await engine.store.write(lambda tx: tx.sealed.renew(Sealed.BODIES, after=old.id, limit=10))
-        assert end.last is None
+        end = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after=old.id, limit=10))
+        assert end.last_id is None
 
 
 async def test_sealing_anew_waits_for_a_store_that_cannot_be_written(tmp_path: Path, fake_clock: FakeClock) -> None:
@@ -264,7 +264,7 @@ async def test_over_three_rotations_of_all_keys_no_callback_fails_to_verify(
     for number, names in enumerate([("b", "a"), ("c", "b"), ("d", "c")]):
         async with engine_with(tmp_path, clock, *names) as engine:
             await finish(engine, each)
-            secret = generate(bytes([number]) * 32)
+            secret = generate_secret(bytes([number]) * 32)
             await rotate(engine, webhook, secret)
             await reseal(engine, names[0])
             await deliver_all(engine, verify)

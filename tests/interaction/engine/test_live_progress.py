@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
 from tests.support.builders import a_call
 from tests.support.engine import DONE, Engine, OnProgress, ScriptedUpstreams
@@ -14,12 +14,12 @@ STEPS = 20
 async def test_every_step_is_heard_live_while_few_are_stored(engine: Engine) -> None:
     call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
 
-    async def tell(_call: Call, on_progress: OnProgress) -> Ending:
+    async def tell(_call: Call, on_progress: OnProgress) -> CallCompletion:
         for step in range(STEPS):
             await on_progress(Progress(progress=step))
         return DONE
 
-    with engine.live.listen(call.id) as live:
+    with engine.live.subscribe_call(call.id) as live:
         await asyncio.wait_for(engine.drive(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
         heard = [(await asyncio.wait_for(anext(live), WAIT_SECONDS)).params for _ in range(STEPS)]
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import health
-from ringback.domain.breaker import CLOSED
-from ringback.domain.delivery import Category, DeliveryState
+from ringback.domain.breaker import CLOSED_BREAKER
+from ringback.domain.delivery import AttemptCategory, DeliveryState
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier import look_ups
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.resolver import AresResolver
+from ringback.notifier.resolver import CAresResolver
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.builders import a_call, a_delivery, a_trusted_webhook, a_webhook
 from tests.support.clock import FakeClock
@@ -40,7 +40,7 @@ async def dispatcher_of(engine: Engine, server: NameServer) -> AsyncGenerator[Di
 async def guarded_dispatcher(
     engine: Engine, server: NameServer, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[tuple[Dispatcher, TargetGuard]]:
-    guard = TargetGuard(LOOPBACK, resolver=AresResolver([server.address]))
+    guard = TargetGuard(LOOPBACK, resolver=CAresResolver([server.address]))
     sender = Http1Sender(guard, clock=engine.clock, ssl_context=tls)
     try:
         yield (
@@ -51,7 +51,7 @@ async def guarded_dispatcher(
                 sender=sender,
                 recorder=engine.recorder,
                 policy=LOOPBACK,
-                chance=lambda: 0.5,
+                random_fraction=lambda: 0.5,
                 config=DispatcherConfig(owner="a dispatcher that looks names up"),
             ),
             guard,
@@ -70,7 +70,7 @@ async def one_attempt(engine: Engine, scripted: Scripted, webhook: Webhook) -> W
 
 
 async def origins_that_failed(engine: Engine, *origins: str) -> int:
-    return len(await engine.store.read(lambda tx: tx.origins.breakers(set(origins))))
+    return len(await engine.store.read(lambda tx: tx.origin_breakers.get_breakers(set(origins))))
 
 
 @pytest.mark.requirement("R27")
@@ -104,7 +104,7 @@ async def test_a_healthy_name_is_rung_beside_names_that_hang_and_no_breaker_open
                 return (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
 
             await until(delivered)
-            assert (await engine.webhook(good.id)).breaker == CLOSED
+            assert (await engine.webhook(good.id)).breaker == CLOSED_BREAKER
             assert not await origins_that_failed(engine, receiver.url(host="healthy.test").rstrip("/"))
             await guard.aclose()  # ends what hangs, as the end of its time would, so that the dispatcher can stop
 
@@ -119,7 +119,7 @@ async def test_a_failed_look_up_is_told_as_that_tried_again_and_charged_to_nobod
 
     (delivery,) = await still.deliveries()
     (attempt,) = await still.attempts(delivery)
-    assert (delivery.state, attempt.category) == (DeliveryState.PENDING, Category.LOOK_UP_FAILED)
+    assert (delivery.state, attempt.category) == (DeliveryState.PENDING, AttemptCategory.LOOK_UP_FAILED)
     assert (after.last_error, after.failing_since, after.state) == ("look_up_failed", None, WebhookState.ACTIVE)
     assert not await origins_that_failed(still, f"https://{HOST}")
 
@@ -127,9 +127,9 @@ async def test_a_failed_look_up_is_told_as_that_tried_again_and_charged_to_nobod
 async def test_a_receiver_whose_look_ups_failed_gets_one_attempt_at_a_time(still: Engine) -> None:
     webhook = a_trusted_webhook(url=f"https://{HOST}/")
     await still.register(webhook)
-    assert health.trusted(webhook)
+    assert health.is_healthy(webhook)
 
-    assert not health.trusted(await one_attempt(still, Behaviour.SERVER_FAILURE, webhook))
+    assert not health.is_healthy(await one_attempt(still, Behaviour.SERVER_FAILURE, webhook))
 
 
 async def test_name_servers_of_ours_that_are_down_for_days_suspend_nobody(still: Engine, fake_clock: FakeClock) -> None:
@@ -155,7 +155,7 @@ async def test_a_delivery_to_a_name_that_never_resolves_dies_with_its_ladder(
             async with dispatcher_of(still, server) as dispatcher:
                 await dispatcher.run_once()
 
-    assert (delivery.state, delivery.last_category) == (DeliveryState.DEAD, Category.LOOK_UP_FAILED)
+    assert (delivery.state, delivery.last_category) == (DeliveryState.DEAD, AttemptCategory.LOOK_UP_FAILED)
     assert (await still.webhook(webhook.id)).missed_from == delivery.seq
 
 
@@ -176,9 +176,9 @@ async def test_a_failed_look_up_neither_closes_nor_feeds_the_breaker_of_an_origi
     webhook = a_webhook(url=f"https://{HOST}/")
     await still.register(webhook)
     await one_attempt(still, Behaviour.NO_SUCH_NAME, webhook)
-    before = await still.store.read(lambda tx: tx.origins.breakers({f"https://{HOST}"}))
+    before = await still.store.read(lambda tx: tx.origin_breakers.get_breakers({f"https://{HOST}"}))
     assert before[f"https://{HOST}"].failures == 1
     fake_clock.advance(600)
     await one_attempt(still, Behaviour.SERVER_FAILURE, webhook)
 
-    assert await still.store.read(lambda tx: tx.origins.breakers({f"https://{HOST}"})) == before
+    assert await still.store.read(lambda tx: tx.origin_breakers.get_breakers({f"https://{HOST}"})) == before

@@ -13,13 +13,13 @@ import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Transaction
-from ringback.notifier.body import Bodies
+from ringback.notifier.body import PayloadBuilder
 from ringback.notifier.fan_out import DELIVERIES_AT_ONCE
 from ringback.signing.sealing import AesGcmSealer
 from ringback.storage.sqlite import webhooks
 from tests.support.builders import a_call, a_trusted_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import CANCELLED, DONE, Engine, dispatching, until
+from tests.support.engine import CANCELLED_COMPLETION, DONE, Engine, dispatching, until
 
 WEBHOOKS: Final = 5 * DELIVERIES_AT_ONCE + 1
 
@@ -75,9 +75,9 @@ async def test_a_few_deliveries_are_built_and_sealed_between_two_turns_of_the_ev
     call = a_call()
     await still.queue(call)
     async with counted_turns() as turns:
-        monkeypatch.setattr(Bodies, "make", turns.count("made", Bodies.make))
+        monkeypatch.setattr(PayloadBuilder, "make", turns.count("made", PayloadBuilder.build_event_body))
         monkeypatch.setattr(AesGcmSealer, "seal", turns.count("sealed", AesGcmSealer.seal))
-        await still.store.write(lambda tx: still.recorder.finish(tx, call, DONE, lease_token=None))
+        await still.store.write(lambda tx: still.recorder.finish_call(tx, call, DONE, lease_token=None))
 
     assert (turns.total("made"), turns.total("sealed")) == (WEBHOOKS, WEBHOOKS)
     assert turns.largest("made") <= DELIVERIES_AT_ONCE
@@ -102,7 +102,7 @@ async def test_other_work_goes_on_between_the_steps_and_sees_all_of_it_or_nothin
     await register_many(still)
     call = a_call()
     await still.queue(call)
-    writing = asyncio.create_task(still.store.write(lambda tx: still.recorder.finish(tx, call, DONE, lease_token=None)))
+    writing = asyncio.create_task(still.store.write(lambda tx: still.recorder.finish_call(tx, call, DONE, lease_token=None)))
     seen = Counter[int]()
     while not writing.done():
         seen[len(await still.deliveries())] += 1
@@ -119,7 +119,7 @@ async def test_what_fails_after_some_steps_leaves_no_row_and_no_slot(still: Engi
     await still.queue(call)
 
     async def finish_and_fail(tx: Transaction) -> None:
-        await still.recorder.finish(tx, call, CANCELLED, lease_token=None)
+        await still.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None)
         raise ZeroDivisionError
 
     def answer(_: httpx.Request) -> httpx.Response:
@@ -130,10 +130,10 @@ async def test_what_fails_after_some_steps_leaves_no_row_and_no_slot(still: Engi
         with pytest.raises(ZeroDivisionError):
             await still.store.write(finish_and_fail)
         assert await still.deliveries() == []
-        lanes = dispatcher._lanes  # pyright: ignore[reportPrivateUsage] - slots show nowhere else
+        lanes = dispatcher._limiter  # pyright: ignore[reportPrivateUsage] - slots show nowhere else
         assert lanes.in_flight == 0
 
-        await still.store.write(lambda tx: still.recorder.finish(tx, call, DONE, lease_token=None))
+        await still.store.write(lambda tx: still.recorder.finish_call(tx, call, DONE, lease_token=None))
 
         async def all_delivered() -> bool:
             return {each.state for each in await still.deliveries()} == {DeliveryState.DELIVERED}

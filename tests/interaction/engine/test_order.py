@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, Profile
+from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, RetryProfile
 from ringback.domain.webhook import Webhook
 from ringback.notifier import claims
 from ringback.storage.sqlite import delivery_queue
@@ -107,9 +107,9 @@ async def test_calls_without_a_session_wait_for_nobody(still: Engine) -> None:
     assert await still.dispatcher(Switchboard()).run_once() == 3
 
 
-@pytest.mark.parametrize("retries", Profile)
+@pytest.mark.parametrize("retries", RetryProfile)
 async def test_what_fails_for_an_hour_makes_way_for_the_rest_of_its_session(
-    still: Engine, fake_clock: FakeClock, retries: Profile
+    still: Engine, fake_clock: FakeClock, retries: RetryProfile
 ) -> None:
     await an_ordered_webhook(still, retries=retries)
     await still.finish(a_call())
@@ -183,5 +183,5 @@ async def test_the_places_of_webhooks_that_were_removed_do_not_pile_up(
         await dispatcher.run_once()
         await still.store.write(lambda tx, webhook=webhook: tx.webhooks.delete(webhook.id))
 
-    remembered = dispatcher._claims._keys_after  # pyright: ignore[reportPrivateUsage] - it shows nowhere else
+    remembered = dispatcher._leasing._order_key_cursors  # pyright: ignore[reportPrivateUsage] - it shows nowhere else
     assert len(remembered) == 2

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Progress
+from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.progress import PROGRESS_STEP_SECONDS, ProgressKeeper
+from ringback.runner.progress import PROGRESS_INTERVAL_SECONDS, ProgressWriter
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
@@ -41,23 +41,23 @@ class Notebook:
 async def test_progress_is_written_at_once_and_then_once_a_second_with_the_newest() -> None:
     clock = FakeClock()
     notebook = Notebook(clock)
-    keeper = ProgressKeeper(notebook.write, clock=clock)
+    keeper = ProgressWriter(notebook.write, clock=clock)
     writing = asyncio.create_task(keeper.run())
 
-    await keeper.take(step(1))
+    await keeper.update(step(1))
     await notebook.until(1)
     for number in range(2, 50):
-        await keeper.take(step(number))
+        await keeper.update(step(number))
     await notebook.until(2)
     writing.cancel()
 
-    assert notebook.written == [(0.0, step(1)), (PROGRESS_STEP_SECONDS, step(49))]
+    assert notebook.written == [(0.0, step(1)), (PROGRESS_INTERVAL_SECONDS, step(49))]
 
 
 async def test_nothing_is_written_while_nothing_is_told() -> None:
     clock = FakeClock()
     notebook = Notebook(clock)
-    writing = asyncio.create_task(ProgressKeeper(notebook.write, clock=clock).run())
+    writing = asyncio.create_task(ProgressWriter(notebook.write, clock=clock).run())
 
     for _ in range(10):
         await asyncio.sleep(0)
@@ -70,7 +70,7 @@ async def drive(engine: Engine, call: Call, *steps: int, unsteady: UnsteadyStore
     """Drive a call whose tool tells these steps, all within a second, and ends when the first was written."""
     written = engine.store.signals.listen(f"call:{call.id}")
 
-    async def tell(driven: Call, on_progress: OnProgress) -> Ending:
+    async def tell(driven: Call, on_progress: OnProgress) -> CallCompletion:
         with written as bell:
             await on_progress(step(steps[0]))
             if unsteady is None:
@@ -110,7 +110,7 @@ async def test_progress_under_a_lost_lease_is_not_written(engine: Engine) -> Non
     call = await engine.lease(a_call())
 
     async def tell(tx: Transaction) -> bool:
-        return await engine.recorder.progress(tx, call, step(1), lease_token="lease_of_another")
+        return await engine.recorder.record_progress(tx, call, step(1), lease_token="lease_of_another")
 
     assert not await engine.store.write(tell)
     assert (await engine.call(call)).progress is None
@@ -121,7 +121,7 @@ async def test_progress_after_the_end_is_not_written(engine: Engine) -> None:
     call = await engine.finish(a_call())
 
     async def tell(tx: Transaction) -> bool:
-        return await engine.recorder.progress(tx, replace(call), step(1), lease_token="")
+        return await engine.recorder.record_progress(tx, replace(call), step(1), lease_token="")
 
     assert not await engine.store.write(tell)
     assert [event.name for event in await engine.events()] == [EventName.CALL_FINISHED]

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from ringback.domain.call import Call, Progress
-from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
 from ringback.domain.event import EventName
 from tests.support.builders import a_call, a_trusted_webhook
 from tests.support.clock import FakeClock
@@ -24,13 +24,13 @@ async def call(still: Engine) -> Call:
 async def progress(engine: Engine, call: Call, value: float) -> Delivery:
     """Tell progress, as the runner does; the delivery of it."""
     assert await engine.store.write(
-        lambda tx: engine.recorder.progress(tx, call, Progress(progress=value), lease_token=call.lease_token or "")
+        lambda tx: engine.recorder.record_progress(tx, call, Progress(progress=value), lease_token=call.lease_token or "")
     )
     return (await engine.deliveries())[-1]
 
 
 async def end(engine: Engine, call: Call) -> None:
-    assert await engine.store.write(lambda tx: engine.recorder.finish(tx, call, DONE, lease_token=call.lease_token))
+    assert await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, DONE, lease_token=call.lease_token))
 
 
 async def state(engine: Engine, delivery: Delivery) -> DeliveryState:
@@ -48,7 +48,7 @@ async def test_progress_is_tried_twice_within_a_minute_and_leaves_no_gap(
         await dispatcher.run_once()
         fake_clock.advance(6)
 
-    assert (told.kind, (told.give_up_at - told.created_at).total_seconds()) == (Kind.PROGRESS, 60)
+    assert (told.kind, (told.give_up_at - told.created_at).total_seconds()) == (DeliveryKind.PROGRESS, 60)
     given_up = await still.delivery(told)
     assert (given_up.state, given_up.attempts) == (DeliveryState.DEAD, 2)
     assert (await still.webhook(told.webhook_id)).missed_from is None

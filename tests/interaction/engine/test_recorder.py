@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.call import CANCELLED, Call, Outcome, Status, answered, failed
-from ringback.domain.cursor import decode_place
-from ringback.domain.delivery import OPEN, Delivery, DeliveryState
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallOutcome, CallStatus, completion_from_result, failed_completion
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
-from ringback.domain.signals import DUE, appended, changed
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, log_appended_topic, call_changed_topic
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.body import Bodies
+from ringback.notifier.body import PayloadBuilder
 from tests.support.builders import a_call, a_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import DONE, PUBLIC_URL, RESULT, WAIT_SECONDS, Engine
@@ -24,13 +24,13 @@ from tests.support.examples import ALICE, BOB
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:
-    return await engine.store.write(lambda tx: engine.recorder.finish(tx, call, DONE, lease_token=None))
+    return await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, DONE, lease_token=None))
 
 
 # -- one transaction --------------------------------------------------------------------------------------------------------
 
 
-class OutOfPaper(Bodies):
+class OutOfPaper(PayloadBuilder):
     """Makes one body and fails at the next."""
 
     left = 1
@@ -39,7 +39,7 @@ class OutOfPaper(Bodies):
         if not self.left:
             raise ZeroDivisionError
         self.left -= 1
-        return super().make(event, webhook, **rest)
+        return super().build_event_body(event, webhook, **rest)
 
 
 @pytest.mark.requirement("R35")
@@ -50,7 +50,7 @@ async def test_what_fails_in_the_middle_leaves_nothing_behind(still: Engine) -> 
     recorder = still.recorder_with(OutOfPaper(tokens=still.tokens, public_url=PUBLIC_URL))
 
     with pytest.raises(ZeroDivisionError):
-        await still.store.write(lambda tx: recorder.finish(tx, call, DONE, lease_token=None))
+        await still.store.write(lambda tx: recorder.finish_call(tx, call, DONE, lease_token=None))
 
     assert await still.call(call) == call
     assert await still.result(call) is None
@@ -77,18 +77,18 @@ async def test_a_call_ends_once(still: Engine) -> None:
     await still.register(a_webhook())
 
     first = await finish(still, call)
-    second = await still.store.write(lambda tx: still.recorder.finish(tx, call, CANCELLED, lease_token=None))
+    second = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
     assert first is not None
     assert second is None
-    assert (await still.call(call)).outcome is Outcome.RESULT
+    assert (await still.call(call)).outcome is CallOutcome.RESULT
     assert len(await still.events()) == len(await still.deliveries()) == 1
 
 
 async def test_an_end_under_a_lost_lease_is_not_written(still: Engine) -> None:
     call = await still.lease(a_call())
 
-    ended = await still.store.write(lambda tx: still.recorder.finish(tx, call, DONE, lease_token="lease_of_another"))
+    ended = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, DONE, lease_token="lease_of_another"))
 
     assert ended is None
     assert await still.call(call) == call
@@ -99,9 +99,9 @@ async def test_whoever_waits_for_the_call_for_the_log_or_for_something_due_is_wo
     call = a_call()
     await still.register(a_webhook())
     with (
-        still.store.signals.listen(changed(call.id)) as of_the_call,
-        still.store.signals.listen(appended(ALICE)) as of_the_log,
-        still.store.signals.listen(DUE) as of_the_dispatcher,
+        still.store.signals.listen(call_changed_topic(call.id)) as of_the_call,
+        still.store.signals.listen(log_appended_topic(ALICE)) as of_the_log,
+        still.store.signals.listen(DELIVERY_DUE_TOPIC) as of_the_dispatcher,
     ):
         await still.finish(call)
 
@@ -163,7 +163,7 @@ async def test_a_result_that_does_not_fit_is_left_out_whole(still: Engine) -> No
     large = b'{"content":[{"type":"text","text":"' + b"x" * 262_144 + b'"}]}'
     await still.register(a_webhook(include_result=True))
 
-    await still.finish(a_call(), answered(large, is_error=False))
+    await still.finish(a_call(), completion_from_result(large, is_error=False))
 
     (delivery,) = await still.deliveries()
     assert result_of(delivery) is None
@@ -173,7 +173,7 @@ async def test_a_result_that_does_not_fit_is_left_out_whole(still: Engine) -> No
 async def test_a_call_without_a_result_has_nothing_to_inline(still: Engine) -> None:
     await still.register(a_webhook(include_result=True))
 
-    await still.finish(a_call(), failed(Outcome.UNKNOWN, "It was lost."))
+    await still.finish(a_call(), failed_completion(CallOutcome.UNKNOWN, "It was lost."))
 
     (delivery,) = await still.deliveries()
     assert result_of(delivery) is None
@@ -207,7 +207,7 @@ async def test_everything_at_or_before_a_bodys_cursor_was_delivered_or_abandoned
 async def of_webhook(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log."""
     where = DeliveryFilter(webhook_id=webhook.id)
-    found = await engine.store.read(lambda tx: tx.deliveries.page(ALICE, where, before=None, limit=1000))
+    found = await engine.store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=1000))
     return sorted(found, key=place)
 
 
@@ -217,8 +217,8 @@ def place(delivery: Delivery) -> int:
 
 
 def check_cursor(delivery: Delivery, before: Sequence[Delivery]) -> None:
-    cursor = decode_place(orjson.loads(delivery.body)["cursor"]).seq
-    open_before = [place(each) for each in before if each.state in OPEN]
+    cursor = decode_log_position(orjson.loads(delivery.body)["cursor"]).seq
+    open_before = [place(each) for each in before if each.state in OPEN_STATES]
     assert cursor < place(delivery)
     assert all(seq > cursor for seq in open_before)
     assert cursor == min([*open_before, place(delivery)]) - 1
@@ -231,8 +231,8 @@ def answering(status: int) -> Callable[[httpx.Request], httpx.Response]:
 async def test_an_end_is_told_with_the_status_that_it_has(still: Engine) -> None:
     await still.register(a_webhook())
 
-    await still.finish(a_call(), CANCELLED)
+    await still.finish(a_call(), CANCELLED_COMPLETION)
 
     (delivery,) = await still.deliveries()
     data = orjson.loads(delivery.body)["data"]
-    assert (data["status"], data["outcome"]) == (Status.CANCELLED, Outcome.CANCELLED)
+    assert (data["status"], data["outcome"]) == (CallStatus.CANCELLED, CallOutcome.CANCELLED)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Outcome, Phase, RerunPolicy, Status
+from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, RerunPolicy, CallStatus
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.notifier.record import Recorder
@@ -90,7 +90,7 @@ async def test_a_call_that_is_leased_again_while_its_first_drive_waits_for_the_s
         tool.release.set()
         ended = await engine.until_final(again, *others)
 
-    assert {call.outcome for call in ended} == {Outcome.RESULT}
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
 
 
 class Stumbling(Recorder):
@@ -100,10 +100,10 @@ class Stumbling(Recorder):
         self._recorder = recorder
         self._unlucky = unlucky
 
-    async def finish(self, tx: Transaction, call: Call, ending: Ending, *, lease_token: str | None) -> Call | None:
+    async def finish(self, tx: Transaction, call: Call, ending: CallCompletion, *, lease_token: str | None) -> Call | None:
         if call.id == self._unlucky.id:
             raise ZeroDivisionError
-        return await self._recorder.finish(tx, call, ending, lease_token=lease_token)
+        return await self._recorder.finish_call(tx, call, ending, lease_token=lease_token)
 
 
 @pytest.mark.requirement("R33")
@@ -111,7 +111,7 @@ async def test_the_lease_of_a_call_that_nobody_drives_any_more_runs_out(engine: 
     """Whatever went wrong with it, and however busy the runner is, the janitor must be able to end it."""
     (unlucky, busy), tool = calls_of(engine, 2), Holding()
 
-    async def drive(call: Call, on_progress: OnProgress) -> Ending:
+    async def drive(call: Call, on_progress: OnProgress) -> CallCompletion:
         return DONE if call.id == unlucky.id else await tool(call, on_progress)
 
     await engine.queue(unlucky, busy)
@@ -135,7 +135,7 @@ async def test_the_lease_of_a_call_that_nobody_drives_any_more_runs_out(engine: 
 async def test_a_bug_with_one_call_is_no_business_of_the_others(engine: Engine) -> None:
     unlucky, *others = calls_of(engine, 10)
 
-    async def stumble(call: Call, on_progress: OnProgress) -> Ending:
+    async def stumble(call: Call, on_progress: OnProgress) -> CallCompletion:
         if call.id == unlucky.id:
             raise ZeroDivisionError
         return DONE
@@ -144,7 +144,7 @@ async def test_a_bug_with_one_call_is_no_business_of_the_others(engine: Engine) 
     async with engine.running(ScriptedUpstreams(stumble)):
         ended = await engine.until_final(unlucky, *others)
 
-    assert [call.outcome for call in ended] == [Outcome.UNKNOWN] + [Outcome.RESULT] * 9
+    assert [call.outcome for call in ended] == [CallOutcome.UNKNOWN] + [CallOutcome.RESULT] * 9
 
 
 class Breakable(ScriptedUpstreams):
@@ -181,7 +181,7 @@ async def test_a_runner_that_failed_and_is_started_again_runs_nothing_twice(engi
     await asyncio.wait_for(second, WAIT_SECONDS)
 
     assert [call.id for call in upstreams.called] == [cut.id, next_one.id]
-    assert (await engine.call(cut)).status is Status.WORKING
+    assert (await engine.call(cut)).status is CallStatus.WORKING
 
 
 def test_a_lease_survives_a_missed_heartbeat() -> None:
@@ -195,7 +195,7 @@ def test_a_lease_survives_a_missed_heartbeat() -> None:
 def test_a_lease_is_not_trusted_to_its_end() -> None:
     config = RunnerConfig(owner=OWNER)
 
-    assert config.trust_seconds == config.lease_seconds - config.margin_seconds
+    assert config.trust_window_seconds == config.lease_seconds - config.lease_margin_seconds
 
 
 @pytest.mark.requirement("R35")
@@ -243,7 +243,7 @@ async def test_a_heartbeat_that_never_returns_is_as_bad_as_one_that_fails(engine
         await tool.until_called_off(1)
         store.stalled = False
 
-    assert (await engine.call(call)).phase is Phase.RUNNING
+    assert (await engine.call(call)).phase is CallPhase.RUNNING
 
 
 async def test_a_runner_that_comes_to_itself_after_its_lease_was_given_away_changes_nothing(engine: Engine) -> None:

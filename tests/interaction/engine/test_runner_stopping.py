@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.domain.call import Outcome
+from ringback.domain.call import CallOutcome
 from tests.support.calls import calls_of
 from tests.support.engine import WAIT_SECONDS, Engine, Holding, ScriptedUpstreams
 
@@ -19,7 +19,7 @@ async def test_a_stopped_runner_waits_for_what_runs_and_begins_nothing(engine: E
         await engine.queue(queued)
         tool.release.set()
 
-    assert (await engine.call(running)).outcome is Outcome.RESULT
+    assert (await engine.call(running)).outcome is CallOutcome.RESULT
     assert await engine.call(queued) == queued
 
 
@@ -34,7 +34,7 @@ async def test_what_has_not_ended_when_the_time_is_over_is_cut_off_and_unknown(e
         stop.set()
 
     assert len(tool.called_off) == 1
-    assert (await engine.call(running)).outcome is Outcome.UNKNOWN
+    assert (await engine.call(running)).outcome is CallOutcome.UNKNOWN
     assert (await engine.call(waiting)).lease_token is None
 
 
@@ -48,4 +48,4 @@ async def test_the_next_runner_takes_up_what_was_handed_back(engine: Engine) -> 
     async with engine.running(ScriptedUpstreams()):
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)

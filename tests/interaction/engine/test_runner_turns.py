@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ringback.domain.call import Outcome, Status
+from ringback.domain.call import CallOutcome, CallStatus
 from tests.support.calls import ask_to_cancel, calls_of
 from tests.support.engine import WAIT_SECONDS, Engine, Holding, ScriptedUpstreams, until
 from tests.support.examples import ALICE, BOB
@@ -68,7 +68,7 @@ async def test_hundreds_of_calls_to_one_upstream_are_inside_at_once(engine: Engi
             stage.release.set()
             ended = await engine.until_final(*calls)
 
-    assert {call.outcome for call in ended} == {Outcome.RESULT}
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
     assert len(stage.calls) == MANY
 
 
@@ -80,9 +80,9 @@ async def test_an_upstream_that_is_away_does_not_hold_up_the_others(engine: Engi
     async with engine.running(ScriptedUpstreams(capacity={"away": 4, "git": 4}, away=frozenset({"away"}))):
         ended = await engine.until_final(*served)
 
-    assert {call.outcome for call in ended} == {Outcome.RESULT}
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
     left = [await engine.call(call) for call in waiting]
-    assert {(call.status, call.dispatched_at, call.lease_token) for call in left} == {(Status.WORKING, None, None)}
+    assert {(call.status, call.dispatched_at, call.lease_token) for call in left} == {(CallStatus.WORKING, None, None)}
 
 
 async def test_a_call_that_is_queued_later_is_begun_at_once(engine: Engine) -> None:
@@ -92,7 +92,7 @@ async def test_a_call_that_is_queued_later_is_begun_at_once(engine: Engine) -> N
         await engine.queue(call)
         (ended,) = await engine.until_final(call)
 
-    assert ended.outcome is Outcome.RESULT
+    assert ended.outcome is CallOutcome.RESULT
 
 
 async def test_a_store_that_cannot_be_written_for_a_while_holds_calls_up_and_loses_none(
@@ -105,7 +105,7 @@ async def test_a_store_that_cannot_be_written_for_a_while_holds_calls_up_and_los
     async with engine.running(ScriptedUpstreams(), poll_seconds=0.01):
         ended = await engine.until_final(*calls)
 
-    assert {call.outcome for call in ended} == {Outcome.RESULT}
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
 
 
 # -- cancelling -------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ async def test_a_storm_of_cancellations_calls_every_one_of_them_off(engine: Engi
             ended = await engine.until_final(*calls)
         await until(partial(nobody_inside, stage))
 
-    assert {call.outcome for call in ended} == {Outcome.CANCELLED}
+    assert {call.outcome for call in ended} == {CallOutcome.CANCELLED}
 
 
 async def nobody_inside(stage: Stage) -> bool:

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from ringback.domain.call import Call, Outcome
+from ringback.domain.call import Call, CallOutcome
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.scheduling_time import SLEW_DIVISOR
 from ringback.domain.suspension import SuspensionWatch
-from ringback.janitor import LAPSE_GRACE_SECONDS, RESUME_GRACE_SECONDS
+from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.runner.runner import RunnerConfig
 from tests.interaction.engine.test_janitor import dispatched
 from tests.support.builders import a_call, a_delivery, a_webhook
@@ -52,14 +52,14 @@ async def test_a_running_call_outlives_the_sleep_of_its_machine(engine: Engine, 
         await janitor.run_once()  # before the runner had a moment to prolong its leases
         for _ in range(round(RESUME_GRACE_SECONDS / HEARTBEAT_SECONDS) + 1):
             before = await engine.call(call)
-            assert not before.final
+            assert not before.is_final
             clock.advance(HEARTBEAT_SECONDS)
             await until(partial(is_prolonged, engine, before))
             await janitor.run_once()
         tool.release.set()
         (ended,) = await engine.until_final(call)
 
-    assert (ended.outcome, ended.runs) == (Outcome.RESULT, 1)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
 
 
 @pytest.mark.requirement("R33")
@@ -70,15 +70,15 @@ async def test_a_call_whose_runner_died_before_the_sleep_is_ended_soon_after_it(
     for _ in range(3):
         clock.suspend(NAP_SECONDS)
         await janitor.run_once()
-        assert not (await engine.call(call)).final
+        assert not (await engine.call(call)).is_final
         clock.advance(RESUME_GRACE_SECONDS - 1)
         await janitor.run_once()
-        assert not (await engine.call(call)).final
+        assert not (await engine.call(call)).is_final
 
     clock.advance(1)
     await janitor.run_once()
 
-    assert (await engine.call(call)).outcome is Outcome.UNKNOWN
+    assert (await engine.call(call)).outcome is CallOutcome.UNKNOWN
 
 
 async def test_a_delivery_that_is_being_sent_when_the_machine_wakes_is_not_sent_beside_itself(
@@ -89,7 +89,7 @@ async def test_a_delivery_that_is_being_sent_when_the_machine_wakes_is_not_sent_
     await engine.register(webhook)
     await engine.deliver(delivery)
     await engine.store.write(
-        lambda tx: tx.delivery_queue.lease(
+        lambda tx: tx.delivery_queue.lease_due(
             webhook.id, now=tx.now(), owner=OWNER, token="lease_1", until=tx.now(), limit=1, ordered=False
         )
     )
@@ -105,7 +105,7 @@ async def test_a_delivery_that_is_being_sent_when_the_machine_wakes_is_not_sent_
 
 def test_the_grace_after_a_resume_leaves_time_for_two_heartbeats() -> None:
     assert 2 * HEARTBEAT_SECONDS < RESUME_GRACE_SECONDS
-    assert LEASE_SECONDS + LAPSE_GRACE_SECONDS > RESUME_GRACE_SECONDS
+    assert LEASE_SECONDS + LEASE_GRACE_SECONDS > RESUME_GRACE_SECONDS
 
 
 def test_a_clock_that_is_set_or_slewed_is_no_suspension() -> None:

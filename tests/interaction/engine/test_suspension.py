@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from ringback.domain import health
-from ringback.domain.breaker import OF_SUSPENDED
+from ringback.domain.breaker import SUSPENDED_BREAKER_POLICY
 from ringback.domain.call import Progress
-from ringback.domain.cursor import decode_place
-from ringback.domain.delivery import Delivery, DeliveryState, Kind
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
@@ -24,7 +24,7 @@ from tests.support.switchboard import NO_ANSWER, Switchboard
 
 AGENT, WATCHER = "agent.example", "watcher.example"
 SUSPENSION = health.SUSPEND_AFTER_SECONDS
-PROBE_PAUSE = OF_SUSPENDED.pauses_seconds[0]
+PROBE_PAUSE = SUSPENDED_BREAKER_POLICY.open_seconds_steps[0]
 FAILING = {"failing_since": START - timedelta(seconds=SUSPENSION)}
 
 
@@ -125,7 +125,7 @@ async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still
     await a_suspended_webhook(still, board)
 
     (event,) = await still.store.read(
-        lambda tx: tx.events.after(ALICE, 0, EventFilter(name=EventName.WEBHOOK_SUSPENDED), limit=10)
+        lambda tx: tx.events.list_after(ALICE, 0, EventFilter(name=EventName.WEBHOOK_SUSPENDED), limit=10)
     )
 
     assert event.data.keys() == {"webhook_id", "state", "last_error", "failing_since"}
@@ -164,7 +164,7 @@ async def test_a_suspended_receiver_is_asked_once_an_hour_and_gets_everything_wh
 async def test_more_than_one_step_of_held_deliveries_is_released_by_the_janitor(still: Engine) -> None:
     webhook = a_webhook(state=WebhookState.SUSPENDED)
     await still.register(webhook)
-    held = health.RELEASE_STEP + 10
+    held = health.RELEASE_BATCH_SIZE + 10
     await still.deliver(
         *(a_delivery(webhook_id=webhook.id, seq=seq, state=DeliveryState.HELD) for seq in range(1, held + 1))
     )
@@ -187,13 +187,13 @@ async def test_ten_thousand_are_held_and_of_the_rest_the_receiver_is_told_once_a
 ) -> None:
     board = Switchboard(500)
     webhook = await a_suspended_webhook(still, board)
-    full = [a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_MAX)]
+    full = [a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX)]
     await still.deliver(*full)
     for _ in range(3):
         await still.finish(a_call())
     first_missed = (await still.events())[-3].seq
 
-    assert await still.store.read(lambda tx: tx.delivery_lanes.held(webhook.id, limit=20_000)) == health.HELD_MAX
+    assert await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000)) == health.HELD_DELIVERIES_MAX
     assert (await still.webhook(webhook.id)).missed_from == first_missed
 
     board.says(AGENT, 204)
@@ -201,7 +201,7 @@ async def test_ten_thousand_are_held_and_of_the_rest_the_receiver_is_told_once_a
     await rounds(still, board)
 
     (gap,) = await gaps(still)
-    assert decode_place(orjson.loads(gap.body)["cursor"]).seq == first_missed - 1
+    assert decode_log_position(orjson.loads(gap.body)["cursor"]).seq == first_missed - 1
     assert (await still.webhook(webhook.id)).missed_from is None
 
 
@@ -212,7 +212,7 @@ async def test_progress_is_not_held(still: Engine) -> None:
     call = await still.lease(a_call())
 
     assert await still.store.write(
-        lambda tx: still.recorder.progress(tx, call, Progress(progress=1), lease_token=call.lease_token or "")
+        lambda tx: still.recorder.record_progress(tx, call, Progress(progress=1), lease_token=call.lease_token or "")
     )
 
     assert len(await still.events()) == 1
@@ -255,7 +255,7 @@ async def registered(still: Engine) -> Webhook:
 
 
 async def gaps(engine: Engine) -> list[Delivery]:
-    return [delivery for delivery in await engine.deliveries() if delivery.kind is Kind.GAP]
+    return [delivery for delivery in await engine.deliveries() if delivery.kind is DeliveryKind.GAP]
 
 
 @pytest.mark.requirement("R27")
@@ -273,7 +273,7 @@ async def test_a_receiver_that_is_back_is_told_once_from_where_to_poll(still: En
     (envelope,) = [post for post in board.posts if b'"gap"' in post.content]
     assert board.bodies()[board.posts.index(envelope)].keys() == {"type", "cursor"}
     (gap,) = await gaps(still)
-    assert decode_place(board.bodies()[board.posts.index(envelope)]["cursor"]).seq == lost[0] - 1
+    assert decode_log_position(board.bodies()[board.posts.index(envelope)]["cursor"]).seq == lost[0] - 1
     assert envelope.headers["webhook-id"] == gap.message_id
     assert gap.message_id.startswith("msg_gap_")
     assert (gap.event_id, gap.call_id, gap.state) == (None, None, DeliveryState.DELIVERED)
@@ -292,7 +292,7 @@ async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: Fake
         await rounds(still, board, 5)
 
     told = [body for body in board.bodies() if body.get("type") == "gap"]
-    assert [decode_place(body["cursor"]).seq + 1 for body in told] == firsts
+    assert [decode_log_position(body["cursor"]).seq + 1 for body in told] == firsts
 
 
 async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_against_the_webhook(
@@ -350,4 +350,4 @@ async def test_an_open_gap_does_not_hold_the_watermark_back(still: Engine, regis
     await still.dispatcher(Switchboard()).run_once()
     assert len(await gaps(still)) == 1
 
-    assert await still.store.read(lambda tx: tx.deliveries.watermarks([registered.id])) == {}
+    assert await still.store.read(lambda tx: tx.deliveries.lowest_open_seqs([registered.id])) == {}

@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import WebhookState
 from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.verifier import LADDER
+from ringback.notifier.verifier import CHALLENGE_SCHEDULE
 from ringback.receiver import ReceiverApp
 from ringback.signing.standard_webhooks import verify
 from tests.support.builders import a_call
@@ -107,7 +107,7 @@ async def test_what_is_no_proof_leaves_it_pending_and_tells_why(still: Engine, n
 async def test_a_challenge_is_repeated_by_a_ladder_that_ends(still: Engine, fake_clock: FakeClock) -> None:
     stage = Proving(still, says(500))
     webhook = await stage.register()
-    for step in LADDER.steps_seconds:
+    for step in CHALLENGE_SCHEDULE.delays_seconds:
         assert await stage.challenge() == 1
         assert await stage.challenge() == 0
         fake_clock.advance(step)

@@ -8,9 +8,9 @@ import pytest
 
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Principal
-from ringback.domain.verification import PER_ORIGIN_MAX, PER_PRINCIPAL_MAX
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX, CHALLENGES_PER_PRINCIPAL_MAX
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.verifier import AT_ONCE, LADDER, SAME_URL_SECONDS
+from ringback.notifier.verifier import CHALLENGES_IN_FLIGHT_MAX, CHALLENGE_SCHEDULE, SAME_URL_DELAY_SECONDS
 from tests.support.builders import a_call
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine, until
@@ -37,16 +37,16 @@ async def test_registrations_aimed_at_one_victim_reach_it_with_few_challenges_an
     for number in range(7):
         await still.finish(a_call(principal=Principal(f"{number}")))
 
-    assert len(accepted) <= PER_ORIGIN_MAX * (1 if not deep else 2)
+    assert len(accepted) <= CHALLENGES_PER_ORIGIN_MAX * (1 if not deep else 2)
     assert await dispatched(still) == []
     times = sorted(float(request.headers["webhook-timestamp"]) for request in stage.sent())
-    assert all(later - first >= 60 for first, later in zip(times, times[PER_ORIGIN_MAX:], strict=False))
+    assert all(later - first >= 60 for first, later in zip(times, times[CHALLENGES_PER_ORIGIN_MAX:], strict=False))
 
 
 async def test_registrations_at_the_same_moment_are_limited_like_any_others(still: Engine) -> None:
     """None of their challenges is out yet."""
     stage = Proving(still)
-    for number in range(PER_ORIGIN_MAX):
+    for number in range(CHALLENGES_PER_ORIGIN_MAX):
         await stage.register(f"https://victim.example/{number}")
 
     with pytest.raises(QuotaExceeded) as refused:
@@ -54,12 +54,12 @@ async def test_registrations_at_the_same_moment_are_limited_like_any_others(stil
 
     assert refused.value.extra["quota"] == "challenges_of_origin"
     assert refused.value.retry_after_seconds == 60
-    assert len(await still.store.read(lambda tx: tx.webhooks.page(ALICE, before=None, limit=100))) == PER_ORIGIN_MAX
+    assert len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=100))) == CHALLENGES_PER_ORIGIN_MAX
 
 
 async def test_a_principal_may_not_knock_at_every_door(still: Engine) -> None:
     stage = Proving(still)
-    for number in range(PER_PRINCIPAL_MAX):
+    for number in range(CHALLENGES_PER_PRINCIPAL_MAX):
         await stage.register(f"https://door-{number}.example/")
 
     with pytest.raises(QuotaExceeded) as refused:
@@ -71,14 +71,14 @@ async def test_a_principal_may_not_knock_at_every_door(still: Engine) -> None:
 
 async def test_a_repeated_challenge_waits_for_the_limit_of_its_origin(still: Engine, fake_clock: FakeClock) -> None:
     stage = Proving(still, says(500))
-    for number in range(PER_ORIGIN_MAX):
+    for number in range(CHALLENGES_PER_ORIGIN_MAX):
         await stage.register(f"https://victim.example/{number}")
     await stage.challenge()
-    fake_clock.advance(LADDER.steps_seconds[0])
+    fake_clock.advance(CHALLENGE_SCHEDULE.delays_seconds[0])
 
     assert await stage.challenge() == 0
     fake_clock.advance(60)
-    assert await stage.challenge() == PER_ORIGIN_MAX
+    assert await stage.challenge() == CHALLENGES_PER_ORIGIN_MAX
 
 
 async def test_many_webhooks_at_one_url_are_proven_by_one_challenge(still: Engine, fake_clock: FakeClock) -> None:
@@ -88,7 +88,7 @@ async def test_many_webhooks_at_one_url_are_proven_by_one_challenge(still: Engin
 
     for _ in range(4):
         await stage.challenge()
-        fake_clock.advance(SAME_URL_SECONDS)
+        fake_clock.advance(SAME_URL_DELAY_SECONDS)
     await stage.challenge()
 
     assert {(await still.webhook(webhook.id)).state for webhook in webhooks} == {ACTIVE}
@@ -101,14 +101,14 @@ async def test_so_many_are_asked_at_once_and_the_next_when_one_has_answered(engi
     async def hold(request: httpx.Request) -> httpx.Response:
         nonlocal inside, most
         inside, most = inside + 1, max(most, inside + 1)
-        if inside == AT_ONCE:
+        if inside == CHALLENGES_IN_FLIGHT_MAX:
             gate.set()
         await gate.wait()
         inside -= 1
         return answers_challenges(request)
 
     stage, stop = Proving(engine, hold), asyncio.Event()
-    webhooks = [await stage.register(f"https://agent-{number}.example/") for number in range(AT_ONCE + 4)]
+    webhooks = [await stage.register(f"https://agent-{number}.example/") for number in range(CHALLENGES_IN_FLIGHT_MAX + 4)]
     work = asyncio.create_task(stage.verifier.run(stop))
 
     async def all_active() -> bool:
@@ -118,4 +118,4 @@ async def test_so_many_are_asked_at_once_and_the_next_when_one_has_answered(engi
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
 
-    assert most == AT_ONCE
+    assert most == CHALLENGES_IN_FLIGHT_MAX

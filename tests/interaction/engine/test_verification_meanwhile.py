@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.verification import PROOF_SECONDS, Challenge
+from ringback.domain.verification import PROOF_VALID_SECONDS, Challenge
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.verifier import LEASE_SECONDS
+from ringback.notifier.verifier import CHALLENGE_LEASE_SECONDS
 from tests.support.builders import a_delivery, a_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine
@@ -39,7 +39,7 @@ async def test_a_challenge_whose_process_was_killed_is_taken_up_again(still: Eng
     stage.answer, survivor = answers_challenges, stage.another_verifier()
 
     assert await survivor.run_once() == 0
-    fake_clock.advance(LEASE_SECONDS)
+    fake_clock.advance(CHALLENGE_LEASE_SECONDS)
     assert await survivor.run_once() == 1
 
     assert (await still.webhook(webhook.id)).state is ACTIVE
@@ -135,14 +135,14 @@ async def test_the_janitor_forgets_proofs_that_have_aged_and_challenges_of_past_
     stage = Proving(still)
     await stage.register()
     await stage.challenge()
-    fake_clock.advance(PROOF_SECONDS + 1)
+    fake_clock.advance(PROOF_VALID_SECONDS + 1)
 
     await still.janitor().run_once()
 
-    assert await still.store.read(lambda tx: tx.proofs.proven_at(ALICE, URL)) is None
+    assert await still.store.read(lambda tx: tx.proofs.get_proven_at(ALICE, URL)) is None
     assert (
-        await still.store.read(lambda tx: tx.challenges.asked(principal=ALICE, now=START + timedelta(seconds=1)))
-    ).sent == 0
+        await still.store.read(lambda tx: tx.challenges.count_recent(principal=ALICE, now=START + timedelta(seconds=1)))
+    ).sent_count == 0
 
 
 async def test_a_sender_that_fails_in_its_own_way_fails_no_other_challenge(
@@ -160,7 +160,7 @@ async def test_a_sender_that_fails_in_its_own_way_fails_no_other_challenge(
 
     assert [(await still.webhook(each.id)).state for each in (odd, well)] == [PENDING, ACTIVE]
     assert [record.getMessage() for record in caplog.records if record.exc_info] == ["challenge.failed"]
-    fake_clock.advance(LEASE_SECONDS)
+    fake_clock.advance(CHALLENGE_LEASE_SECONDS)
     assert await stage.challenge() == 1
 
 
@@ -179,7 +179,7 @@ async def test_a_store_that_cannot_be_written_delays_a_challenge_and_loses_none(
     assert await stage.challenge() == 1  # its end cannot be written down
     assert (await still.webhook(webhook.id)).state is PENDING
     stage.answer = answers_challenges
-    fake_clock.advance(LEASE_SECONDS)
+    fake_clock.advance(CHALLENGE_LEASE_SECONDS)
     assert await stage.challenge() == 1
     assert (await still.webhook(webhook.id)).state is ACTIVE
 
@@ -191,7 +191,7 @@ async def test_a_url_that_the_operator_has_closed_meanwhile_is_not_asked(still: 
     planned = Challenge(
         webhook_id=webhook.id, principal=ALICE, url=webhook.url, origin="http://127.0.0.1:8000", due_at=START
     )
-    await still.store.write(lambda tx: tx.challenges.put(planned))
+    await still.store.write(lambda tx: tx.challenges.save(planned))
 
     await stage.challenge()
 

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from ringback.domain.verification import PROOF_SECONDS
-from ringback.domain.webhook import Origin, WebhookState
-from ringback.notifier.consent import PUBLISHED_SECONDS
+from ringback.domain.verification import PROOF_VALID_SECONDS
+from ringback.domain.webhook import WebhookOrigin, WebhookState
+from ringback.notifier.consent import RECEIVER_LIST_CACHE_SECONDS
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import BOB, WEBHOOK
@@ -25,7 +25,7 @@ async def test_a_proof_serves_the_same_principal_at_the_same_url_for_a_while(
     assert (await stage.register(URL)).state is ACTIVE
     assert (await stage.register(URL + "?other")).state is PENDING
     assert (await stage.register(URL, principal=BOB)).state is PENDING
-    fake_clock.advance(PROOF_SECONDS)
+    fake_clock.advance(PROOF_VALID_SECONDS)
     assert (await stage.register(URL)).state is PENDING
 
 
@@ -68,7 +68,7 @@ async def test_a_published_list_is_fetched_once_in_ten_minutes(still: Engine, fa
         await stage.challenge()
     assert len(stage.sent("GET")) == 1
 
-    fake_clock.advance(PUBLISHED_SECONDS)
+    fake_clock.advance(RECEIVER_LIST_CACHE_SECONDS)
     await stage.register("https://agent.example/later")
     await stage.challenge()
 
@@ -87,6 +87,6 @@ async def test_where_nobody_answers_no_list_is_asked_for(still: Engine) -> None:
 async def test_by_default_only_subscriptions_of_mcp_clients_prove_themselves(still: Engine) -> None:
     stage = Proving(still, mode="mcp")
 
-    born = [(await stage.register(origin=origin)).state for origin in (Origin.REST, Origin.CALL, Origin.MCP)]
+    born = [(await stage.register(origin=origin)).state for origin in (WebhookOrigin.REST, WebhookOrigin.CALL, WebhookOrigin.MCP)]
 
     assert born == [ACTIVE, ACTIVE, PENDING]

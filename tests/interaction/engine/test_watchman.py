@@ -12,13 +12,13 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Principal
-from ringback.domain.upstreams import Change, Listing, Passage, UpstreamRefused
-from ringback.domain.watches import WATCHES
+from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamProxyPort, UpstreamErrorResponse
+from ringback.domain.watches import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.runner import changes as changes_module
-from ringback.runner.changes import Changes
-from ringback.runner.watchman import AGAIN_SECONDS, STEP_SECONDS, Watchman
+from ringback.runner.changes import ChangeNotifications
+from ringback.runner.watchman import RESUBSCRIBE_SECONDS, EVENT_INTERVAL_SECONDS, UpstreamChangeRecorder
 from tests.support.builders import a_webhook
 from tests.support.clock import StandingClock
 from tests.support.engine import Engine, until
@@ -26,10 +26,10 @@ from tests.support.examples import ALICE, BOB
 from tests.support.stores import UnsteadyStore, sqlite_store
 from tests.support.upstreams import WAIT_SECONDS
 
-TOOLS = Change(upstream="git", listing=Listing.TOOLS)
-PROMPTS = Change(upstream="git", listing=Listing.PROMPTS)
+TOOLS = UpstreamChange(upstream="git", listing=Listing.TOOLS)
+PROMPTS = UpstreamChange(upstream="git", listing=Listing.PROMPTS)
 CAROL = Principal("carol")
-BOOK = Change(upstream="git", uri="book://1")
+BOOK = UpstreamChange(upstream="git", uri="book://1")
 
 
 class Observed:
@@ -56,18 +56,18 @@ class Post:
     def __init__(self, engine: Engine, clock: StandingClock) -> None:
         self.engine = engine
         self.clock = clock
-        self.changes = Changes()
+        self.changes = ChangeNotifications()
         self.passage = Observed()
 
     @asynccontextmanager
     async def manned(self) -> AsyncGenerator[None]:
         stop = asyncio.Event()
-        with self.changes.listen() as changes:
-            watchman = Watchman(
+        with self.changes.subscribe_changes() as changes:
+            watchman = UpstreamChangeRecorder(
                 store=self.engine.store,
                 clock=self.clock,
                 recorder=self.engine.recorder,
-                passage=cast("Passage", self.passage),
+                proxy=cast("Passage", self.passage),
                 changes=changes,
             )
             work = asyncio.create_task(watchman.run(stop))
@@ -83,7 +83,7 @@ class Post:
 
     async def ring(self) -> None:
         async def ring(tx: Any) -> None:
-            tx.ring(WATCHES)
+            tx.ring(CHANGE_SUBSCRIPTIONS_TOPIC)
 
         await self.engine.store.write(ring)
 
@@ -125,7 +125,7 @@ async def test_everybody_who_watches_an_upstream_hears_that_a_list_changed(post:
     mine, other, book = a_watch(), a_watch(principal=BOB), a_book_watch(principal=CAROL)
     await post.register(mine, other, book, a_watch(upstream="time"), a_webhook())
     async with post.manned():
-        post.changes.publish(PROMPTS)
+        post.changes.publish_change(PROMPTS)
 
         assert await post.until_rung(1) == [{"upstream": "git", "change": "prompts"}]
         assert await post.until_rung(1, BOB) == [{"upstream": "git", "change": "prompts"}]
@@ -140,8 +140,8 @@ async def test_a_resource_rings_for_the_webhooks_that_name_it_and_is_told_by_the
         watch = a_book_watch()
         await post.register(watch, a_watch())
         await post.until_watched(("git", "book://1"))
-        post.changes.publish(Change(upstream="git", uri="book://1/chapter"))
-        post.changes.publish(BOOK)
+        post.changes.publish_change(UpstreamChange(upstream="git", uri="book://1/chapter"))
+        post.changes.publish_change(BOOK)
 
         assert await post.until_rung(1) == [{"upstream": "git", "change": "resource", "uri": "book://1"}]
     assert list(await deliveries(post)) == [watch.id]
@@ -150,8 +150,8 @@ async def test_a_resource_rings_for_the_webhooks_that_name_it_and_is_told_by_the
 async def test_what_nobody_watches_leaves_nothing_behind(post: Post) -> None:
     await post.register(a_webhook(), a_watch(upstream="time"))
     async with post.manned():
-        post.changes.publish(TOOLS)
-        post.changes.publish(Change(upstream="time", listing=Listing.TOOLS))
+        post.changes.publish_change(TOOLS)
+        post.changes.publish_change(UpstreamChange(upstream="time", listing=Listing.TOOLS))
         await post.until_rung(1)
 
     assert [event.upstream for event in await post.engine.events()] == ["time"]
@@ -160,18 +160,18 @@ async def test_what_nobody_watches_leaves_nothing_behind(post: Post) -> None:
 async def test_the_same_thing_rings_once_a_second_and_the_last_change_always_does(post: Post) -> None:
     await post.register(a_watch())
     async with post.manned():
-        post.changes.publish(TOOLS)
+        post.changes.publish_change(TOOLS)
         await post.until_rung(1)
         for _ in range(100):
-            post.changes.publish(TOOLS)
+            post.changes.publish_change(TOOLS)
             await asyncio.sleep(0)
-        post.changes.publish(PROMPTS)
+        post.changes.publish_change(PROMPTS)
 
         assert [data["change"] for data in await post.until_rung(2)] == ["tools", "prompts"]
-        post.clock.advance(STEP_SECONDS)
+        post.clock.advance(EVENT_INTERVAL_SECONDS)
         assert [data["change"] for data in await post.until_rung(3)] == ["tools", "prompts", "tools"]
-        post.clock.advance(STEP_SECONDS)
-        post.changes.publish(PROMPTS)
+        post.clock.advance(EVENT_INTERVAL_SECONDS)
+        post.changes.publish_change(PROMPTS)
         assert len(await post.until_rung(4)) == 4
 
 
@@ -179,10 +179,10 @@ async def test_a_change_that_cannot_be_written_down_is_due_until_it_can(post: Po
     await post.register(a_watch())
     cast("UnsteadyStore", post.engine.store).refusals = 2
     async with post.manned():
-        post.changes.publish(TOOLS)
+        post.changes.publish_change(TOOLS)
 
         async def rung_in_time() -> bool:
-            post.clock.advance(STEP_SECONDS)
+            post.clock.advance(EVENT_INTERVAL_SECONDS)
             return len(await post.engine.events()) > 0
 
         await until(rung_in_time)
@@ -197,10 +197,10 @@ async def test_a_flood_of_resources_pushes_out_no_list_while_the_store_cannot_be
     cast("UnsteadyStore", post.engine.store).refusals = 1
     async with post.manned():
         for change in (TOOLS, *(replace(BOOK, uri=f"book://{number}") for number in range(4)), PROMPTS):
-            post.changes.publish(change)
+            post.changes.publish_change(change)
 
         async def rung_in_time() -> bool:
-            post.clock.advance(STEP_SECONDS)
+            post.clock.advance(EVENT_INTERVAL_SECONDS)
             return len(await post.engine.events()) > 0
 
         await until(rung_in_time)
@@ -230,15 +230,15 @@ async def test_after_a_start_each_watched_resource_rings_once_and_a_new_one_does
         assert len(await post.until_rung(1)) == 1
         await post.register(a_watch(resource_uri="book://2"))
         await post.until_watched(("git", "book://1"), ("git", "book://2"))
-        post.clock.advance(STEP_SECONDS)
-        post.changes.publish(TOOLS)
-        post.changes.publish(BOOK)
+        post.clock.advance(EVENT_INTERVAL_SECONDS)
+        post.changes.publish_change(TOOLS)
+        post.changes.publish_change(BOOK)
         await post.until_rung(2)
 
     assert [event.data.get("uri") for event in await post.engine.events()] == ["book://1", "book://1"]
 
 
-@pytest.mark.parametrize("refusal", [UpstreamRefused({"code": -32602}), Unavailable("not now")])
+@pytest.mark.parametrize("refusal", [UpstreamErrorResponse({"code": -32602}), Unavailable("not now")])
 async def test_a_resource_that_cannot_be_watched_is_tried_again_and_then_counts_as_changed(
     post: Post, refusal: Exception
 ) -> None:
@@ -246,7 +246,7 @@ async def test_a_resource_that_cannot_be_watched_is_tried_again_and_then_counts_
     async with post.manned():
         await post.register(a_book_watch())
         await until(lambda: _tried(post))
-        post.clock.advance(AGAIN_SECONDS)
+        post.clock.advance(RESUBSCRIBE_SECONDS)
 
         assert len(await post.until_rung(1)) == 1
         await post.until_watched(("git", "book://1"))
@@ -259,9 +259,9 @@ async def _tried(post: Post) -> bool:
 async def test_the_event_is_in_the_log_for_polls_too(post: Post) -> None:
     await post.register(a_watch())
     async with post.manned():
-        post.changes.publish(TOOLS)
+        post.changes.publish_change(TOOLS)
         await post.until_rung(1)
 
     where = EventFilter(name=EventName.UPSTREAM_CHANGED)
-    found: Sequence[Event] = await post.engine.store.read(lambda tx: tx.events.after(ALICE, 0, where, limit=10))
+    found: Sequence[Event] = await post.engine.store.read(lambda tx: tx.events.list_after(ALICE, 0, where, limit=10))
     assert [(event.upstream, event.call_id, event.tool) for event in found] == [("git", None, None)]

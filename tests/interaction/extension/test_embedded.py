@@ -15,11 +15,11 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from ringback.bootstrap import open_keys
+from ringback.bootstrap import open_api_keys
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Callbacks
-from ringback.services.reports import Reports
+from ringback.services.reports import CallReports
 from ringback.settings import load_settings
 from tests.support.callback_servers import LOCAL, SECRET, UPSTREAM, HastyClock, HeldTool, a_server, asking, verified
 from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
@@ -138,8 +138,8 @@ async def test_a_receiver_resumes_at_the_server_itself(tmp_path: Path, receiver:
 
 
 async def _key_of_the_server(folder: Path) -> str:
-    async with open_keys(load_settings(database_url=f"sqlite:///{folder / 'calls.db'}")) as keys:
-        _, text = await keys.create(UPSTREAM, name="receiver", scopes=DEFAULT_SCOPES, upstreams=None)
+    async with open_api_keys(load_settings(database_url=f"sqlite:///{folder / 'calls.db'}")) as keys:
+        _, text = await keys.create_key(UPSTREAM, name="receiver", scopes=DEFAULT_SCOPES, upstreams=None)
         return text
 
 
@@ -231,7 +231,7 @@ async def test_a_callback_that_cannot_be_promised_is_refused_before_the_tool_run
 async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report, full = Reports.report, asyncio.Event()
+    report, full = CallReports.record_report, asyncio.Event()
     full.set()
 
     async def unsteady(self: Any, *arguments: Any) -> Any:
@@ -239,7 +239,7 @@ async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
             raise StoreUnavailable("The disk is full.")
         return await report(self, *arguments)
 
-    monkeypatch.setattr(Reports, "report", unsteady)
+    monkeypatch.setattr(CallReports, "report", unsteady)
     async with http_client(embedded(tmp_path, clock=HastyClock())) as client:
         result = await client.call_tool("build_report", {"about": "rain"}, meta=asking(receiver))
         full.clear()

@@ -56,8 +56,8 @@ class Gate:
 
     async def key(self, principal: str) -> str:
         if principal not in self.keys:
-            keys = self.ringback.app.services.keys
-            _, self.keys[principal] = await keys.create(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+            keys = self.ringback.app.services.api_keys
+            _, self.keys[principal] = await keys.create_key(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
         return self.keys[principal]
 
     async def modern(self, upstream: str | None = "paint", *, principal: str = "alice") -> Modern:

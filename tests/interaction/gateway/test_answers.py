@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client
 
-from ringback.mcp_server.tool_shape import PENDING
+from ringback.mcp_server.tool_shape import PENDING_KEY
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate
 from tests.support.mcp_wire import Json, Modern, Refused, Session
 from tests.support.upstreams import WAIT_SECONDS
@@ -75,7 +75,7 @@ async def test_what_takes_longer_is_answered_with_where_to_find_it(
         assert "hold" in text["text"]
         assert (link["type"], link["uri"]) == ("resource_link", f"ringback://calls/{call_id}")
         assert pending["structuredContent"] == {
-            PENDING: {"call_id": call_id, "status": "working", "resource_uri": f"ringback://calls/{call_id}"}
+            PENDING_KEY: {"call_id": call_id, "status": "working", "resource_uri": f"ringback://calls/{call_id}"}
         }
         gate.paint.release.set()
         assert (await gate.ended(call_id))["outcome"] == "result"
@@ -85,7 +85,7 @@ async def test_what_takes_longer_is_answered_with_where_to_find_it(
 async def test_an_exported_output_schema_accepts_the_result_and_the_pending_result(modern: Modern) -> None:
     listed = await modern.result("tools/list", {}, declare=NO_CAPABILITIES)
     schema = next(tool["outputSchema"] for tool in listed["tools"] if tool["name"] == "count")
-    pending = {PENDING: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+    pending = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
 
     validator: Any = Draft202012Validator(schema)
     accepts = validator.is_valid
@@ -94,7 +94,7 @@ async def test_an_exported_output_schema_accepts_the_result_and_the_pending_resu
     assert accepts({"count": 3})
     assert accepts(pending)
     assert not accepts({"count": "three"})
-    assert not accepts({PENDING: {}})
+    assert not accepts({PENDING_KEY: {}})
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -105,8 +105,8 @@ async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_s
         await client.list_tools()
         result = await client.call_tool("count", {})
         assert result.structured_content is not None
-        assert PENDING in result.structured_content
-        uri = result.structured_content[PENDING]["resource_uri"]
+        assert PENDING_KEY in result.structured_content
+        uri = result.structured_content[PENDING_KEY]["resource_uri"]
         contents = (await client.read_resource(uri)).contents
         assert isinstance(contents[0], types.TextResourceContents)
 

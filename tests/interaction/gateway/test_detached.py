@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 import httpx
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -43,7 +43,7 @@ class Watched:
     @property
     def exclusive(self) -> bool:
         assert self.store is not None
-        return self.store.exclusive
+        return self.store.is_exclusive
 
     @property
     def signals(self) -> Signals:
@@ -108,7 +108,7 @@ class Place:
 @pytest.fixture(scope="module")
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Place]:
     clock, watched = ShiftedClock(), Watched()
-    world = World(clock=clock, store=watched.around)
+    world = Environment(clock=clock, wrap_store=watched.around)
     async with opened_gate(tmp_path_factory.mktemp("gate"), world=world) as gate:
         yield Place(gate, clock, watched)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.mcp_server import endpoints, keeping
-from ringback.mcp_server.sessions import Sessions
+from ringback.mcp_server.sessions import BoundedSessionManager
 from tests.interaction.gateway.conftest import Gate, opened_gate
 from tests.interaction.gateway_hostile.connections import raw
 from tests.interaction.gateway_hostile.test_idle_streams import ACKNOWLEDGED, greeted, listening, to_listen
@@ -33,7 +33,7 @@ class Managers:
     failing_starts: int = 0
 
 
-class Fragile(Sessions):
+class Fragile(BoundedSessionManager):
     managers: Managers
 
     def __init__(self, *args: Any, **options: Any) -> None:

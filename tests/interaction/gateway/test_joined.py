@@ -98,8 +98,8 @@ async def test_names_that_clients_refuse_are_cut_and_lead_to_their_tool_also_aft
 
 @pytest.mark.requirement("R25")
 async def test_an_upstream_that_a_key_may_not_use_is_not_there(gate: Gate) -> None:
-    keys = gate.ringback.app.services.keys
-    _, key = await keys.create("carol", name="test", scopes=DEFAULT_SCOPES, upstreams=frozenset({"plain"}))
+    keys = gate.ringback.app.services.api_keys
+    _, key = await keys.create_key("carol", name="test", scopes=DEFAULT_SCOPES, upstreams=frozenset({"plain"}))
     client = Modern(gate.http, f"{gate.url}/mcp", key)
     assert {name.partition("__")[0] for name in await names(client)} == {"plain"} | {
         name for name in await names(client) if name.startswith("ringback_")

@@ -76,7 +76,7 @@ async def idle_clients(gate: Gate) -> AsyncGenerator[IdleClients]:
 
 
 async def open_streams(gate: Gate) -> int:
-    return (await gate.ringback.app.services.insights.vitals(OPERATOR)).open_streams
+    return (await gate.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
 
 async def all_given_back(gate: Gate, tasks: int) -> None:

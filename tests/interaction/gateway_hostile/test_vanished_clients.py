@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.middleware import LastResort
+from ringback.api.middleware import UnhandledErrorMiddleware
 from ringback.domain.principal import Scope as Right
 from tests.interaction.gateway.conftest import Gate
 from tests.interaction.gateway_hostile.conftest import no_errors
@@ -42,7 +42,7 @@ async def test_a_client_that_vanishes_within_its_body_is_no_error(
 ) -> None:
     tasks = await settled(gate)
     async with gate.session("paint", principal="mallory") as session:
-        _, key = await gate.ringback.app.services.keys.create("mallory", name="test", scopes=rights, upstreams=None)
+        _, key = await gate.ringback.app.services.api_keys.create_key("mallory", name="test", scopes=rights, upstreams=None)
         headers = {
             "REST": {},
             "legacy": {"mcp-protocol-version": LEGACY},
@@ -83,6 +83,6 @@ async def test_however_the_leaving_of_a_client_is_told_it_ends_there(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await LastResort(app)({"type": "http", "method": "GET", "path": "/"}, receive, send)
+    await UnhandledErrorMiddleware(app)({"type": "http", "method": "GET", "path": "/"}, receive, send)
     assert len(sent) == started
     assert caplog.records == []

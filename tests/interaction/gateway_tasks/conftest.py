@@ -35,8 +35,8 @@ class House:
 
     async def key(self, principal: str) -> str | None:
         if principal not in self.keys:
-            keys = self.ringback.app.services.keys
-            _, self.keys[principal] = await keys.create(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+            keys = self.ringback.app.services.api_keys
+            _, self.keys[principal] = await keys.create_key(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
         return self.keys[principal]
 
     async def modern(self, principal: str = "alice", *, upstream: str = "tasks") -> Modern:

@@ -235,7 +235,7 @@ async def test_a_session_is_told_of_changed_lists(house: House) -> None:
 
 async def test_streams_are_counted_among_the_principals_own(house: House, modern: Modern) -> None:
     async def open_streams() -> int:
-        return (await house.ringback.app.services.insights.vitals(OPERATOR)).open_streams
+        return (await house.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
     async def all_closed() -> bool:
         return await open_streams() == 0

@@ -50,12 +50,12 @@ async def test_a_call_that_takes_long_is_a_task_which_can_be_asked_for_at_once(h
     assert datetime.fromisoformat(created["createdAt"]) <= datetime.fromisoformat(created["lastUpdatedAt"])
     assert ENDINGS.isdisjoint(created)
     assert not {"task", "ttl", "pollInterval", "requestState"} & created.keys()
-    found = await house.ringback.app.services.calls.get(await _caller(house), created["taskId"])
+    found = await house.ringback.app.services.calls.get_call(await _caller(house), created["taskId"])
     assert found.id == created["taskId"]
 
 
 async def _caller(house: House) -> Any:
-    return await house.ringback.app.services.keys.authenticate(await house.key("alice"))
+    return await house.ringback.app.services.api_keys.authenticate_key(await house.key("alice"))
 
 
 @pytest.mark.must("M01")
@@ -215,7 +215,7 @@ async def test_a_cancelled_notification_cancels_no_task(house: House, modern: Mo
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
     key = {"authorization": f"Bearer {modern.key}"}
     assert (await house.http.post(modern.url, json=told, headers={**headers, **key})).status_code == 202
-    call = await house.ringback.app.services.calls.get(await _caller(house), task_id)
+    call = await house.ringback.app.services.calls.get_call(await _caller(house), task_id)
     assert not call.cancel_requested
 
 
@@ -242,7 +242,7 @@ async def test_an_expired_task_is_refused_like_an_unknown_one(house: House, mode
     await until(modern, task_id, "completed")
 
     async def expire(tx: Transaction) -> None:
-        await tx.tombstones.bury(
+        await tx.tombstones.archive(
             Tombstone(
                 call_id=CallId(task_id),
                 principal=Principal("alice"),

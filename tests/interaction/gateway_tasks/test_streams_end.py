@@ -62,13 +62,13 @@ async def test_a_sessions_own_stream_ends_and_the_session_does_not(
 
 
 async def test_who_comes_back_with_a_revoked_key_is_not_let_in(house: House, over: asyncio.Event) -> None:
-    keys = house.ringback.app.services.keys
-    key, secret = await keys.create("leaver", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+    keys = house.ringback.app.services.api_keys
+    key, secret = await keys.create_key("leaver", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
     modern = Modern(house.http, f"{house.url}/mcp/tasks", secret)
     wanted: Json = {"toolsListChanged": True}
     async with modern.listening(wanted) as stream:
         await stream.next()
-        await keys.revoke(key.id)
+        await keys.revoke_key(key.id)
         over.set()
         await stream.answer()
     async with modern.listening(wanted) as stream:

@@ -20,9 +20,9 @@ import httpx
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from ringback.http_server import Connections, HttpLimits
-from ringback.http_server.limits import Phase
-from ringback.server import http_server
+from ringback.http_server import ConnectionLimiter, HttpLimits
+from ringback.http_server.limits import ConnectionPhase
+from ringback.server import build_http_server
 
 PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers.py"
 WAIT_SECONDS: Final = 60.0
@@ -86,14 +86,14 @@ class Peers:
 @dataclass(slots=True)
 class Stage:
     app: App
-    connections: Connections
+    connections: ConnectionLimiter
     clock: Clock
     peers: Peers
     http: httpx.AsyncClient
 
     async def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
-        self.connections.sweep()
+        self.connections.close_expired()
 
     async def other_client_is_served(self) -> None:
         assert (await self.http.get("/")).status_code == 200
@@ -102,8 +102,8 @@ class Stage:
 @asynccontextmanager
 async def stage(**limits: Any) -> AsyncGenerator[Stage]:
     app, clock = App(), Clock()
-    connections = Connections(HttpLimits(connections_max=10_000, **limits), monotonic=clock)
-    server = http_server(cast("Any", app), connections=connections)
+    connections = ConnectionLimiter(HttpLimits(connections_max=10_000, **limits), monotonic=clock)
+    server = build_http_server(cast("Any", app), connections=connections)
     server.config.timeout_graceful_shutdown = 1
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
         port = listener.getsockname()[1]
@@ -145,12 +145,12 @@ def test_slow_and_flooding_connections_are_refused_or_cut_and_others_are_served(
     async def scenario() -> None:
         async with stage(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
             await here.other_client_is_served()
-            before, counts = resident_bytes(), here.connections.counts
+            before, counts = resident_bytes(), here.connections.rejection_counts
             for kind in ("silent", "half a line", "half a head", "half a body"):
                 await here.peers.send(kind, each)
                 await here.other_client_is_served()
             await until(here, lambda: len(here.connections) == 4 * each + 1)
-            await until(here, lambda: here.connections.in_phase(Phase.BODY) == each)  # they came last
+            await until(here, lambda: here.connections.count_in_phase(ConnectionPhase.BODY) == each)  # they came last
             for kind in ("url", "header", "chunk", "trailer"):
                 await here.peers.send(kind, each)
                 await here.other_client_is_served()
@@ -181,14 +181,14 @@ def test_peers_that_never_read_and_floods_of_pipelined_requests_are_cut(*, deep:
                 await here.pass_time(HttpLimits().write_seconds / 4)
                 await here.other_client_is_served()
             await until(here, lambda: len(here.connections) == 1)
-            assert here.connections.counts["answer_not_read"] == each
+            assert here.connections.rejection_counts["answer_not_read"] == each
             served = here.app.served
             await here.peers.send("pipeline", 4)
             async with asyncio.timeout(WAIT_SECONDS):
-                while here.connections.counts["too_many_pipelined"] < 4:
+                while here.connections.rejection_counts["too_many_pipelined"] < 4:
                     await here.other_client_is_served()
                     served += 1
-            assert here.connections.counts["too_many_pipelined"] == 4
+            assert here.connections.rejection_counts["too_many_pipelined"] == 4
             assert here.app.served <= served + 4
 
     on_uvloop(scenario())
@@ -199,9 +199,9 @@ def test_a_peer_has_its_share_of_connections_and_others_are_told_why() -> None:
         async with stage(peer_connections_max=EACH) as here:
             await here.other_client_is_served()
             await here.peers.send("half a head", 2 * EACH)
-            await until(here, lambda: here.connections.counts["too_many_connections"] == EACH + 1)
+            await until(here, lambda: here.connections.rejection_counts["too_many_connections"] == EACH + 1)
             await until(here, lambda: len(here.connections) == EACH)
-            assert here.connections.counts == {"too_many_connections": EACH + 1}
+            assert here.connections.rejection_counts == {"too_many_connections": EACH + 1}
             async with httpx.AsyncClient(base_url=here.http.base_url) as another:
                 refused = await another.get("/")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")

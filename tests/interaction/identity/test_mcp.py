@@ -145,10 +145,10 @@ async def test_a_session_of_one_endpoint_is_unknown_at_another(guarded: Guarded)
 
 
 async def test_a_key_that_was_revoked_ends_its_sessions_at_the_next_request(guarded: Guarded) -> None:
-    keys = guarded.service.app.services.keys
-    revoked, text = await keys.create("carol", name="test", scopes=frozenset({Scope.READ}), upstreams=None)
+    keys = guarded.service.app.services.api_keys
+    revoked, text = await keys.create_key("carol", name="test", scopes=frozenset({Scope.READ}), upstreams=None)
     session = await guarded.initialize("/mcp/git", bearer=text)
-    await keys.revoke(revoked.id)
+    await keys.revoke_key(revoked.id)
 
     answer = await guarded.post("/mcp/git", "ping", {}, bearer=text, session_id=session)
 

@@ -8,7 +8,7 @@ import pytest
 from ringback.cli.checks import check_issuer
 from ringback.client import Problem
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.principal import OIDC_PRINCIPALS
+from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX
 from ringback.settings import load_settings
 from tests.support.application import PUBLIC_URL, running_application
 from tests.support.guarded import ALL, Guarded
@@ -38,7 +38,7 @@ async def test_a_token_for_the_service_is_as_good_as_a_key_and_owns_its_own(guar
 
 async def test_no_key_can_be_made_for_the_owner_of_a_token(guarded: Guarded) -> None:
     with pytest.raises(InvalidRequest, match="begin with 'oidc:'"):
-        await guarded.key(f"{OIDC_PRINCIPALS}12345678:ada")
+        await guarded.key(f"{OIDC_PRINCIPAL_PREFIX}12345678:ada")
 
 
 @pytest.mark.parametrize("audience", [f"{PUBLIC_URL}/mcp", "https://other.example", "account", None])
@@ -158,10 +158,10 @@ async def test_doctor_says_whether_the_issuer_can_be_used(guarded: Guarded) -> N
     (away,) = await check_issuer(load_settings(oidc_issuer=f"http://127.0.0.1:{free_port()}"))
     (other,) = await check_issuer(load_settings(oidc_issuer=f"{guarded.issuer.url}/"))
 
-    assert (usable.ok, usable.told) == (True, f"{guarded.issuer.url} publishes 3 keys")
+    assert (usable.ok, usable.detail) == (True, f"{guarded.issuer.url} publishes 3 keys")
     assert not away.ok
-    assert "could not be fetched" in away.told
+    assert "could not be fetched" in away.detail
     assert not other.ok
-    assert "names another issuer" in other.told
+    assert "names another issuer" in other.detail
     assert await check_issuer(load_settings()) == []
     assert await check_issuer(load_settings(oidc_issuer=guarded.issuer.url, auth="off")) == []

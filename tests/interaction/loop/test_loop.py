@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.client import Gone, NotFound
 from tests.support.application import SECRET, call_stage, ended, on_stage
 from tests.support.clock import ShiftedClock
@@ -104,7 +104,7 @@ async def test_progress_is_in_the_log_and_on_the_call_and_rings_nobody_who_did_n
 @pytest.mark.requirement("R33")
 async def test_a_result_and_its_tokens_go_together_when_their_time_has_come(tmp_path: Path) -> None:
     clock = ShiftedClock()
-    async with on_stage(tmp_path, Stage(), world=World(clock=clock)) as (ringback, phone):
+    async with on_stage(tmp_path, Stage(), world=Environment(clock=clock)) as (ringback, phone):
         alice = await ringback.agent("alice")
         await call_stage(alice, "echo", phone)
         token = (await phone.ring("echo")).resume_token or ""

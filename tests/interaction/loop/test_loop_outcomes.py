@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from tests.support.application import call_stage, ended, listening, on_stage, running_application
 from tests.support.clock import ShiftedClock
 from tests.support.upstreams import WAIT_SECONDS, Stage, free_port, http_config, serving
@@ -81,7 +81,7 @@ async def test_an_upstream_that_stays_away_rejects_what_was_never_sent(tmp_path:
 async def test_a_call_past_its_deadline_is_timed_out_and_its_upstream_is_told(tmp_path: Path) -> None:
     stage, clock = Stage(), ShiftedClock()
     clock.stop()
-    async with on_stage(tmp_path, stage, world=World(clock=clock)) as (ringback, phone):
+    async with on_stage(tmp_path, stage, world=Environment(clock=clock)) as (ringback, phone):
         alice = await ringback.agent("alice")
         call = await call_stage(alice, "hold", phone, timeout_seconds=0.5)
         await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)

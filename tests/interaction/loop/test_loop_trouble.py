@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.errors import ShuttingDown
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.services.calls import StartCall
+from ringback.services.calls import StartCallRequest
 from tests.support.application import SECRET, call_stage, ended, listening, on_stage, running_application
 from tests.support.clock import ShiftedClock
 from tests.support.engine import until
@@ -32,7 +32,7 @@ async def test_a_full_disk_refuses_new_work_and_loses_no_end(tmp_path: Path) -> 
         stores.append(UnsteadyStore(store))
         return stores[0]
 
-    async with on_stage(tmp_path, stage, world=World(store=unsteady)) as (ringback, phone):
+    async with on_stage(tmp_path, stage, world=Environment(wrap_store=unsteady)) as (ringback, phone):
         alice = await ringback.agent("alice")
         call = await call_stage(alice, "hold", phone)
         await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
@@ -63,7 +63,7 @@ class Buggy(StoreAround):
 
 
 async def test_a_worker_that_fails_turns_readiness_red_and_stops_nobody_else(tmp_path: Path) -> None:
-    async with on_stage(tmp_path, Stage(), world=World(store=Buggy)) as (ringback, phone):
+    async with on_stage(tmp_path, Stage(), world=Environment(wrap_store=Buggy)) as (ringback, phone):
         alice = await ringback.agent("alice")
         call = await call_stage(alice, "echo", phone)
 
@@ -80,7 +80,7 @@ async def test_a_receiver_that_was_away_gets_the_same_callback_later(tmp_path: P
     async with (
         serving(Stage().app()) as server,
         serve(answering(response("500 Oops"), NO_CONTENT)) as receiver,
-        running_application(tmp_path, http_config(server.url), world=World(clock=clock)) as ringback,
+        running_application(tmp_path, http_config(server.url), world=Environment(clock=clock)) as ringback,
     ):
         alice = await ringback.agent("alice")
         started = await alice.start_call("stage", "echo", callback={"url": receiver.url(), "secret": SECRET})
@@ -137,6 +137,6 @@ async def test_a_service_that_stops_refuses_new_work_and_answers_who_waits(tmp_p
         assert (await asyncio.wait_for(waiting, WAIT_SECONDS)).status == "working"
         assert (await ringback.get("/readyz")).status_code == 503
         with pytest.raises(ShuttingDown):
-            await ringback.app.services.calls.start(ALICE, StartCall(upstream="stage", tool="echo"))
+            await ringback.app.services.calls.start_call(ALICE, StartCallRequest(upstream="stage", tool="echo"))
         stage.release.set()
         assert (await ended(alice, call)).outcome == "result"

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.client import Problem
 from ringback.signing import ed25519
-from ringback.signing.secrets import generate
+from ringback.signing.secrets import generate_secret
 from tests.support.application import SECRET, listening, on_stage, running_application
 from tests.support.clock import ShiftedClock
 from tests.support.receivers import NO_CONTENT, answering, response, serve
 from tests.support.upstreams import Stage, http_config, serving
 
-SIGNING_KEY = ed25519.generate(b"s" * 32)
-PUBLIC_KEY = ed25519.parse_signing_key(SIGNING_KEY).public
+SIGNING_KEY = ed25519.generate_signing_key(b"s" * 32)
+PUBLIC_KEY = ed25519.parse_signing_key(SIGNING_KEY).public_key
 NOT_FOUND = response("404 Not Found")
 
 
@@ -38,7 +38,7 @@ async def test_a_receiver_that_learns_to_answer_is_verified_by_hand_and_gets_wha
     async with (
         serving(stage.app()) as server,
         listening() as phone,
-        listening(generate(b"o" * 32)) as deaf,
+        listening(generate_secret(b"o" * 32)) as deaf,
         running_application(tmp_path, http_config(server.url), verify_callbacks="always") as ringback,
     ):
         alice = await ringback.agent("alice")
@@ -76,7 +76,7 @@ async def test_more_challenges_than_one_origin_bears_are_refused_and_nothing_is_
     clock.stop()  # challenges are counted by the minute, and one without an answer is sent again after some seconds
     async with (
         serve(answering(NOT_FOUND)) as receiver,
-        running_application(tmp_path, world=World(clock=clock), verify_callbacks="always") as ringback,
+        running_application(tmp_path, world=Environment(clock=clock), verify_callbacks="always") as ringback,
     ):
         alice = await ringback.agent("alice")
         for number in range(10):

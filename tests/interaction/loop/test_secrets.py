@@ -84,7 +84,7 @@ async def _echoing(connection: Connection) -> None:
 
 
 async def _use_everything(ringback: RunningApplication, cage: Cage, receiver: Receiver, principal: str) -> None:
-    _, key = await ringback.app.services.keys.create(principal, name="c", scopes=DEFAULT_SCOPES, upstreams=None)
+    _, key = await ringback.app.services.api_keys.create_key(principal, name="c", scopes=DEFAULT_SCOPES, upstreams=None)
     async with RingbackClient(PUBLIC_URL, api_key=cage.keep(key), transport=_heard(ringback, cage)) as agent:
         await _ring(agent, cage, receiver)
         await _fail(agent, cage, receiver)
@@ -157,7 +157,7 @@ class _Listening(httpx.AsyncBaseTransport):
 
 
 async def _metrics(ringback: RunningApplication, cage: Cage) -> str:
-    _, key = await ringback.app.services.keys.create("root", name="c", scopes=ALL_SCOPES, upstreams=None)
+    _, key = await ringback.app.services.api_keys.create_key("root", name="c", scopes=ALL_SCOPES, upstreams=None)
     async with httpx.AsyncClient(base_url=PUBLIC_URL, transport=_heard(ringback, cage)) as http:
         answer = await http.get("/metrics", headers={"authorization": f"Bearer {cage.keep(key)}"})
     assert answer.status_code == 200

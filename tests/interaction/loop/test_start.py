@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringback.bootstrap import World, application
+from ringback.bootstrap import Environment, open_application
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings, load_settings
 from ringback.storage.sqlite import database
@@ -76,7 +76,7 @@ def settings_in(folder: Path) -> Settings:
 async def work_before_the_first_request(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     await fill(folder, rows)
     with counted(monkeypatch) as done:
-        async with application(settings_in(folder), ()):
+        async with open_application(settings_in(folder), ()):
             return len(done)
 
 
@@ -95,10 +95,10 @@ async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a
 
 async def test_a_start_goes_on_from_where_the_last_process_stood(tmp_path: Path) -> None:
     before = SteppedClock()
-    async with application(settings_in(tmp_path), (), world=World(clock=before)) as service:
-        await service.store.write(lambda tx: tx.scheduling_time.keep(tx.now()))
-    after = SteppedClock(before.wall() - timedelta(days=1))
+    async with open_application(settings_in(tmp_path), (), world=Environment(clock=before)) as service:
+        await service.store.write(lambda tx: tx.scheduling_time.save(tx.now()))
+    after = SteppedClock(before.wall_time() - timedelta(days=1))
 
-    async with application(settings_in(tmp_path), (), world=World(clock=after)):
+    async with open_application(settings_in(tmp_path), (), world=Environment(clock=after)):
         assert after.now() == before.now()
-        assert after.wall() == before.wall() - timedelta(days=1)
+        assert after.wall_time() == before.wall_time() - timedelta(days=1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.domain.ports import Store
 from tests.support.application import running_application
 from tests.support.counting import CountingStore
@@ -21,7 +21,7 @@ async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_on
 
     async with (
         serving(Stage().app()) as server,
-        running_application(tmp_path, http_config(server.url), world=World(store=count)) as ringback,
+        running_application(tmp_path, http_config(server.url), world=Environment(wrap_store=count)) as ringback,
     ):
         alice = await ringback.agent("alice")
         await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=60)

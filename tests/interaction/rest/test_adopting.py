@@ -37,7 +37,7 @@ def started_upstream(stage: TaskStage, task_id: str = "task-1") -> Task:
 
 async def adopter(ringback: RunningApplication, principal: str, **key: Any) -> RingbackClient:
     allowed: dict[str, Any] = {"scopes": ALL_SCOPES, "upstreams": None} | key
-    _, text = await ringback.app.services.keys.create(principal, name="test", **allowed)
+    _, text = await ringback.app.services.api_keys.create_key(principal, name="test", **allowed)
     return await ringback.client(api_key=text)
 
 
@@ -173,7 +173,7 @@ async def test_an_upstream_that_is_away_adopts_nothing_now(tmp_path: Path) -> No
         started_upstream(stage)
     away = http_config("http://127.0.0.1:1/mcp")
     async with running_application(tmp_path, away, connect_patience_seconds=0.1) as ringback:
-        _, key = await ringback.app.services.keys.create("alice", name="test", scopes=ALL_SCOPES, upstreams=None)
+        _, key = await ringback.app.services.api_keys.create_key("alice", name="test", scopes=ALL_SCOPES, upstreams=None)
         transport = httpx.ASGITransport(ringback.app.api)
         headers = {"Authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL, headers=headers) as alice:

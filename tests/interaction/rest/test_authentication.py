@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.api.app import describe_app
+from ringback.api.app import create_documented_app
 from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, CALLBACK_URL, PUBLIC_URL, Service, running_service
 
@@ -60,7 +60,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 def test_every_operation_with_an_owner_is_tried_here() -> None:
     described = {
         (method.upper(), _shape(path))
-        for path, operations in describe_app().openapi()["paths"].items()
+        for path, operations in create_documented_app().openapi()["paths"].items()
         for method in operations
         if path.startswith("/v1/")
     }
@@ -95,7 +95,7 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
 
     refused = await without.request(method, path, json=body)
     if path.endswith("/stream"):
-        service.services.lifecycle.stop()  # a stream that is let in would go on
+        service.services.lifecycle.begin_shutdown()  # a stream that is let in would go on
     allowed = await only.request(method, path, json=body)
 
     assert refused.status_code == 403
@@ -133,10 +133,10 @@ async def test_the_scheme_may_be_spelt_in_any_case(service: Service, scheme: str
 
 
 async def test_a_revoked_key_is_refused_at_once(service: Service, alice: httpx.AsyncClient) -> None:
-    (key,) = await service.services.keys.all()
+    (key,) = await service.services.api_keys.list_keys()
     assert (await alice.get("/v1/calls")).status_code == 200
 
-    await service.services.keys.revoke(key.id)
+    await service.services.api_keys.revoke_key(key.id)
 
     assert (await alice.get("/v1/calls")).status_code == 401
 

@@ -5,7 +5,7 @@ import hashlib
 import httpx
 import pytest
 
-from ringback.domain.call import Outcome, Progress, failed, refused
+from ringback.domain.call import CallOutcome, Progress, failed_completion, completion_from_upstream_error
 from ringback.domain.principal import Scope
 from tests.support.fixed_upstreams import ListedConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, Service
@@ -115,7 +115,7 @@ async def test_a_result_that_is_not_there_yet_says_how_to_wait_for_it(alice: htt
 @pytest.mark.requirement("R33")
 async def test_a_call_that_failed_says_why_and_has_no_result(service: Service, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id, failed(Outcome.UNKNOWN, "The runner was lost."))
+    await service.finish(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner was lost."))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert (call["status"], call["outcome"]) == ("failed", "unknown")
@@ -127,7 +127,7 @@ async def test_a_call_that_failed_says_why_and_has_no_result(service: Service, a
 async def test_the_upstreams_own_error_is_shown_as_it_came(service: Service, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     error = {"code": -32001, "message": "no such repository", "data": {"path": "/srv/repo"}}
-    await service.finish(call_id, refused(error))
+    await service.finish(call_id, completion_from_upstream_error(error))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert (call["outcome"], call["error"]) == ("upstream_error", error)
@@ -257,7 +257,7 @@ async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_r
     service: Service, alice: httpx.AsyncClient
 ) -> None:
     call_id = await start(alice)
-    service.services.lifecycle.stop()
+    service.services.lifecycle.begin_shutdown()
 
     refused_call = await alice.post("/v1/calls", json=CALL_BODY)
 

@@ -2,7 +2,7 @@
 
 import httpx
 
-from ringback.domain.delivery import Attempt, Category
+from ringback.domain.delivery import Attempt, AttemptCategory
 from ringback.domain.ids import DeliveryId
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service
 
@@ -30,16 +30,16 @@ async def test_a_delivery_is_listed_with_all_it_belongs_to(service: Service, ali
 async def test_a_delivery_is_read_with_its_attempts(service: Service, alice: httpx.AsyncClient) -> None:
     (delivery_id,) = await delivered(service, alice)
     attempt = Attempt(
-        id=service.ids.attempt(),
+        id=service.ids.new_attempt_id(),
         delivery_id=DeliveryId(delivery_id),
         number=1,
         started_at=service.clock.now(),
         duration_ms=12,
-        category=Category.HTTP_5XX,
+        category=AttemptCategory.HTTP_5XX,
         status_code=503,
         excerpt="deploying",
     )
-    await service.store.write(lambda tx: tx.delivery_queue.log([attempt]))
+    await service.store.write(lambda tx: tx.delivery_queue.insert_attempts([attempt]))
 
     (shown,) = (await alice.get(f"/v1/deliveries/{delivery_id}")).json()["attempts"]
 

@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.call import Phase
+from ringback.domain.call import CallPhase
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Scope
-from ringback.services.answers import RESPONSES_MAX
+from ringback.services.answers import INPUT_RESPONSES_MAX
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, Service
 
@@ -117,7 +117,7 @@ async def test_answering_takes_the_scope_of_calls(service: Service, alice: httpx
         {"r1.1": {"action": ["accept"]}},
         {"r1.1": {"action": "accept", "content": "yes"}},
         {"r1.1": {"action": "accept", "content": {"text": "x" * INPUT_BYTES_MAX}}},
-        dict.fromkeys((f"r1.{number}" for number in range(RESPONSES_MAX + 1)), NO),
+        dict.fromkeys((f"r1.{number}" for number in range(INPUT_RESPONSES_MAX + 1)), NO),
     ],
     ids=["none", "null", "text", "empty", "action", "actions", "content", "large", "many"],
 )
@@ -138,7 +138,7 @@ async def test_cancelling_a_call_that_was_answered_and_is_queued_ends_it_at_once
 ) -> None:
     call_id = await asking(service, alice, "name")
     await answer(alice, call_id, {"r1.1": YES})
-    assert (await service.call(call_id)).phase is Phase.QUEUED
+    assert (await service.call(call_id)).phase is CallPhase.QUEUED
 
     cancelled = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 

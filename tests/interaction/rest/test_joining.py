@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.call import Outcome, failed
+from ringback.domain.call import CallOutcome, failed_completion
 from tests.support.service import CALL_BODY, RETENTION_SECONDS, Service
 
 pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("only_rings")]
@@ -46,7 +46,7 @@ async def test_waiting_for_any_wakes_at_the_first_end(service: Service, alice: h
     calls = [await start(alice) for _ in range(3)]
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
         waiting = group.create_task(join(alice, *calls, mode="any", wait_seconds=LONG))
-        await service.finish(calls[2], failed(Outcome.UNKNOWN, "lost"))
+        await service.finish(calls[2], failed_completion(CallOutcome.UNKNOWN, "lost"))
 
     joined = waiting.result()
     assert [call["status"] for call in joined["calls"]] == ["working", "working", "failed"]
@@ -74,7 +74,7 @@ async def test_a_service_that_stops_lets_those_go_who_wait(service: Service, ali
     call_id = await start(alice)
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
         waiting = group.create_task(join(alice, call_id, wait_seconds=LONG))
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()
 
     assert not waiting.result()["done"]
 

@@ -10,8 +10,8 @@ from typing import Final
 import httpx
 import pytest
 
-from ringback.domain.catch_up import STEP_EVENTS
-from ringback.domain.cursor import Place, encode_place
+from ringback.domain.catch_up import STEP_EVENTS_MAX
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
 from ringback.notifier.catch_up_worker import CatchUpWorker
@@ -61,7 +61,7 @@ class Watched:
         events = [an_event(seq=seq) for seq in range(1, count + 1)]
 
         async def insert(tx: Transaction) -> None:
-            await tx.events.reserve(ALICE, count)
+            await tx.events.reserve_seqs(ALICE, count)
             await tx.events.insert(events)
 
         await self.service.store.write(insert)
@@ -100,27 +100,27 @@ async def test_neither_the_start_nor_the_end_of_a_call_costs_more_for_webhooks_t
 
 @pytest.mark.requirement("R22")
 async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: Watched) -> None:
-    await watched.append(2 * STEP_EVENTS + 1)
+    await watched.append(2 * STEP_EVENTS_MAX + 1)
 
-    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_place(Place(0))})
+    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})
 
     assert answer.status_code == 201
-    assert len(await watched.service.deliveries("alice")) == STEP_EVENTS
+    assert len(await watched.service.deliveries("alice")) == STEP_EVENTS_MAX
     worker = CatchUpWorker(
         store=watched.service.store, catch_ups=watched.service.recorder.catch_ups, clock=watched.service.clock
     )
     while await worker.run_once():
         pass
     assert [delivery.seq for delivery in sorted_by_place(await watched.service.deliveries("alice"))] == list(
-        range(1, 2 * STEP_EVENTS + 2)
+        range(1, 2 * STEP_EVENTS_MAX + 2)
     )
 
 
 @pytest.mark.requirement("R22")
 async def test_a_webhook_that_catches_up_is_among_those_who_will_be_rung(watched: Watched) -> None:
-    await watched.append(STEP_EVENTS)
+    await watched.append(STEP_EVENTS_MAX)
     webhook = (
-        await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_place(Place(0))})
+        await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})
     ).json()
 
     started = (await watched.alice.post("/v1/calls", json=CALL_BODY)).json()

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from ringback.api.problems import every_kind
+from ringback.api.problems import iterate_error_types
 from tests.support.service import Service
 from tests.support.stores import FOREVER
 
@@ -18,7 +18,7 @@ async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
     service: Service, probe: httpx.AsyncClient
 ) -> None:
     service.store.refusals = FOREVER
-    service.services.lifecycle.stop()
+    service.services.lifecycle.begin_shutdown()
 
     answer = await probe.get("/healthz")
 
@@ -32,7 +32,7 @@ async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> N
 
 
 async def test_a_service_that_stops_is_not_ready(service: Service, probe: httpx.AsyncClient) -> None:
-    service.services.lifecycle.stop()
+    service.services.lifecycle.begin_shutdown()
 
     assert (await probe.get("/readyz")).status_code == 503
 
@@ -76,7 +76,7 @@ async def test_a_failed_worker_counts_more_than_a_failed_endpoint(service: Servi
 
 async def test_every_problem_type_can_be_looked_up(service: Service) -> None:
     nobody = await service.anonymous()
-    for kind in every_kind():
+    for kind in iterate_error_types():
         described = (await nobody.get(f"/problems/{kind.slug}")).json()
         assert (described["type"], described["title"]) == (f"/problems/{kind.slug}", kind.title())
 

@@ -9,8 +9,8 @@ import pytest
 
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
-from ringback.domain.verification import PER_ORIGIN_MAX
-from ringback.domain.webhook import OLD_SECRETS_MAX
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX
+from ringback.domain.webhook import PREVIOUS_SECRETS_MAX
 from ringback.services.quotas import Quotas
 from ringback.services.verification import VerificationPolicy
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
@@ -89,15 +89,15 @@ async def test_what_the_rules_of_a_webhook_refuse(
 
     webhook: dict[str, Any] = (await register("")).json()
     path = f"/v1/webhooks/{webhook['id']}"
-    for _ in range(OLD_SECRETS_MAX):
+    for _ in range(PREVIOUS_SECRETS_MAX):
         await alice.post(f"{path}/rotate-secret")
     await refused(alice.post(f"{path}/rotate-secret"))
     monkeypatch.setattr(
         service.services.registrations._verification,  # pyright: ignore[reportPrivateUsage] - as an operator's setting
         "_policy",
-        VerificationPolicy(mode="always", patience_seconds=0.0),
+        VerificationPolicy(mode="always", first_challenge_wait_seconds=0.0),
     )
-    for number in range(PER_ORIGIN_MAX):
+    for number in range(CHALLENGES_PER_ORIGIN_MAX):
         await register(f"/{number}")
 
     await refused(register("/one-more"))

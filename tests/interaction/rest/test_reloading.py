@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringback.bootstrap import World
+from ringback.bootstrap import Environment
 from ringback.client import Forbidden, InvalidRequest, RingbackClient, Unavailable
 from ringback.domain.principal import ALL_SCOPES
 from ringback.runner.config import UpstreamConfig, load_upstreams
@@ -77,7 +77,7 @@ async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_i
     clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
     async with serving(stage.app()) as server:
         file.write(stage="http://127.0.0.1:1/mcp")
-        async with reading(file, tmp_path, world=World(clock=clock)) as ringback:
+        async with reading(file, tmp_path, world=Environment(clock=clock)) as ringback:
             alice = await operator(ringback)
             patient = (await alice.start_call("stage", "echo", {})).call
             hasty = (await alice.start_call("stage", "echo", {}, timeout_seconds=1.0)).call

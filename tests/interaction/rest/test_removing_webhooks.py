@@ -11,11 +11,11 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
-from ringback.services.webhooks import CANCEL_STEP
+from ringback.services.webhooks import CANCEL_BATCH_SIZE
 from tests.support.builders import a_delivery
 from tests.support.service import CALLBACK_URL, Service
 
-HELD: Final = 2 * CANCEL_STEP + CANCEL_STEP // 2
+HELD: Final = 2 * CANCEL_BATCH_SIZE + CANCEL_BATCH_SIZE // 2
 
 
 async def register(service: Service, client: httpx.AsyncClient, *, held: int) -> WebhookId:
@@ -29,7 +29,7 @@ async def register(service: Service, client: httpx.AsyncClient, *, held: int) ->
 
 
 async def held(service: Service, webhook_id: WebhookId) -> int:
-    return await service.store.read(lambda tx: tx.delivery_lanes.held(webhook_id, limit=HELD))
+    return await service.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook_id, limit=HELD))
 
 
 async def state(service: Service, webhook_id: WebhookId) -> WebhookState | None:
@@ -64,8 +64,8 @@ async def test_no_unit_of_work_cancels_more_than_a_step_of_a_removed_webhooks_de
 
     assert removed.status_code == 204
     assert watched.left == [
-        (HELD - CANCEL_STEP, WebhookState.DISABLED),
-        (HELD - 2 * CANCEL_STEP, WebhookState.DISABLED),
+        (HELD - CANCEL_BATCH_SIZE, WebhookState.DISABLED),
+        (HELD - 2 * CANCEL_BATCH_SIZE, WebhookState.DISABLED),
         (0, None),
     ]
 

@@ -9,8 +9,8 @@ import httpx
 import orjson
 import pytest
 
-from ringback.domain.clock import iso
-from ringback.domain.delivery import OPEN, Delivery, DeliveryState
+from ringback.domain.clock import format_iso
+from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.webhook import WebhookState
 from ringback.services import replays
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service
@@ -30,7 +30,7 @@ async def ended(service: Service, client: httpx.AsyncClient) -> str:
 
 async def settle(service: Service, *deliveries: Delivery, state: DeliveryState = DeliveryState.DEAD) -> None:
     """End these deliveries, as the dispatcher does."""
-    await service.settle([delivery for delivery in deliveries if delivery.state in OPEN], state)
+    await service.settle([delivery for delivery in deliveries if delivery.state in OPEN_STATES], state)
 
 
 async def of_webhook(service: Service, webhook_id: str, *, generation: int | None = None) -> list[Delivery]:
@@ -118,7 +118,7 @@ async def test_what_was_delivered_goes_again_since_a_time_or_after_a_cursor(
 
     assert await replayed(since=events[1]["timestamp"]) == calls[1:]
     assert await replayed(cursor=events[0]["cursor"]) == calls[1:]
-    assert await replayed(since=iso(service.clock.now() + timedelta(hours=1))) == []
+    assert await replayed(since=format_iso(service.clock.now() + timedelta(hours=1))) == []
     assert await replayed(cursor=events[2]["cursor"]) == []
     assert await replayed(since="2020-01-01T00:00:00+01:00") == calls
 

@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.clock import seconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Scope
-from ringback.services.reports import RESULT_BYTES_MAX, ending_of_result
+from ringback.services.reports import REPORTED_RESULT_BYTES_MAX, parse_result_completion
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Service
 
 pytestmark = pytest.mark.requirement("R29")
@@ -104,7 +104,7 @@ async def test_no_runner_takes_a_reported_call_even_of_an_upstream_that_is_confi
 ) -> None:
     await report(reporter, REPORT | {"upstream": "git", "tool": "git_log"})
     leased = await service.store.write(
-        lambda tx: tx.call_queue.lease("git", owner="runner", token="t", until=tx.now() + seconds(30), limit=10)
+        lambda tx: tx.call_queue.lease_queued("git", owner="runner", token="t", until=tx.now() + seconds(30), limit=10)
     )
     await service.clean_up()
     assert leased == []
@@ -285,13 +285,13 @@ async def test_what_does_not_hold_together_is_refused_and_nothing_is_written(
 
 async def test_a_result_that_came_in_another_way_than_by_body_is_held_to_the_same_size() -> None:
     with pytest.raises(InvalidRequest, match="larger than"):
-        ending_of_result({"content": [{"type": "text", "text": "x" * RESULT_BYTES_MAX}]})
+        parse_result_completion({"content": [{"type": "text", "text": "x" * REPORTED_RESULT_BYTES_MAX}]})
 
 
 async def test_what_is_reported_while_the_service_stops_is_written_if_its_call_is_known(
     service: Service, reporter: httpx.AsyncClient
 ) -> None:
     await report(reporter, REPORT)
-    service.services.lifecycle.stop()
+    service.services.lifecycle.begin_shutdown()
     await refused(reporter, REPORT | {"key": "build-2"}, status=503)
     assert (await report(reporter, LATER | {"result": RESULT}))["call"]["status"] == "completed"

@@ -48,7 +48,7 @@ def give_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> GiveUp:
     async def give_up(between: Callable[[], Awaitable[object]]) -> int:
         monkeypatch.setattr(service.services.reports, "_store", Interrupted(service.store, between))
         caller = Caller(principal=Principal("carol"), scopes=DEFAULT_SCOPES | {Scope.ADOPT})
-        return await service.services.reports.give_up(caller, key_prefix="process-1/")
+        return await service.services.reports.give_up_calls(caller, key_prefix="process-1/")
 
     return give_up
 

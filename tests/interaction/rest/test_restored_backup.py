@@ -8,8 +8,8 @@ import httpx
 import orjson
 import pytest
 
-from ringback.domain.cursor import Place, encode_place
-from ringback.domain.delivery import Kind
+from ringback.domain.cursor import LogPosition, encode_log_position
+from ringback.domain.delivery import DeliveryKind
 from ringback.domain.webhook import WebhookState
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service
 
@@ -76,7 +76,7 @@ async def test_an_events_own_cursor_is_recognised_as_well(service: Service, alic
 async def test_a_cursor_of_an_earlier_release_is_read_by_its_number(service: Service, alice: httpx.AsyncClient) -> None:
     calls = await end(service, alice, 3)
 
-    known, ahead = [await poll(alice, encode_place(Place(seq))) for seq in (2, 9)]
+    known, ahead = [await poll(alice, encode_log_position(LogPosition(seq))) for seq in (2, 9)]
 
     assert (known["truncated"], names(known)) == (False, calls[2:])
     assert (ahead["truncated"], names(ahead)) == (True, calls)
@@ -94,7 +94,7 @@ async def test_a_waiting_reader_is_told_at_once(service: Service, alice: httpx.A
 
 async def test_a_stream_that_is_taken_up_again_says_truncated_first(service: Service, alice: httpx.AsyncClient) -> None:
     cursor, calls = await lost_cursor(service, alice, grown_by=8)
-    service.services.lifecycle.stop()  # what is there, and the end
+    service.services.lifecycle.begin_shutdown()  # what is there, and the end
 
     frames = (await alice.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).text.split("\n\n")
 
@@ -154,7 +154,7 @@ async def test_a_webhook_with_a_lost_cursor_hears_from_now_on_after_a_gap(
     later = await end(service, alice, 1)
 
     event, gap = await service.deliveries("alice")
-    assert (gap.kind, event.call_id) == (Kind.GAP, later[0])
+    assert (gap.kind, event.call_id) == (DeliveryKind.GAP, later[0])
     told = orjson.loads(gap.body)
     assert told["type"] == "gap"
     assert names(await poll(alice, told["cursor"])) == calls + later

@@ -161,7 +161,7 @@ async def test_progress_that_was_on_its_way_carries_a_token_that_works(
     stale = await service.call(call_id)
     await alice.post(f"/v1/calls/{call_id}/resume-token", json={"revoke_older": True})
     await service.store.write(
-        lambda tx: service.recorder.progress(tx, stale, Progress(progress=1), lease_token="lease_1")
+        lambda tx: service.recorder.record_progress(tx, stale, Progress(progress=1), lease_token="lease_1")
     )
 
     (delivery,) = await service.deliveries("alice")

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from ringback.api.served_document import PIECE_BYTES, ServedDocument
+from ringback.api.served_document import CHUNK_BYTES, OpenApiEndpoint
 from tests.support.service import Service
 
 DOCUMENT = {"paths": {f"/v1/{number}": "x" * 100 for number in range(5000)}}
@@ -30,7 +30,7 @@ async def test_many_who_ask_at_once_have_it_made_once() -> None:
         made += 1
         return DOCUMENT
 
-    served = ServedDocument(make)
+    served = OpenApiEndpoint(make)
     bodies = [await body_of(response) for response in await asyncio.gather(*(served(request()) for _ in range(50)))]
 
     assert made == 1
@@ -38,10 +38,10 @@ async def test_many_who_ask_at_once_have_it_made_once() -> None:
 
 
 async def test_no_piece_is_larger_than_what_a_connection_holds_before_its_writer_waits() -> None:
-    pieces = await body_of(await ServedDocument(lambda: DOCUMENT)(request()))
+    pieces = await body_of(await OpenApiEndpoint(lambda: DOCUMENT)(request()))
 
     assert len(pieces) > 1
-    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert max(map(len, pieces)) <= CHUNK_BYTES
 
 
 async def test_a_document_that_could_not_be_made_is_made_for_the_next_one_who_asks() -> None:
@@ -52,7 +52,7 @@ async def test_a_document_that_could_not_be_made_is_made_for_the_next_one_who_as
             raise RuntimeError("no memory")
         return DOCUMENT
 
-    served = ServedDocument(make)
+    served = OpenApiEndpoint(make)
     (failed,) = await asyncio.gather(served(request()), return_exceptions=True)
     failing = False
 

@@ -141,7 +141,7 @@ async def test_text_that_an_upstream_chose_stays_within_its_frame(service: Servi
     await service.dispatch(call_id)
     await service.progress(call_id, Progress(progress=1, message=message))
 
-    service.services.lifecycle.stop()
+    service.services.lifecycle.begin_shutdown()
     answer = await alice.get(STREAM)
 
     _, frame, end = answer.content.split(b"\n\n")
@@ -188,7 +188,7 @@ async def test_a_stream_ends_by_itself_so_that_its_key_is_asked_for_again(
 
 async def test_a_service_that_stops_ends_its_streams_cleanly(service: Service, url: str, key: str) -> None:
     async with listening(url, key) as stream:
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()
 
         assert [frame for frame in await stream.rest() if frame != {"": "still here"}] == []
 
@@ -209,7 +209,7 @@ async def test_a_reader_that_has_stopped_reading_holds_up_neither_the_others_nor
                 await service.progress(call_id, Progress(progress=1, message=message))
             for _ in range(200):
                 assert (await stream.event())["name"] == "call.progress"
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()
     slow.transport.abort()
 
 
@@ -219,7 +219,7 @@ async def test_streams_are_counted_and_a_closed_one_makes_room(tmp_path: Path) -
         alice = await service.client("alice")
         async with listening(url, key), listening(url, bobs):
             refused = await alice.get(STREAM)
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()
 
         async def has_noticed_that_its_reader_went() -> bool:
             return (await alice.get(STREAM)).status_code != 429
@@ -256,7 +256,7 @@ async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_wi
 async def test_a_full_page_after_another_comes_without_waiting(
     service: Service, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    calls = [await ended(service, alice) for _ in range(events.FOLLOW_PAGE + 5)]
+    calls = [await ended(service, alice) for _ in range(events.FOLLOW_PAGE_SIZE + 5)]
 
     async with listening(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls

@@ -55,7 +55,7 @@ async def test_what_would_never_ring_is_refused_with_a_reason(
     assert told in problem["detail"]
 
 
-@pytest.mark.parametrize("uri", ["", "x" * (watches.URI_LENGTH_MAX + 1), "file:///a\nb", 7])
+@pytest.mark.parametrize("uri", ["", "x" * (watches.RESOURCE_URI_LENGTH_MAX + 1), "file:///a\nb", 7])
 async def test_a_resource_is_named_within_bounds(alice: httpx.AsyncClient, uri: Any) -> None:
     await refusal(alice, resource_uri=uri)
 

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from ringback.domain.signals import QUEUED
+from ringback.domain.signals import CALL_QUEUED_TOPIC
 from tests.support.service import CALL_BODY, RESULT, Service
 
 pytestmark = pytest.mark.usefixtures("only_rings")
@@ -28,7 +28,7 @@ async def test_reading_a_call_wakes_when_it_ends(service: Service, alice: httpx.
 @pytest.mark.requirement("R14")
 async def test_starting_a_call_may_wait_for_its_result(service: Service, alice: httpx.AsyncClient) -> None:
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
-        with service.store.signals.listen(QUEUED) as bell:
+        with service.store.signals.listen(CALL_QUEUED_TOPIC) as bell:
             waiting = group.create_task(alice.post("/v1/calls", json=CALL_BODY | {"wait_seconds": LONG}))
             assert await bell.wait(PROMPT_SECONDS)
         (call,) = (await alice.get("/v1/calls")).json()["calls"]
@@ -73,6 +73,6 @@ async def test_a_service_that_stops_lets_those_go_who_wait(service: Service, ali
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
         waiting = group.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": LONG}))
-        service.services.lifecycle.stop()
+        service.services.lifecycle.begin_shutdown()
 
     assert waiting.result().json()["status"] == "working"

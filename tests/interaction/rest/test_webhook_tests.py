@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook as StandardVerifier
 
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.webhook import OLD_SECRETS_MAX, WebhookState
+from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, WebhookState
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, Service
 
@@ -228,7 +228,7 @@ async def test_a_new_secret_is_shown_once_and_one_that_was_brought_along_never(a
 async def test_old_secrets_are_bounded_and_say_when_there_is_room_again(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
     path = f"/v1/webhooks/{webhook_id}/rotate-secret"
-    for _ in range(OLD_SECRETS_MAX):
+    for _ in range(PREVIOUS_SECRETS_MAX):
         assert (await alice.post(path)).status_code == 200
 
     refused = await alice.post(path)

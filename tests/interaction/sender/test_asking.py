@@ -4,10 +4,10 @@ import ssl
 
 import pytest
 
-from ringback.domain.delivery import Category
+from ringback.domain.delivery import AttemptCategory
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.sender import ASKED_BYTES_MAX
+from ringback.notifier.sender import BODY_PREFIX_BYTES_MAX
 from ringback.notifier.target_guard import TargetGuard, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
@@ -25,11 +25,11 @@ def asker(request: pytest.FixtureRequest, http1_sender: Http1Sender, httpx_sende
 
 async def test_an_answer_is_read_further_than_an_excerpt(asker: Asking) -> None:
     async with serve(answering(response("200 OK", DOCUMENT))) as receiver:
-        answer, body = await asker.ask(
+        answer, body = await asker.send_request(
             "GET", loopback_target(receiver.url("/list")), {}, b"", deadline_seconds=WAIT_SECONDS
         )
 
-        assert (answer.category, answer.status_code, body) == (Category.DELIVERED, 200, DOCUMENT)
+        assert (answer.category, answer.status_code, body) == (AttemptCategory.DELIVERED, 200, DOCUMENT)
         (request,) = receiver.requests
         assert (request.method, request.path, request.body) == ("GET", "/list", b"")
 
@@ -37,7 +37,7 @@ async def test_an_answer_is_read_further_than_an_excerpt(asker: Asking) -> None:
 async def test_a_question_may_have_a_body(asker: Asking) -> None:
     async with serve(answering(response("200 OK", b"{}"))) as receiver:
         target = loopback_target(receiver.url())
-        _, body = await asker.ask("POST", target, {"webhook-id": "msg_1"}, b"[1]", deadline_seconds=WAIT_SECONDS)
+        _, body = await asker.send_request("POST", target, {"webhook-id": "msg_1"}, b"[1]", deadline_seconds=WAIT_SECONDS)
 
         assert body == b"{}"
         assert (receiver.requests[0].body, receiver.requests[0].headers["webhook-id"]) == (b"[1]", "msg_1")
@@ -45,16 +45,16 @@ async def test_a_question_may_have_a_body(asker: Asking) -> None:
 
 async def test_an_answer_without_end_is_cut_off(asker: Asking) -> None:
     async with serve(endless_body) as receiver:
-        answer, body = await asker.ask("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=WAIT_SECONDS)
+        answer, body = await asker.send_request("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=WAIT_SECONDS)
 
-        assert (answer.status_code, len(body)) == (200, ASKED_BYTES_MAX)
+        assert (answer.status_code, len(body)) == (200, BODY_PREFIX_BYTES_MAX)
 
 
 async def test_nobody_is_waited_for_longer_than_the_deadline(asker: Asking) -> None:
     async with serve(never_answers) as receiver:
-        answer, body = await asker.ask("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=0.05)
+        answer, body = await asker.send_request("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=0.05)
 
-        assert (answer.category, body) == (Category.TIMEOUT, b"")
+        assert (answer.category, body) == (AttemptCategory.TIMEOUT, b"")
 
 
 @pytest.mark.requirement("R26")
@@ -65,8 +65,8 @@ async def test_a_question_to_a_blocked_address_opens_no_socket() -> None:
     try:
         for host in ("inside.example", "169.254.169.254"):
             target = parse_target(f"https://{host}/.well-known/mcp-webhook-receiver.json", PUBLIC)
-            answer, _ = await sender.ask("GET", target, {}, b"", deadline_seconds=WAIT_SECONDS)
-            assert answer.category is Category.CONNECTION_REFUSED
+            answer, _ = await sender.send_request("GET", target, {}, b"", deadline_seconds=WAIT_SECONDS)
+            assert answer.category is AttemptCategory.CONNECTION_REFUSED
     finally:
         await sender.aclose()
 

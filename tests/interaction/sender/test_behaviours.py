@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback import __version__
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
+from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
 from tests.support.receivers import NO_CONTENT, answering, never_answers, response, serve
@@ -25,7 +25,7 @@ async def test_the_body_and_the_headers_arrive_as_given(sender: Sender) -> None:
     async with serve(answering(NO_CONTENT)) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, body)
 
-    assert answer == Answer(category=Category.DELIVERED, status_code=204)
+    assert answer == AttemptResult(category=AttemptCategory.DELIVERED, status_code=204)
     (request,) = receiver.requests
     assert (request.method, request.path, request.body) == ("POST", "/hook", body)
     assert request.headers["content-type"] == "application/json"
@@ -63,22 +63,22 @@ async def test_path_and_query_are_sent_byte_for_byte(sender: Sender, path: str) 
 @pytest.mark.parametrize(
     ("status", "category"),
     [
-        ("200 OK", Category.DELIVERED),
-        ("202 Accepted", Category.DELIVERED),
-        ("299 Whatever", Category.DELIVERED),
-        ("300 Multiple Choices", Category.HTTP_3XX),
-        ("304 Not Modified", Category.HTTP_3XX),
-        ("400 Bad Request", Category.HTTP_4XX),
-        ("404 Not Found", Category.HTTP_4XX),
-        ("410 Gone", Category.HTTP_4XX),
-        ("413 Content Too Large", Category.HTTP_4XX),
-        ("429 Too Many Requests", Category.HTTP_4XX),
-        ("500 Internal Server Error", Category.HTTP_5XX),
-        ("503 Service Unavailable", Category.HTTP_5XX),
+        ("200 OK", AttemptCategory.DELIVERED),
+        ("202 Accepted", AttemptCategory.DELIVERED),
+        ("299 Whatever", AttemptCategory.DELIVERED),
+        ("300 Multiple Choices", AttemptCategory.HTTP_3XX),
+        ("304 Not Modified", AttemptCategory.HTTP_3XX),
+        ("400 Bad Request", AttemptCategory.HTTP_4XX),
+        ("404 Not Found", AttemptCategory.HTTP_4XX),
+        ("410 Gone", AttemptCategory.HTTP_4XX),
+        ("413 Content Too Large", AttemptCategory.HTTP_4XX),
+        ("429 Too Many Requests", AttemptCategory.HTTP_4XX),
+        ("500 Internal Server Error", AttemptCategory.HTTP_5XX),
+        ("503 Service Unavailable", AttemptCategory.HTTP_5XX),
     ],
 )
 @pytest.mark.requirement("R27")
-async def test_a_status_is_told_as_it_came(sender: Sender, status: str, category: Category) -> None:
+async def test_a_status_is_told_as_it_came(sender: Sender, status: str, category: AttemptCategory) -> None:
     async with serve(answering(response(status))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
@@ -93,7 +93,7 @@ async def test_a_redirect_is_a_failure_and_is_never_followed(sender: Sender, sta
         async with serve(answering(moved)) as receiver:
             answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
-    assert (answer.category, answer.status_code) == (Category.HTTP_3XX, status)
+    assert (answer.category, answer.status_code) == (AttemptCategory.HTTP_3XX, status)
     assert (len(receiver.requests), inside.connections) == (1, 0)
 
 
@@ -111,7 +111,7 @@ async def test_proxy_variables_have_no_effect(
             monkeypatch.setenv(name, proxy.url(""))
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
     assert (len(receiver.requests), proxy.connections) == (1, 0)
 
 
@@ -149,26 +149,26 @@ async def test_a_compressed_answer_is_never_inflated(sender: Sender) -> None:
     async with serve(answering(response("200 OK", bomb, content_encoding="gzip"))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
     assert answer.excerpt is not None
     assert len(answer.excerpt) <= EXCERPT_BYTES_MAX
     assert "\0" not in answer.excerpt
 
 
 async def test_an_answer_within_the_limit_keeps_the_connection(sender: Sender) -> None:
-    async with serve(answering(response("200 OK", b"x" * (ANSWER_BYTES_MAX - 1)))) as receiver:
+    async with serve(answering(response("200 OK", b"x" * (RESPONSE_BODY_BYTES_MAX - 1)))) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(3):
-            assert (await sender.post(target, HEADERS, b"{}")).category is Category.DELIVERED
+            assert (await sender.post(target, HEADERS, b"{}")).category is AttemptCategory.DELIVERED
 
     assert (receiver.connections, len(receiver.requests)) == (1, 3)
 
 
 async def test_an_answer_over_the_limit_costs_the_connection(sender: Sender) -> None:
-    async with serve(answering(response("200 OK", b"x" * (10 * ANSWER_BYTES_MAX)))) as receiver:
+    async with serve(answering(response("200 OK", b"x" * (10 * RESPONSE_BODY_BYTES_MAX)))) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(2):
-            assert (await sender.post(target, HEADERS, b"{}")).category is Category.DELIVERED
+            assert (await sender.post(target, HEADERS, b"{}")).category is AttemptCategory.DELIVERED
 
     assert (receiver.connections, len(receiver.requests)) == (2, 2)
 
@@ -178,7 +178,7 @@ async def test_no_listener_is_a_refused_connection(sender: Sender) -> None:
         pass
     answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
-    assert answer == Answer(category=Category.CONNECTION_REFUSED)
+    assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ä", "a\x7f"])

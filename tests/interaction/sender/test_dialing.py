@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier import http1_dialer
 from ringback.notifier.addresses import Address
-from ringback.notifier.http1_connection import Connection
-from ringback.notifier.http1_dialer import ADDRESSES_MAX, open_socket
+from ringback.notifier.http1_connection import ReceiverConnection
+from ringback.notifier.http1_dialer import ADDRESSES_TRIED_MAX, open_socket
 from ringback.notifier.http1_pool import ConnectionPool
-from ringback.notifier.http1_sender import Http1Sender, request_bytes
+from ringback.notifier.http1_sender import Http1Sender, encode_request
 from ringback.notifier.target_guard import Target, TargetGuard, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
@@ -34,8 +34,8 @@ from tests.support.receivers import (
 from tests.support.receivers import Connection as Peer
 from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
 
-TIMEOUT = Answer(category=Category.TIMEOUT)
-REFUSED = Answer(category=Category.CONNECTION_REFUSED)
+TIMEOUT = AttemptResult(category=AttemptCategory.TIMEOUT)
+REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -97,7 +97,7 @@ async def test_a_silent_address_leaves_time_for_the_next(
         with silent("127.0.0.2", receiver.port):
             answer = await sender.post(named("http", "two.test", receiver.port), {}, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
     assert len(sockets.opened) == 2
 
 
@@ -124,7 +124,7 @@ async def test_a_name_with_many_addresses_does_not_make_us_knock_at_all_of_them(
     await sender.post(parse_target("https://many.test/", PUBLIC), {}, b"{}")
     await sender.aclose()
 
-    assert [str(address) for address in sockets.addresses] == many[:ADDRESSES_MAX]
+    assert [str(address) for address in sockets.addresses] == many[:ADDRESSES_TRIED_MAX]
 
 
 async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: Certificates) -> None:
@@ -157,7 +157,7 @@ async def test_an_attempt_may_be_cancelled_at_any_moment(
                     await asyncio.sleep(0)
                 attempt.cancel()
                 (ended,) = await asyncio.gather(attempt, return_exceptions=True)
-                delivered = isinstance(ended, Answer) and ended.category is Category.DELIVERED
+                delivered = isinstance(ended, AttemptResult) and ended.category is AttemptCategory.DELIVERED
             turns += 1
 
     assert turns > 5
@@ -180,7 +180,7 @@ async def test_a_sender_may_be_closed_at_any_moment_of_an_attempt(
                     await asyncio.sleep(0)
                 await sender.aclose()
                 answer = await attempt
-                delivered = answer.category is Category.DELIVERED
+                delivered = answer.category is AttemptCategory.DELIVERED
                 assert delivered or answer == REFUSED
             turns += 1
 
@@ -229,7 +229,7 @@ async def test_connecting_looks_nothing_up(
     async with receiver, sending(open_socket, client_tls) as sender:
         told = await sender.post(target, {}, b"", deadline_seconds=WAIT_SECONDS)
 
-    assert told.category is Category.DELIVERED
+    assert told.category is AttemptCategory.DELIVERED
 
 
 async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) -> None:
@@ -244,7 +244,7 @@ async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) 
         target = loopback_target(f"https://127.0.0.1:{receiver.port}/")
         answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
-    assert answer == Answer(category=Category.TLS_ERROR)
+    assert answer == AttemptResult(category=AttemptCategory.TLS_ERROR)
     assert sockets.all_closed
 
 
@@ -255,17 +255,17 @@ async def test_an_attempt_that_fails_leaves_no_socket(client_tls: ssl.SSLContext
         target = loopback_target(f"{scheme}://127.0.0.1:{receiver.port}/")
         answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
-    assert answer.category is not Category.DELIVERED
+    assert answer.category is not AttemptCategory.DELIVERED
     assert sockets.all_closed
 
 
 @asynccontextmanager
-async def connected_to(receiver: Receiver) -> AsyncGenerator[Connection]:
+async def connected_to(receiver: Receiver) -> AsyncGenerator[ReceiverConnection]:
     """A connection by itself, on which nothing was asked yet."""
     pool, loop = ConnectionPool(), asyncio.get_running_loop()
     connected = socket.create_connection(("127.0.0.1", receiver.port), timeout=WAIT_SECONDS)
-    _, connection = await loop.create_connection(lambda: pool.new("http://early.test", connected), sock=connected)
-    pool.opened(connection)
+    _, connection = await loop.create_connection(lambda: pool.create_connection("http://early.test", connected), sock=connected)
+    pool.register_connection(connection)
     try:
         yield connection
     finally:
@@ -277,7 +277,7 @@ async def test_an_answer_before_the_request_counts_once() -> None:
     until = asyncio.get_running_loop().time() + WAIT_SECONDS
     async with serve(never_answers) as receiver, connected_to(receiver) as connection:
         connection.data_received(NO_CONTENT)
-        reply = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until=until)
+        reply = await connection.send_request(b"POST / HTTP/1.1\r\n\r\n", until=until)
         await receiver.received(1)
 
         assert (reply.status_code, connection.is_reusable) == (204, False)
@@ -296,7 +296,7 @@ async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> No
         await connection.closed
 
         with pytest.raises(ConnectionResetError):
-            await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", until=until)
+            await connection.send_request(b"POST / HTTP/1.1\r\n\r\n", until=until)
 
 
 # -- what is written --------------------------------------------------------------------------------------------------------
@@ -313,14 +313,14 @@ async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> No
     ],
 )
 def test_the_host_header_is_the_host_that_was_judged(url: str, host: str) -> None:
-    request = request_bytes("GET", parse_target(url, PUBLIC), {"x": "y"}, b"")
+    request = encode_request("GET", parse_target(url, PUBLIC), {"x": "y"}, b"")
 
     assert request == f"GET / HTTP/1.1\r\nhost: {host}\r\nx: y\r\n\r\n".encode()
 
 
 @given(body=st.binary(max_size=100))
 def test_a_post_tells_the_length_of_its_body(body: bytes) -> None:
-    request = request_bytes("POST", parse_target("https://receiver.example/a?b", PUBLIC), {}, body)
+    request = encode_request("POST", parse_target("https://receiver.example/a?b", PUBLIC), {}, body)
 
     head = f"POST /a?b HTTP/1.1\r\nhost: receiver.example\r\ncontent-length: {len(body)}\r\n\r\n"
     assert request == head.encode() + body

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier import http1_connection
 from ringback.notifier.http1_sender import Http1Sender
 from tests.support.limits import WAIT_SECONDS
@@ -97,13 +97,13 @@ async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_l
     *, http1_sender: Http1Sender, certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tls: bool, ending: str
 ) -> None:
     """The receiver said 2xx, so that is its answer, whatever kept it from reading on."""
-    finishing, finish = asyncio.Event(), http1_connection.Connection._finish_writing  # pyright: ignore[reportPrivateUsage] - seen nowhere else
+    finishing, finish = asyncio.Event(), http1_connection.ReceiverConnection._finish_writing  # pyright: ignore[reportPrivateUsage] - seen nowhere else
 
-    async def noted(connection: http1_connection.Connection, until: float) -> None:
+    async def noted(connection: http1_connection.ReceiverConnection, until: float) -> None:
         finishing.set()
         await finish(connection, 0.0 if ending == "deadline" else until)
 
-    monkeypatch.setattr(http1_connection.Connection, "_finish_writing", noted)
+    monkeypatch.setattr(http1_connection.ReceiverConnection, "_finish_writing", noted)
     peers: asyncio.Queue[Connection] = asyncio.Queue()
 
     async def acknowledges_only(connection: Connection) -> None:
@@ -131,7 +131,7 @@ async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_l
             if ending == "cancelled":
                 assert isinstance(answer, asyncio.CancelledError)
             else:
-                assert answer == Answer(category=Category.DELIVERED, status_code=204)
+                assert answer == AttemptResult(category=AttemptCategory.DELIVERED, status_code=204)
             await http1_sender.aclose()
 
 

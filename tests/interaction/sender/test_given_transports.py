@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.sender import ANSWER_BYTES_MAX, EXCERPT_BYTES_MAX
+from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, EXCERPT_BYTES_MAX
 from ringback.notifier.target_guard import parse_target
 from tests.support.clock import FakeClock
 from tests.support.targets import PUBLIC
@@ -53,7 +53,7 @@ async def test_respx_serves_as_a_receiver() -> None:
 
     answer = await sender.post(TARGET, {"webhook-id": "evt_1"}, b'{"a":1}')
 
-    assert answer == Answer(category=Category.HTTP_4XX, status_code=429, retry_after_seconds=3.0, excerpt="slow down")
+    assert answer == AttemptResult(category=AttemptCategory.HTTP_4XX, status_code=429, retry_after_seconds=3.0, excerpt="slow down")
     request = route.calls.last.request
     assert request.content == b'{"a":1}'
     assert request.headers["webhook-id"] == "evt_1"
@@ -73,7 +73,7 @@ async def test_an_asgi_application_serves_as_a_receiver() -> None:
     answer = await sender.post(TARGET, {}, b"payload")
     await sender.aclose()
 
-    assert (answer.category, bodies) == (Category.DELIVERED, [b"payload"])
+    assert (answer.category, bodies) == (AttemptCategory.DELIVERED, [b"payload"])
 
 
 async def test_an_endless_answer_is_read_up_to_the_limit_and_closed() -> None:
@@ -83,28 +83,28 @@ async def test_an_endless_answer_is_read_up_to_the_limit_and_closed() -> None:
     answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
 
     assert answer.excerpt == "e" * EXCERPT_BYTES_MAX
-    assert ANSWER_BYTES_MAX <= endless.sent < ANSWER_BYTES_MAX + 2000
+    assert RESPONSE_BODY_BYTES_MAX <= endless.sent < RESPONSE_BODY_BYTES_MAX + 2000
     assert endless.closed
 
 
 @pytest.mark.parametrize(
     ("error", "category"),
     [
-        (httpx.ConnectError("refused"), Category.CONNECTION_REFUSED),
-        (httpx.RemoteProtocolError("garbage"), Category.CONNECTION_REFUSED),
-        (httpx.UnsupportedProtocol("no"), Category.CONNECTION_REFUSED),
-        (OSError("unplugged"), Category.CONNECTION_REFUSED),
-        (httpx.ConnectTimeout("slow"), Category.TIMEOUT),
-        (httpx.ReadTimeout("slow"), Category.TIMEOUT),
-        (httpx.PoolTimeout("full"), Category.TIMEOUT),
-        (TimeoutError(), Category.TIMEOUT),
-        (ssl.SSLError("handshake"), Category.TLS_ERROR),
+        (httpx.ConnectError("refused"), AttemptCategory.CONNECTION_REFUSED),
+        (httpx.RemoteProtocolError("garbage"), AttemptCategory.CONNECTION_REFUSED),
+        (httpx.UnsupportedProtocol("no"), AttemptCategory.CONNECTION_REFUSED),
+        (OSError("unplugged"), AttemptCategory.CONNECTION_REFUSED),
+        (httpx.ConnectTimeout("slow"), AttemptCategory.TIMEOUT),
+        (httpx.ReadTimeout("slow"), AttemptCategory.TIMEOUT),
+        (httpx.PoolTimeout("full"), AttemptCategory.TIMEOUT),
+        (TimeoutError(), AttemptCategory.TIMEOUT),
+        (ssl.SSLError("handshake"), AttemptCategory.TLS_ERROR),
     ],
 )
-async def test_every_failure_of_a_transport_is_one_category(error: Exception, category: Category) -> None:
+async def test_every_failure_of_a_transport_is_one_category(error: Exception, category: AttemptCategory) -> None:
     answer = await HttpxSender(Failing(error), clock=FakeClock()).post(TARGET, {}, b"{}")
 
-    assert answer == Answer(category=category)
+    assert answer == AttemptResult(category=category)
 
 
 @pytest.mark.parametrize("status", [101, 199, 600, 999])
@@ -113,7 +113,7 @@ async def test_what_is_no_final_status_is_no_answer(status: int) -> None:
 
     answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
 
-    assert answer == Answer(category=Category.CONNECTION_REFUSED)
+    assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
 
 async def test_a_bug_in_a_transport_is_not_taken_for_a_receivers_failure() -> None:
@@ -128,7 +128,7 @@ async def test_a_transport_that_never_answers_ends_with_the_deadline() -> None:
 
     sender = HttpxSender(httpx.MockTransport(hang), clock=FakeClock())
 
-    assert await sender.post(TARGET, {}, b"{}", deadline_seconds=0.1) == Answer(category=Category.TIMEOUT)
+    assert await sender.post(TARGET, {}, b"{}", deadline_seconds=0.1) == AttemptResult(category=AttemptCategory.TIMEOUT)
 
 
 async def test_a_transport_whose_answers_cannot_be_awaited_is_told_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
 from ringback.notifier.addresses import Address
@@ -23,8 +23,8 @@ from tests.support.receivers import NO_CONTENT, Connection, answering, answering
 from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
 from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target, resolved
 
-REFUSED = Answer(category=Category.CONNECTION_REFUSED)
-NOT_FOUND = Answer(category=Category.NAME_NOT_FOUND)
+REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
+NOT_FOUND = AttemptResult(category=AttemptCategory.NAME_NOT_FOUND)
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -106,7 +106,7 @@ async def test_an_answer_that_was_good_at_registration_is_judged_again_when_sent
     sockets = SocketCounter()
     resolver = _Flipping([["93.184.216.34"], ["127.0.0.1"]])
     guard = TargetGuard(PUBLIC, resolver=resolver)
-    target = await guard.check("https://rebind.test/")
+    target = await guard.check_url("https://rebind.test/")
     async with counting_sender(resolver, sockets) as sender:
         assert await sender.post(target, {}, b"{}") == REFUSED
 
@@ -137,7 +137,7 @@ async def test_a_name_that_hangs_ends_with_the_attempt_and_is_no_receiver_that_i
     async with counting_sender(_Hanging(), SocketCounter()) as sender:
         answer = await sender.post(https("hung.test"), {}, b"{}", deadline_seconds=0.1)
 
-    assert answer == Answer(category=Category.LOOK_UP_FAILED)
+    assert answer == AttemptResult(category=AttemptCategory.LOOK_UP_FAILED)
 
 
 async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
@@ -164,7 +164,7 @@ async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> Non
         answer = await sender.post(target, {}, b"{}")
         await sender.aclose()
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
 
 
 # -- kept connections -------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_o
         target = loopback_target(receiver.url())
         answers = [await http1_sender.post(target, {}, b"{}") for _ in range(2)]
 
-    assert [answer.category for answer in answers] == [Category.DELIVERED, Category.DELIVERED]
+    assert [answer.category for answer in answers] == [AttemptCategory.DELIVERED, AttemptCategory.DELIVERED]
     assert receiver.connections == 2
 
 
@@ -206,7 +206,7 @@ async def test_posts_wait_for_no_slot_of_the_clients(http1_sender: Http1Sender) 
         target = loopback_target(receiver.url())
         answers = await asyncio.gather(*(http1_sender.post(target, {}, b"{}") for _ in range(120)))
 
-    assert {answer.category for answer in answers} == {Category.DELIVERED}
+    assert {answer.category for answer in answers} == {AttemptCategory.DELIVERED}
 
 
 class _Flipping:

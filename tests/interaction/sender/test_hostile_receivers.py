@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from tests.support import receivers
@@ -19,12 +19,12 @@ DRIP_SECONDS = 5.0
 """Of an attempt that ends with its deadline, but whose status is to come before it."""
 LARGE_BODY = b"x" * 262_144
 
-REFUSED, TIMEOUT = Category.CONNECTION_REFUSED, Category.TIMEOUT
+REFUSED, TIMEOUT = AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT
 
 
 async def attempt(
     sender: Sender, behaviour: Behaviour, body: bytes = b"{}", *, deadline_seconds: float = WAIT_SECONDS
-) -> Answer:
+) -> AttemptResult:
     async with serve(behaviour) as receiver, asyncio.timeout(2 * WAIT_SECONDS):
         return await sender.post(loopback_target(receiver.url()), {}, body, deadline_seconds=deadline_seconds)
 
@@ -46,11 +46,11 @@ async def attempt(
 )
 @pytest.mark.requirement("R27")
 async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
-    sender: Sender, behaviour: Behaviour, category: Category
+    sender: Sender, behaviour: Behaviour, category: AttemptCategory
 ) -> None:
     deadline_seconds = DEADLINE_SECONDS if category is TIMEOUT else WAIT_SECONDS
 
-    assert await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds) == Answer(category=category)
+    assert await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds) == AttemptResult(category=category)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
     ids=lambda garbage: repr(garbage[:40]),
 )
 async def test_garbage_is_no_status_of_the_receivers(sender: Sender, garbage: bytes) -> None:
-    assert await attempt(sender, sends(garbage)) == Answer(category=REFUSED)
+    assert await attempt(sender, sends(garbage)) == AttemptResult(category=REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_what_the_body_does_after_a_status_does_not_undo_it(
     deadline_seconds = DRIP_SECONDS if behaviour is receivers.drips_body else WAIT_SECONDS
     answer = await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds)
 
-    assert (answer.category, answer.status_code) == (Category.DELIVERED, 200)
+    assert (answer.category, answer.status_code) == (AttemptCategory.DELIVERED, 200)
     assert (answer.excerpt or "").startswith(excerpt)
 
 
@@ -106,7 +106,7 @@ async def test_a_body_that_breaks_its_own_framing_is_one_answer_or_one_failure(s
     broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthis is no chunk\r\n"
     answer = await attempt(sender, sends(broken))
 
-    assert answer in (Answer(category=REFUSED), Answer(category=Category.DELIVERED, status_code=200))
+    assert answer in (AttemptResult(category=REFUSED), AttemptResult(category=AttemptCategory.DELIVERED, status_code=200))
 
 
 async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:
@@ -114,13 +114,13 @@ async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:
         sender, sends(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
     )
 
-    assert answer.category is not Category.DELIVERED
+    assert answer.category is not AttemptCategory.DELIVERED
 
 
 async def test_an_informational_answer_before_the_real_one_is_passed_over(sender: Sender) -> None:
     answer = await attempt(sender, sends(b"HTTP/1.1 103 Early Hints\r\n\r\n" + NO_CONTENT))
 
-    assert answer == Answer(category=Category.DELIVERED, status_code=204)
+    assert answer == AttemptResult(category=AttemptCategory.DELIVERED, status_code=204)
 
 
 async def test_a_second_answer_that_nobody_asked_for_is_not_the_next_ones(http1_sender: Http1Sender) -> None:
@@ -143,7 +143,7 @@ async def test_a_port_that_accepts_nothing_times_out(sender: Sender) -> None:
             target = loopback_target(f"http://127.0.0.1:{port}/")
             answer = await sender.post(target, {}, b"{}", deadline_seconds=DEADLINE_SECONDS)
 
-    assert answer == Answer(category=TIMEOUT)
+    assert answer == AttemptResult(category=TIMEOUT)
 
 
 async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
@@ -158,7 +158,7 @@ async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
 
 
 async def test_a_cancelled_attempt_leaves_the_sender_usable(http1_sender: Http1Sender) -> None:
@@ -170,4 +170,4 @@ async def test_a_cancelled_attempt_leaves_the_sender_usable(http1_sender: Http1S
             await task
         answer = await http1_sender.post(loopback_target(healthy.url()), {}, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED

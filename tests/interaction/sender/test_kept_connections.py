@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier import http1_pool
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.target_guard import TargetGuard
@@ -32,7 +32,7 @@ from tests.support.targets import LOOPBACK, loopback_target
 SMUGGLED = b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
-REFUSED = Answer(category=Category.CONNECTION_REFUSED)
+REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -315,7 +315,7 @@ async def test_a_kept_connection_that_says_nothing_is_not_tried_again(http1_send
         await posts(http1_sender, receiver, 1)
         answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=0.1)
 
-        assert (answer, receiver.connections) == (Answer(category=Category.TIMEOUT), 1)
+        assert (answer, receiver.connections) == (AttemptResult(category=AttemptCategory.TIMEOUT), 1)
 
 
 @pytest.mark.parametrize("garbage", [b"garbage\r\n", b"\r\n" + NO_CONTENT, b"{}", b"h"])
@@ -371,7 +371,7 @@ async def test_a_cancelled_post_closes_its_connection(http1_sender: Http1Sender)
 async def test_the_deadline_closes_the_connection(http1_sender: Http1Sender) -> None:
     async def expire(receiver: Receiver) -> None:
         answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=0.05)
-        assert answer.category is Category.TIMEOUT
+        assert answer.category is AttemptCategory.TIMEOUT
 
     await hung_up(request_only, expire)
 
@@ -391,7 +391,7 @@ async def test_closing_the_sender_closes_idle_and_busy_connections(http1_sender:
         assert sweep is not None
         assert sweep.cancelled()
         assert await desk.hung_up_on() == [0]
-        answers: Sequence[Answer] = await asyncio.gather(*busy)
+        answers: Sequence[AttemptResult] = await asyncio.gather(*busy)
         assert answers[0] == REFUSED
         assert answers[1] == REFUSED
 

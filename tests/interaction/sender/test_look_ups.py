@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.domain.principal import Principal
 from ringback.notifier import look_ups
 from ringback.notifier import resolver as resolving
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.resolver import (
-    FAILED_SECONDS,
-    NOT_FOUND_SECONDS,
+    FAILURE_TTL_SECONDS,
+    NOT_FOUND_TTL_SECONDS,
     TTL_SECONDS_MAX,
     TTL_SECONDS_MIN,
-    AresResolver,
+    CAresResolver,
     Resolution,
 )
 from ringback.notifier.target_guard import TargetGuard
@@ -41,7 +41,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @asynccontextmanager
 async def sending(server: NameServer, tls: ssl.SSLContext) -> AsyncGenerator[tuple[Http1Sender, TargetGuard]]:
-    guard = TargetGuard(LOOPBACK, resolver=AresResolver([server.address]))
+    guard = TargetGuard(LOOPBACK, resolver=CAresResolver([server.address]))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=tls)
     try:
         yield sender, guard
@@ -60,33 +60,33 @@ def addresses(*texts: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("scripted", "expected"),
     [
-        (Records("127.0.0.1", ttl_seconds=7), Resolution(addresses=addresses("127.0.0.1"), seconds=7)),
-        (Records("127.0.0.1", ttl_seconds=0), Resolution(addresses=addresses("127.0.0.1"), seconds=TTL_SECONDS_MIN)),
-        (Records("8.8.8.8", ttl_seconds=86400), Resolution(addresses=addresses("8.8.8.8"), seconds=TTL_SECONDS_MAX)),
-        (Records("::1", ttl_seconds=7), Resolution(addresses=addresses("::1"), seconds=7)),
+        (Records("127.0.0.1", ttl_seconds=7), Resolution(addresses=addresses("127.0.0.1"), ttl_seconds=7)),
+        (Records("127.0.0.1", ttl_seconds=0), Resolution(addresses=addresses("127.0.0.1"), ttl_seconds=TTL_SECONDS_MIN)),
+        (Records("8.8.8.8", ttl_seconds=86400), Resolution(addresses=addresses("8.8.8.8"), ttl_seconds=TTL_SECONDS_MAX)),
+        (Records("::1", ttl_seconds=7), Resolution(addresses=addresses("::1"), ttl_seconds=7)),
         (
             Records("127.0.0.1", ttl_seconds=7, alias="other.test"),
-            Resolution(addresses=addresses("127.0.0.1"), seconds=7),
+            Resolution(addresses=addresses("127.0.0.1"), ttl_seconds=7),
         ),
         (
             Records("127.0.0.1", ttl_seconds=7, truncated=True),
-            Resolution(addresses=addresses("127.0.0.1"), seconds=7),
+            Resolution(addresses=addresses("127.0.0.1"), ttl_seconds=7),
         ),
-        (Records(), Resolution(seconds=NOT_FOUND_SECONDS)),
-        (Behaviour.NO_SUCH_NAME, Resolution(seconds=NOT_FOUND_SECONDS)),
+        (Records(), Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)),
+        (Behaviour.NO_SUCH_NAME, Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)),
     ],
     ids=["ttl", "ttl-0", "ttl-of-a-day", "ipv6", "alias", "truncated", "no-address", "nxdomain"],
 )
 async def test_an_answer_is_what_the_name_server_says_within_bounds(
     scripted: Records | Behaviour, expected: Resolution
 ) -> None:
-    async with name_server({"asked.test": scripted}) as server, aclosing(AresResolver([server.address])) as resolver:
+    async with name_server({"asked.test": scripted}) as server, aclosing(CAresResolver([server.address])) as resolver:
         assert await resolver("asked.test") == expected
 
 
 async def test_both_families_are_found() -> None:
     both = {"both.test": Records("127.0.0.1", "::1", "127.0.0.2")}
-    async with name_server(both) as server, aclosing(AresResolver([server.address])) as resolver:
+    async with name_server(both) as server, aclosing(CAresResolver([server.address])) as resolver:
         found = await resolver("both.test")
 
     assert set(found.addresses) == set(addresses("127.0.0.1", "::1", "127.0.0.2"))
@@ -94,23 +94,23 @@ async def test_both_families_are_found() -> None:
 
 @pytest.mark.parametrize("behaviour", [Behaviour.SERVER_FAILURE, Behaviour.REFUSED, Behaviour.MALFORMED])
 async def test_a_name_server_that_cannot_say_is_a_failed_look_up(behaviour: Behaviour) -> None:
-    async with name_server({"asked.test": behaviour}) as server, aclosing(AresResolver([server.address])) as resolver:
+    async with name_server({"asked.test": behaviour}) as server, aclosing(CAresResolver([server.address])) as resolver:
         found = await resolver("asked.test")
 
-    assert (found.addresses, found.seconds) == ((), FAILED_SECONDS)
+    assert (found.addresses, found.ttl_seconds) == ((), FAILURE_TTL_SECONDS)
     assert found.failure
 
 
 async def test_a_name_server_that_is_down_is_a_failed_look_up() -> None:
     async with name_server({}) as server:
         address = server.address
-    async with aclosing(AresResolver([address])) as resolver:
+    async with aclosing(CAresResolver([address])) as resolver:
         assert (await resolver("asked.test")).failure
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST"])
 async def test_localhost_is_known_without_a_name_server(host: str) -> None:
-    async with name_server({}) as server, aclosing(AresResolver([server.address])) as resolver:
+    async with name_server({}) as server, aclosing(CAresResolver([server.address])) as resolver:
         found = await resolver(host)
 
     assert found.addresses
@@ -122,8 +122,8 @@ async def test_localhost_is_known_without_a_name_server(host: str) -> None:
 async def test_a_host_is_absolute_whatever_the_search_list_says(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALDOMAIN", "corp.test")  # c-ares takes it for the search list of resolv.conf
     trap = {f"{host}.corp.test": Records("127.0.0.1")}
-    async with name_server(trap) as server, aclosing(AresResolver([server.address])) as resolver:
-        assert await resolver(host) == Resolution(seconds=NOT_FOUND_SECONDS)
+    async with name_server(trap) as server, aclosing(CAresResolver([server.address])) as resolver:
+        assert await resolver(host) == Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)
 
     assert set(server.queries) == {host}
 
@@ -134,7 +134,7 @@ async def test_a_channel_that_has_cached_enough_is_replaced_and_the_names_are_as
     monkeypatch.setattr(resolving, "RECORDS_PER_CHANNEL", 4)
     async with (
         name_server({"hung.test": HANG}, others=Records("127.0.0.1")) as server,
-        aclosing(AresResolver([server.address])) as resolver,
+        aclosing(CAresResolver([server.address])) as resolver,
     ):
         hung = asyncio.create_task(resolver("hung.test"))
         await server.until_asked_for("hung.test")
@@ -172,7 +172,7 @@ async def test_names_that_hang_keep_no_healthy_name_of_another_principal_waiting
         good = loopback_target(receiver.url(host="healthy.test"))
         answer = await sender.post(good, {}, b"{}", principal=ALICE, deadline_seconds=FAR_SECONDS)
 
-        assert answer.category is Category.DELIVERED
+        assert answer.category is AttemptCategory.DELIVERED
         assert threading.active_count() <= threads_before + 2  # c-ares' one, and the one that closes its channels
         for attempt in bad:
             attempt.cancel()
@@ -188,10 +188,10 @@ async def test_registering_names_that_hang_keeps_no_registration_of_another_prin
         name_server({"healthy.test": Records("127.0.0.1")}, others=HANG) as server,
         sending(server, client_tls) as (_, guard),
     ):
-        checks = [asyncio.create_task(guard.check(f"https://hung-{number}.test/", MALLORY)) for number in range(200)]
+        checks = [asyncio.create_task(guard.check_url(f"https://hung-{number}.test/", MALLORY)) for number in range(200)]
         await server.until_asked_for(*(f"hung-{number}.test" for number in range(16)))
-        assert await guard.resolve("healthy.test", ALICE) == addresses("127.0.0.1")
-        assert (await guard.check("https://healthy.test/", ALICE)).host == "healthy.test"
+        assert await guard.resolve_host("healthy.test", ALICE) == addresses("127.0.0.1")
+        assert (await guard.check_url("https://healthy.test/", ALICE)).host == "healthy.test"
         for check in checks:
             check.cancel()
         await asyncio.gather(*checks, return_exceptions=True)
@@ -209,9 +209,9 @@ async def test_a_receiver_that_closes_after_each_answer_costs_one_look_up(
     ):
         target = loopback_target(receiver.url(host="closes.test"))
         answers = [await sender.post(target, {}, b"{}", principal=ALICE) for _ in range(10)]
-        looked_up = await guard.resolve("closes.test", ALICE)
+        looked_up = await guard.resolve_host("closes.test", ALICE)
 
-    assert [answer.category for answer in answers] == [Category.DELIVERED] * 10
+    assert [answer.category for answer in answers] == [AttemptCategory.DELIVERED] * 10
     assert looked_up == addresses("127.0.0.1")
     assert server.queries["closes.test"] == 2  # A and AAAA
 
@@ -228,10 +228,10 @@ async def test_an_answer_that_changes_to_a_blocked_address_is_judged_and_not_con
         serve(answering(NO_CONTENT), tls=certificates.server("rebind.test")) as receiver,
     ):
         target = loopback_target(receiver.url(host="rebind.test"))
-        await guard.check(target.url, ALICE)
+        await guard.check_url(target.url, ALICE)
         server.names["rebind.test"] = Records("10.0.0.1", ttl_seconds=0)
         async with sending(server, client_tls) as (later, _):  # after the seconds that the first answer was good for
             answer = await later.post(target, {}, b"{}", principal=ALICE)
 
-    assert answer == Answer(category=Category.CONNECTION_REFUSED)
+    assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
     assert receiver.connections == 0

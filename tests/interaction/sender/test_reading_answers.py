@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.notifier.http1_answer import (
-    HEAD_BYTES_MAX,
-    INFORMATIONAL_MAX,
-    AnswerReader,
-    BadAnswer,
-    OnlyInformational,
+    RESPONSE_HEADER_BYTES_MAX,
+    INFORMATIONAL_RESPONSES_MAX,
+    ResponseReader,
+    InvalidResponse,
+    TooManyInformationalResponses,
 )
-from ringback.notifier.sender import ANSWER_BYTES_MAX, ASKED_BYTES_MAX
+from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, BODY_PREFIX_BYTES_MAX
 from tests.support.receivers import NO_CONTENT, response
 
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nretry-after: 99\r\nlink: </a>; rel=preload\r\n\r\n"
@@ -53,10 +53,10 @@ class Read:
 
 def read(*packets: bytes) -> Read:
     """What is known after these packets."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     for packet in packets:
-        reader.feed(packet)
-    return Read(reader.status_code, reader.retry_after, bytes(reader.head), reader.exact)
+        reader.feed_data(packet)
+    return Read(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed)
 
 
 def packets_of(data: bytes, cuts: Sequence[int]) -> list[bytes]:
@@ -85,11 +85,11 @@ def test_anything_behind_an_answer_spoils_the_connection_and_never_the_answer(da
 
 
 def test_one_reader_reads_one_answer_after_the_other() -> None:
-    reader = AnswerReader()
+    reader = ResponseReader()
     for data in PERSISTENT * 2:
-        reader.begin()
-        reader.feed(data)
-        assert Read(reader.status_code, reader.retry_after, bytes(reader.head), reader.exact) == read(data)
+        reader.reset()
+        reader.feed_data(data)
+        assert Read(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed) == read(data)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_retry_after_is_the_final_heads_first(data: bytes, retry_after: str | No
 )
 def test_what_is_no_answer_of_http_1_is_none(garbage: bytes) -> None:
     for packets in ([garbage], packets_of(garbage, range(len(garbage)))):
-        with pytest.raises(BadAnswer):
+        with pytest.raises(InvalidResponse):
             read(*packets)
 
 
@@ -147,28 +147,28 @@ def test_what_is_no_answer_of_http_1_is_none(garbage: bytes) -> None:
 @pytest.mark.parametrize(("surplus", "accepted"), [(0, True), (1, False)])
 def test_a_head_is_read_up_to_its_limit(*, packet_bytes: int, surplus: int, accepted: bool) -> None:
     frame = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nx: %s\r\n\r\n"
-    data = frame % (b"a" * (HEAD_BYTES_MAX - len(frame) + 2 + surplus)) + b"some body"
+    data = frame % (b"a" * (RESPONSE_HEADER_BYTES_MAX - len(frame) + 2 + surplus)) + b"some body"
     packets = [data[start : start + packet_bytes] for start in range(0, len(data), packet_bytes)]
 
     if accepted:
         assert read(*packets) == Read(200, None, b"some body", exact=True)
     else:
-        with pytest.raises(BadAnswer, match="65536 bytes"):
+        with pytest.raises(InvalidResponse, match="65536 bytes"):
             read(*packets)
 
 
 def test_informational_answers_count_towards_the_limit_of_the_head() -> None:
-    hint = b"HTTP/1.1 103 Early Hints\r\nlink: %s\r\n\r\n" % (b"a" * (HEAD_BYTES_MAX // 4))
+    hint = b"HTTP/1.1 103 Early Hints\r\nlink: %s\r\n\r\n" % (b"a" * (RESPONSE_HEADER_BYTES_MAX // 4))
 
-    with pytest.raises(BadAnswer, match="65536 bytes"):
+    with pytest.raises(InvalidResponse, match="65536 bytes"):
         read(*[hint] * 4)
 
 
 def test_informational_answers_are_passed_over_up_to_a_limit() -> None:
-    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * INFORMATIONAL_MAX
+    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * INFORMATIONAL_RESPONSES_MAX
 
     assert read(hints + NO_CONTENT).status_code == 204
-    with pytest.raises(OnlyInformational):
+    with pytest.raises(TooManyInformationalResponses):
         read(hints + hints)
 
 
@@ -180,16 +180,16 @@ def test_informational_answers_are_passed_over_up_to_a_limit() -> None:
 )
 def test_a_body_is_read_up_to_a_limit_of_bytes_on_the_wire(packet_bytes: int, wire: bytes) -> None:
     """Chunks, their extensions and trailers can be endless where the body itself has hardly a byte."""
-    limit, reader = HEAD_BYTES_MAX + ANSWER_BYTES_MAX, AnswerReader()
+    limit, reader = RESPONSE_HEADER_BYTES_MAX + RESPONSE_BODY_BYTES_MAX, ResponseReader()
     data = CHUNKED + wire * (limit // len(wire) + 1)
     fed = 0
-    while not reader.complete:
-        reader.feed(data[fed : fed + packet_bytes])
+    while not reader.is_complete:
+        reader.feed_data(data[fed : fed + packet_bytes])
         fed += packet_bytes
 
-    assert (reader.status_code, reader.exact) == (200, False)
+    assert (reader.status_code, reader.is_cleanly_framed) == (200, False)
     assert fed < limit + packet_bytes
-    assert bytes(reader.head) == b"a" * min(len(reader.head), ASKED_BYTES_MAX)
+    assert bytes(reader.body_prefix) == b"a" * min(len(reader.body_prefix), BODY_PREFIX_BYTES_MAX)
 
 
 @given(
@@ -215,7 +215,7 @@ def test_a_body_is_read_up_to_a_limit_of_bytes_on_the_wire(packet_bytes: int, wi
 def test_no_bytes_are_more_than_an_answer_or_none(pieces: list[bytes], cuts: list[int]) -> None:
     try:
         known = read(*packets_of(b"".join(pieces), cuts))
-    except BadAnswer:
+    except InvalidResponse:
         return
     assert known.status_code == 0 or 200 <= known.status_code <= 599
     assert not (known.exact and known.status_code == 0)

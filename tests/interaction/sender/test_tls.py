@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard
@@ -22,7 +22,7 @@ from tests.support.receivers import (
 )
 from tests.support.targets import LOOPBACK, FakeResolver, loopback_target
 
-BROKEN_TLS = Answer(category=Category.TLS_ERROR)
+BROKEN_TLS = AttemptResult(category=AttemptCategory.TLS_ERROR)
 
 
 async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
@@ -31,7 +31,7 @@ async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
     async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
     assert receiver.requests[0].headers["host"] == f"receiver.test:{receiver.port}"
 
 
@@ -39,7 +39,7 @@ async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certifi
     async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
-    assert answer.category is Category.DELIVERED
+    assert answer.category is AttemptCategory.DELIVERED
 
 
 @pytest.mark.requirement("R26")
@@ -80,7 +80,7 @@ async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender
         url = f"https://127.0.0.1:{receiver.port}/"
         answer = await http1_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
 
-    assert answer == Answer(category=Category.TIMEOUT)
+    assert answer == AttemptResult(category=AttemptCategory.TIMEOUT)
 
 
 async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender: Sender) -> None:
@@ -88,7 +88,7 @@ async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender
         url = f"https://127.0.0.1:{receiver.port}/"
         answer = await sender.post(loopback_target(url), {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
-    assert answer.category in {Category.CONNECTION_REFUSED, Category.TLS_ERROR}
+    assert answer.category in {AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TLS_ERROR}
 
 
 async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Sender, certificates: Certificates) -> None:
@@ -98,7 +98,7 @@ async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Send
     async with serve(answering(NO_CONTENT), tls=demanding) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
-    assert answer.category in {Category.CONNECTION_REFUSED, Category.TLS_ERROR}
+    assert answer.category in {AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TLS_ERROR}
 
 
 async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
@@ -108,7 +108,7 @@ async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
         target = loopback_target(receiver.url())
         answers = [await http1_sender.post(target, {}, b"{}") for _ in range(3)]
 
-    assert {answer.category for answer in answers} == {Category.DELIVERED}
+    assert {answer.category for answer in answers} == {AttemptCategory.DELIVERED}
     assert receiver.connections == 3
 
 
@@ -117,7 +117,7 @@ async def test_one_tls_connection_carries_one_post_after_the_other(
 ) -> None:
     async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         for _ in range(5):
-            assert (await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")).category is Category.DELIVERED
+            assert (await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")).category is AttemptCategory.DELIVERED
 
         assert receiver.connections == 1
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Outcome
+from ringback.domain.call import CallOutcome
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.runner.config import AuthMethod, ClientCredentials, UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.authorization import CLIENT_ID, CLIENT_SECRET, Door
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -40,10 +40,10 @@ def with_client(server: HttpServer, issuer: HttpServer, **client: Any) -> Upstre
     return replace(http_config(server.url), oauth=replace(ours, **client))
 
 
-async def until_failing(upstreams: Upstreams) -> UpstreamInfo:
+async def until_failing(upstreams: UpstreamRegistry) -> UpstreamInfo:
     with pytest.raises(Unavailable):
-        await upstreams.catalog.tools("stage")
-    (info,) = upstreams.catalog.upstreams()
+        await upstreams.tool_catalog.list_tools("stage")
+    (info,) = upstreams.tool_catalog.list_upstreams()
     assert info.state == "failing"
     return info
 
@@ -58,7 +58,7 @@ async def test_an_upstream_is_called_with_a_token_that_is_got_once(era: str) -> 
         async with opened(config) as upstreams:
             endings = await asyncio.gather(*(drive(upstreams, "echo", {"n": n}) for n in range(20)))
 
-    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert door.forms == [
         {
             "grant_type": "client_credentials",
@@ -77,7 +77,7 @@ async def test_the_secret_goes_into_the_form_where_the_server_wants_it_there() -
         guarded(door, Stage().app()) as (issuer, server),
         opened(with_client(server, issuer, auth_method=AuthMethod.POST)) as upstreams,
     ):
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
 
     assert door.forms == [{"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}]
 
@@ -90,7 +90,7 @@ async def test_many_calls_whose_token_was_revoked_get_one_new_token_and_run_once
         door.revoke()
         endings = await asyncio.gather(*(drive(upstreams, "echo", {"n": n}) for n in range(20)))
 
-    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert len(stage.calls) == 21
     assert len(door.forms) == 2
 
@@ -111,9 +111,9 @@ async def test_calls_go_on_while_a_tool_takes_its_time() -> None:
     async with guarded(door, stage.app()) as (issuer, server), opened(with_client(server, issuer)) as upstreams:
         held = asyncio.create_task(drive(upstreams, "hold"))
         await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
         stage.release.set()
-        assert (await held).outcome is Outcome.RESULT
+        assert (await held).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
@@ -162,7 +162,7 @@ async def test_an_authorization_server_that_is_away_is_told_and_found_when_it_is
         door.revoke()
         call = asyncio.create_task(drive(upstreams, "echo"))
         async with serving(door, port=issuer.port):
-            assert (await call).outcome is Outcome.RESULT
+            assert (await call).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")

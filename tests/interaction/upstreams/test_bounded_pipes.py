@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome, Progress
+from ringback.domain.call import CallCompletion, CallOutcome, Progress
 from ringback.domain.clock import SystemClock
 from ringback.runner import listing, pipe
 from ringback.runner.transport import EVENT_BYTES_MAX
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.clock import HurriedClock
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
@@ -24,12 +24,12 @@ from tests.support.garbled import ANSWER
 from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config, until_so
 
 
-def info_of(upstreams: Upstreams) -> Any:
-    (info,) = upstreams.catalog.upstreams()
+def info_of(upstreams: UpstreamRegistry) -> Any:
+    (info,) = upstreams.tool_catalog.list_upstreams()
     return info
 
 
-def message_of(ending: Ending) -> str:
+def message_of(ending: CallCompletion) -> str:
     assert ending.error is not None
     return ending.error["message"]
 
@@ -50,9 +50,9 @@ async def test_an_answer_that_is_too_long_ends_its_call_and_the_session_goes_on(
         after = await drive(upstreams, "whoami")
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.UPSTREAM_ERROR
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
     assert "larger than 50000 bytes" in message_of(ending)
-    assert after.outcome is Outcome.RESULT
+    assert after.outcome is CallOutcome.RESULT
     assert faults == {"oversized": 1}
 
 
@@ -62,7 +62,7 @@ async def test_fifty_megabytes_without_a_newline_are_skipped_and_the_answer_behi
         faults = info_of(upstreams).faults
 
     assert EVENT_BYTES_MAX < 50 * 1024**2
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert faults == {"oversized": 1}
 
 
@@ -76,7 +76,7 @@ async def test_of_a_flood_of_progress_the_newest_is_heard_before_the_answer() ->
         ending = await drive(upstreams, "flood", {"count": 30_000}, on_progress=keep)
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert seen[-1] == 30_000
     assert len(seen) + faults["dropped_notifications"] == 30_000
     assert len(seen) < 15_000
@@ -86,10 +86,10 @@ async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch
     monkeypatch.setattr(listing, "ENTRIES_MAX", 1000)
     async with opened(raw_config(RAW_TOOLS="3000")) as upstreams:
         ending = await drive(upstreams, "whoami")
-        tools = await upstreams.catalog.tools("stage")
+        tools = await upstreams.tool_catalog.list_tools("stage")
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert len(tools) == 1000
     assert faults == {"list_cut": 1}
 
@@ -102,13 +102,13 @@ async def test_a_page_that_is_too_large_is_refused_unread_and_tools_are_called_a
         ending = await drive(upstreams, "whoami")
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert faults["oversized"] >= 1
 
 
 async def test_a_flood_of_errors_holds_nobody_up() -> None:
     async with opened(raw_config()) as upstreams:
-        assert (await drive(upstreams, "spill", {"count": 5_000})).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "spill", {"count": 5_000})).outcome is CallOutcome.RESULT
 
 
 async def test_a_child_that_reads_nothing_ends_nobodys_call_and_others_find_another_child(
@@ -126,19 +126,19 @@ async def test_a_child_that_reads_nothing_ends_nobodys_call_and_others_find_anot
         (tmp_path / "now").touch()
         endings = await asyncio.gather(deaf, half_written)
 
-    assert [ending.outcome for ending in (other, *endings)] == [Outcome.RESULT] * 3
+    assert [ending.outcome for ending in (other, *endings)] == [CallOutcome.RESULT] * 3
     assert faults["stalled"] >= 1
 
 
 # -- frozen -----------------------------------------------------------------------------------------------------------------
 
 
-async def drive_for_an_hour(upstreams: Upstreams, tool: str, arguments: dict[str, Any]) -> Ending:
+async def drive_for_an_hour(upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any]) -> CallCompletion:
     deadline = SystemClock().now() + timedelta(hours=10_000)
     call = replace(CALL, upstream="stage", tool=tool, arguments=arguments, meta={}, deadline_at=deadline)
-    async with asyncio.timeout(2 * WAIT_SECONDS), upstreams.session(call) as session:
-        ending = await session.drive(PaperDesk(call))
-    assert isinstance(ending, Ending)
+    async with asyncio.timeout(2 * WAIT_SECONDS), upstreams.open_call_session(call) as session:
+        ending = await session.run_call(PaperDesk(call))
+    assert isinstance(ending, CallCompletion)
     return ending
 
 
@@ -148,8 +148,8 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
         after = await drive(upstreams, "whoami")
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.UNKNOWN
-    assert after.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.UNKNOWN
+    assert after.outcome is CallOutcome.RESULT
     assert faults == {"replaced": 1}
 
 
@@ -163,7 +163,7 @@ async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: 
         await until_so(lambda: info_of(upstreams).state == "ready")
         faults = info_of(upstreams).faults
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert driver == "plain"
     assert faults == {}
 
@@ -177,7 +177,7 @@ async def test_a_child_that_says_nothing_is_replaced_once_nobody_waits_for_it(tm
         await until_so(lambda: info_of(upstreams).faults.get("replaced") == 1)
         after = await drive(upstreams, "whoami")
 
-    assert after.outcome is Outcome.RESULT
+    assert after.outcome is CallOutcome.RESULT
 
 
 async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
@@ -187,4 +187,4 @@ async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
         pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
         os.kill(pid, signal.SIGSTOP)
         await until_so(lambda: info_of(upstreams).faults.get("replaced") == 1)
-        assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "whoami")).outcome is CallOutcome.RESULT

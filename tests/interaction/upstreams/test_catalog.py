@@ -9,10 +9,10 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import Catalog
+from ringback.domain.upstreams import ToolCatalog
 from ringback.runner import catalog as catalog_module
 from ringback.runner.config import ConfigError
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.upstreams import (
     WAIT_SECONDS,
     Send,
@@ -32,21 +32,21 @@ from tests.support.upstreams import (
 AWAY = http_config("http://127.0.0.1:1/mcp", name="away")
 
 
-async def names(catalog: Catalog, upstream: str = "stage") -> list[str]:
+async def names(catalog: ToolCatalog, upstream: str = "stage") -> list[str]:
     async with asyncio.timeout(WAIT_SECONDS):
-        return [tool.name for tool in await catalog.tools(upstream)]
+        return [tool.name for tool in await catalog.list_tools(upstream)]
 
 
-async def check(catalog: Catalog, tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> None:
-    await catalog.check(where.pop("upstream", "stage"), tool, arguments or {}, visible=where.pop("visible", None))
+async def check(catalog: ToolCatalog, tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> None:
+    await catalog.check_call(where.pop("upstream", "stage"), tool, arguments or {}, visible_upstreams=where.pop("visible", None))
 
 
 async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_loop() -> None:
     """However many calls start at once, none of them waits behind the checks of others."""
     async with serving(Stage().app()) as server, opened(http_config(server.url)) as upstreams:
-        await names(upstreams.catalog)
+        await names(upstreams.tool_catalog)
 
-        checking = upstreams.catalog.check("stage", "echo", {"text": "hello"}, visible=None)
+        checking = upstreams.tool_catalog.check_call("stage", "echo", {"text": "hello"}, visible_upstreams=None)
         with pytest.raises(StopIteration):
             checking.send(None)
 
@@ -73,7 +73,7 @@ async def test_tools_are_listed_with_all_that_their_upstream_says_of_them() -> N
         serving(Spoiled(Stage().app(), {"tools/list": listing})) as server,
         opened(http_config(server.url)) as upstreams,
     ):
-        (tool,) = await upstreams.catalog.tools("stage")
+        (tool,) = await upstreams.tool_catalog.list_tools("stage")
 
     assert (tool.name, tool.description, tool.input_schema, tool.raw) == ("draw", None, {"type": "object"}, raw)
 
@@ -90,7 +90,7 @@ async def test_the_pages_of_a_list_are_joined_and_an_endless_list_ends() -> None
         serving(Spoiled(Stage().app(), {"tools/list": paging})) as server,
         opened(http_config(server.url)) as upstreams,
     ):
-        listed = await names(upstreams.catalog)
+        listed = await names(upstreams.tool_catalog)
 
     assert asked[:3] == [None, "page-1", "page-2"]
     assert len(listed) == len(asked) == 100
@@ -101,10 +101,10 @@ async def test_a_new_tool_is_known_once_the_upstream_has_told_of_it(era: str) ->
     stage = Stage()
     app = legacy_only(stage.app()) if era == "legacy" else stage.app()
     async with serving(app) as server, opened(http_config(server.url)) as upstreams:
-        assert "learned" not in await names(upstreams.catalog)
+        assert "learned" not in await names(upstreams.tool_catalog)
         await drive(upstreams, "learn")
         async with asyncio.timeout(WAIT_SECONDS):
-            while "learned" not in await names(upstreams.catalog):  # noqa: ASYNC110 - nothing tells of it
+            while "learned" not in await names(upstreams.tool_catalog):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
 
 
@@ -113,13 +113,13 @@ async def test_a_list_is_kept_and_only_an_old_one_is_asked_for_again_before_it_r
 ) -> None:
     stage = Stage()
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
-        await names(upstreams.catalog)
+        await names(upstreams.tool_catalog)
         stage.tools = [*stage.tools, types.Tool(name="silent", input_schema={"type": "object"})]
 
         with pytest.raises(UnknownTool):
-            await check(upstreams.catalog, "silent")
+            await check(upstreams.tool_catalog, "silent")
         monkeypatch.setattr(catalog_module, "REFUSING_AGE_SECONDS_MAX", -1.0)
-        await check(upstreams.catalog, "silent")
+        await check(upstreams.tool_catalog, "silent")
 
 
 async def test_many_who_ask_at_once_cause_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,16 +133,16 @@ async def test_many_who_ask_at_once_cause_one_list(monkeypatch: pytest.MonkeyPat
         await inner(scope, receive, send)
 
     async with serving(counting) as server, opened(http_config(server.url)) as upstreams:
-        await asyncio.gather(*(names(upstreams.catalog) for _ in range(20)))
+        await asyncio.gather(*(names(upstreams.tool_catalog) for _ in range(20)))
 
     assert asked == 1
 
 
 async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
     async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        await names(upstreams.catalog, "git")
+        await names(upstreams.tool_catalog, "git")
         with pytest.raises(UnknownTool) as caught:
-            await check(upstreams.catalog, "git_lgo", upstream="git")
+            await check(upstreams.tool_catalog, "git_lgo", upstream="git")
 
     assert caught.value.detail == (
         "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools"
@@ -152,10 +152,10 @@ async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
 
 async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:
     async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        await names(upstreams.catalog, "git")
-        await check(upstreams.catalog, "git_log", {"repo_path": "/srv"}, upstream="git")
+        await names(upstreams.tool_catalog, "git")
+        await check(upstreams.tool_catalog, "git_log", {"repo_path": "/srv"}, upstream="git")
         with pytest.raises(InvalidArguments) as caught:
-            await check(upstreams.catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git")
+            await check(upstreams.tool_catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git")
 
     assert "#/arguments/max_count: 'ten' is not of type 'integer'" in caught.value.detail
     assert caught.value.extra["tool"] == "git_log"
@@ -164,11 +164,11 @@ async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule
 async def test_unknown_and_invisible_upstreams_look_alike() -> None:
     async with serving(Stage().app()) as server, opened(http_config(server.url), AWAY) as upstreams:
         with pytest.raises(UnknownUpstream) as unknown:
-            await check(upstreams.catalog, "echo", upstream="stag", visible=frozenset({"away"}))
+            await check(upstreams.tool_catalog, "echo", upstream="stag", visible=frozenset({"away"}))
         with pytest.raises(UnknownUpstream) as invisible:
-            await check(upstreams.catalog, "echo", upstream="stage", visible=frozenset({"away"}))
+            await check(upstreams.tool_catalog, "echo", upstream="stage", visible=frozenset({"away"}))
         with pytest.raises(UnknownUpstream, match="Did you mean 'stage'"):
-            await check(upstreams.catalog, "echo", upstream="stag")
+            await check(upstreams.tool_catalog, "echo", upstream="stag")
 
     assert unknown.value.detail.replace("stag", "stage") == invisible.value.detail
 
@@ -176,19 +176,19 @@ async def test_unknown_and_invisible_upstreams_look_alike() -> None:
 async def test_an_upstream_that_was_never_reached_refuses_nothing_and_lists_nothing() -> None:
     async with opened(AWAY) as upstreams:
         with pytest.raises(Unavailable, match="GET /v1/upstreams"):
-            await names(upstreams.catalog, "away")
-        await check(upstreams.catalog, "anything", {"at": "all"}, upstream="away")
+            await names(upstreams.tool_catalog, "away")
+        await check(upstreams.tool_catalog, "anything", {"at": "all"}, upstream="away")
 
 
 async def test_an_upstream_that_went_away_is_judged_by_its_last_list() -> None:
     async with serving(Stage().app()) as server, opened(http_config(server.url)) as upstreams:
-        await names(upstreams.catalog)
+        await names(upstreams.tool_catalog)
         await server.kill()
 
-        assert "echo" in await names(upstreams.catalog)
-        await check(upstreams.catalog, "echo")
+        assert "echo" in await names(upstreams.tool_catalog)
+        await check(upstreams.tool_catalog, "echo")
         with pytest.raises(UnknownTool):
-            await check(upstreams.catalog, "ecko")
+            await check(upstreams.tool_catalog, "ecko")
 
 
 @pytest.mark.parametrize(
@@ -212,16 +212,16 @@ async def test_a_server_without_tools_is_told_from_one_that_cannot_list_them(
     ):
         if listed is None:
             with pytest.raises(Unavailable):
-                await names(upstreams.catalog)
+                await names(upstreams.tool_catalog)
         else:
-            assert await names(upstreams.catalog) == listed
+            assert await names(upstreams.tool_catalog) == listed
 
 
 @pytest.mark.parametrize("status", [200, 500])
 async def test_an_upstream_that_cannot_list_its_tools_can_still_be_called(status: int) -> None:
     app = Spoiled(Stage().app(), {"tools/list": answering(status, "application/json", b"[]")})
     async with serving(app) as server, opened(http_config(server.url)) as upstreams:
-        await check(upstreams.catalog, "echo")
+        await check(upstreams.tool_catalog, "echo")
         assert (await drive(upstreams, "echo")).result is not None
 
 
@@ -232,7 +232,7 @@ async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> Non
     stage.tools = [types.Tool(name="echo", input_schema=schema), types.Tool(name="broken", input_schema=invalid)]
     async with serving(stage.app()) as server, opened(http_config(server.url)) as upstreams:
         ending = await drive(upstreams, "echo", {"region": "eu"})
-        listed = await names(upstreams.catalog)
+        listed = await names(upstreams.tool_catalog)
 
     assert ending.result is not None
     assert listed == ["echo"]
@@ -241,13 +241,13 @@ async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> Non
 async def test_windows_are_told_as_they_are_configured() -> None:
     configured = replace(AWAY, inline_wait_seconds=5.0, tool_inline_wait_seconds={"slow": 0.5})
     async with opened(configured, http_config("http://127.0.0.1:1/mcp")) as upstreams:
-        catalog = upstreams.catalog
+        catalog = upstreams.tool_catalog
 
-        assert [catalog.inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
-        assert catalog.inline_wait_seconds("stage", "any") is None
-        assert catalog.inline_wait_seconds("nobody", "any") is None
+        assert [catalog.get_inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
+        assert catalog.get_inline_wait_seconds("stage", "any") is None
+        assert catalog.get_inline_wait_seconds("nobody", "any") is None
 
 
 def test_two_upstreams_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
-        Upstreams([AWAY, AWAY], clock=SystemClock(), chance=lambda: 0.5)
+        UpstreamRegistry([AWAY, AWAY], clock=SystemClock(), random_fraction=lambda: 0.5)

@@ -12,9 +12,9 @@ import pytest
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
 from ringback.runner.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
-from ringback.runner.faults import Faults
+from ringback.runner.faults import FaultCounter
 from ringback.runner.large_results import LargeResults
-from ringback.runner.transport import guarded, http_client
+from ringback.runner.transport import make_guarded_transport, make_http_client
 from tests.interaction.upstreams.test_http_transport import ON_THIS_MACHINE, Server, Talk, read_request, serving
 from tests.support.upstreams import http_config
 
@@ -41,10 +41,10 @@ def setting(server: Server, cookies: Iterator[list[str]], *, stream: bool = Fals
 @asynccontextmanager
 async def client(server: Server, **headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
     config = http_config(server.url)
-    transport = guarded(
-        config, None, look_up=ON_THIS_MACHINE, faults=Faults("a", clock=SystemClock()), large=LargeResults()
+    transport = make_guarded_transport(
+        config, None, look_up=ON_THIS_MACHINE, faults=FaultCounter("a", clock=SystemClock()), large_results=LargeResults()
     )
-    async with asyncio.timeout(WAIT_SECONDS), http_client(config, transport, headers) as http:
+    async with asyncio.timeout(WAIT_SECONDS), make_http_client(config, transport, headers) as http:
         yield http
 
 

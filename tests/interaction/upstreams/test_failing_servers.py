@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
+from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.runner import link, transport
-from ringback.runner.config import Transport, UpstreamConfig
+from ringback.runner.config import UpstreamTransport, UpstreamConfig
 from ringback.runner.drive import UpstreamUnreachable
 from ringback.runner.transport import RESULT_BYTES_MAX
 from tests.support.desks import PaperDesk
@@ -32,10 +32,10 @@ from tests.support.upstreams import (
     until_state,
 )
 
-NOWHERE = UpstreamConfig(name="stage", transport=Transport.STDIO, command="ringback-no-such-command", max_concurrent=1)
+NOWHERE = UpstreamConfig(name="stage", transport=UpstreamTransport.STDIO, command="ringback-no-such-command", max_concurrent=1)
 
 
-def message_of(ending: Ending) -> str:
+def message_of(ending: CallCompletion) -> str:
     assert ending.error is not None
     return ending.error["message"]
 
@@ -56,7 +56,7 @@ async def test_an_upstream_that_is_away_is_waited_for_and_then_told_of(config: U
         await until_state(upstreams, "failing")
         with pytest.raises(UpstreamUnreachable, match=problem.replace("_", " ")):
             await drive(upstreams, "echo")
-        (info,) = upstreams.catalog.upstreams()
+        (info,) = upstreams.tool_catalog.list_upstreams()
 
     assert (info.state, info.last_error) == ("failing", problem)
 
@@ -70,23 +70,23 @@ async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:
     async with opened(http_config(f"http://127.0.0.1:{port}/mcp")) as upstreams:
         call = asyncio.create_task(drive(upstreams, "echo", {"n": 1}))
         async with serving(Stage().app(), port=port):
-            assert (await call).outcome is Outcome.RESULT
+            assert (await call).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
 async def test_a_call_that_nobody_listens_for_any_more_is_rejected() -> None:
     async with serving(Stage().app()) as server, opened(http_config(server.url), patience_seconds=0.2) as upstreams:
         await until_state(upstreams, "ready")
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
         call = replace(CALL, upstream="stage", tool="echo")
-        async with upstreams.session(call) as session:
+        async with upstreams.open_call_session(call) as session:
             await server.kill()
-            first = await session.drive(PaperDesk(call))
-            second = await session.drive(PaperDesk(call))
+            first = await session.run_call(PaperDesk(call))
+            second = await session.run_call(PaperDesk(call))
 
-    assert isinstance(first, Ending)
-    assert isinstance(second, Ending)
-    assert (first.outcome, second.outcome) == (Outcome.REJECTED, Outcome.REJECTED)
+    assert isinstance(first, CallCompletion)
+    assert isinstance(second, CallCompletion)
+    assert (first.outcome, second.outcome) == (CallOutcome.REJECTED, CallOutcome.REJECTED)
     assert "could not be connected to" in message_of(first)
     assert "before the request was sent" in message_of(second)
 
@@ -102,7 +102,7 @@ async def test_a_call_survives_a_restart_that_happens_before_it_is_sent(era: str
         async with serving(wrap(second.app()), port=server.port):
             ending = await drive(upstreams, "echo", {"n": 2})
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert [call.arguments for call in second.calls] == [{"n": 2}]
 
 
@@ -116,12 +116,12 @@ async def test_a_call_in_flight_ends_well_although_others_had_to_reconnect(era: 
         held = asyncio.create_task(drive(upstreams, "hold"))
         await stage.until_inside(1)
         spoiled = await drive(upstreams, "spoiled")
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
         stage.release.set()
         ending = await held
 
-    assert ending.outcome is Outcome.RESULT
-    assert spoiled.outcome is (Outcome.REJECTED if era == "legacy" else Outcome.UPSTREAM_ERROR)
+    assert ending.outcome is CallOutcome.RESULT
+    assert spoiled.outcome is (CallOutcome.REJECTED if era == "legacy" else CallOutcome.UPSTREAM_ERROR)
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ async def test_calls_whose_server_is_killed_are_unknown_and_later_ones_find_the_
         async with serving(wrap(second.app()), port=server.port):
             later = await drive(upstreams, "echo")
 
-    assert [ending.outcome for ending in endings] == [Outcome.UNKNOWN] * 3
-    assert later.outcome is Outcome.RESULT
+    assert [ending.outcome for ending in endings] == [CallOutcome.UNKNOWN] * 3
+    assert later.outcome is CallOutcome.RESULT
     assert [call.name for call in second.calls] == ["echo"]
 
 
@@ -165,27 +165,27 @@ async def _streams_garbage(message: dict[str, Any], send: Send) -> None:
     await answer(send, 200, "text/event-stream", b"event: message\ndata: {oops\n\n")
 
 
-GARBAGE: Final[dict[str, tuple[Spoiling, Outcome, str]]] = {
-    "html": (answering(200, "text/html", b"<h1>Hello</h1>"), Outcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
-    "broken JSON": (answering(200, "application/json", b"{oops"), Outcome.UPSTREAM_ERROR, "no MCP answer"),
-    "a crash": (answering(500, "text/plain", b"secret traceback"), Outcome.UPSTREAM_ERROR, "HTTP 500"),
-    "a closed door": (answering(401, "application/json", b'{"error": "no"}'), Outcome.REJECTED, "wants credentials"),
-    "nothing": (answering(202, "text/plain", b""), Outcome.UPSTREAM_ERROR, "HTTP 202"),
+GARBAGE: Final[dict[str, tuple[Spoiling, CallOutcome, str]]] = {
+    "html": (answering(200, "text/html", b"<h1>Hello</h1>"), CallOutcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
+    "broken JSON": (answering(200, "application/json", b"{oops"), CallOutcome.UPSTREAM_ERROR, "no MCP answer"),
+    "a crash": (answering(500, "text/plain", b"secret traceback"), CallOutcome.UPSTREAM_ERROR, "HTTP 500"),
+    "a closed door": (answering(401, "application/json", b'{"error": "no"}'), CallOutcome.REJECTED, "wants credentials"),
+    "nothing": (answering(202, "text/plain", b""), CallOutcome.UPSTREAM_ERROR, "HTTP 202"),
     "half of it": (
         answering(200, "application/json", b'{"jsonrpc"', promised_bytes=999),
-        Outcome.UNKNOWN,
+        CallOutcome.UNKNOWN,
         "middle of the answer",
     ),
-    "another result": (answering_result({"tools": []}), Outcome.UPSTREAM_ERROR, "no CallToolResult"),
+    "another result": (answering_result({"tools": []}), CallOutcome.UPSTREAM_ERROR, "no CallToolResult"),
     "a question": (
         answering_result({"resultType": "input_required", "inputRequests": {}}),
-        Outcome.UPSTREAM_ERROR,
+        CallOutcome.UPSTREAM_ERROR,
         "asks for input",
     ),
-    "half a stream": (_breaks_off_stream, Outcome.UNKNOWN, "before it answered"),
-    "an empty stream": (_streams_nothing, Outcome.UNKNOWN, "before it answered"),
-    "an endless event": (_streams_too_much, Outcome.UPSTREAM_ERROR, "larger than"),
-    "a broken event": (_streams_garbage, Outcome.UPSTREAM_ERROR, "no JSON-RPC message"),
+    "half a stream": (_breaks_off_stream, CallOutcome.UNKNOWN, "before it answered"),
+    "an empty stream": (_streams_nothing, CallOutcome.UNKNOWN, "before it answered"),
+    "an endless event": (_streams_too_much, CallOutcome.UPSTREAM_ERROR, "larger than"),
+    "a broken event": (_streams_garbage, CallOutcome.UPSTREAM_ERROR, "no JSON-RPC message"),
 }
 
 
@@ -196,7 +196,7 @@ GARBAGE: Final[dict[str, tuple[Spoiling, Outcome, str]]] = {
 )
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_garbage_ends_its_own_call_truthfully_and_no_other(
-    era: str, spoiling: Spoiling, outcome: Outcome, told: str
+    era: str, spoiling: Spoiling, outcome: CallOutcome, told: str
 ) -> None:
     stage = Stage()
     wrap = legacy_only if era == "legacy" else _same
@@ -213,7 +213,7 @@ async def test_garbage_ends_its_own_call_truthfully_and_no_other(
     assert ending.outcome is outcome
     assert told in message_of(ending)
     assert "secret" not in message_of(ending)
-    assert other.outcome is Outcome.RESULT
+    assert other.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.parametrize("size", [2 * 1024**2, 12 * 1024**2])
@@ -275,7 +275,7 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
         after = await drive(upstreams, "echo")
 
     assert call.cancelled()
-    assert after.outcome is Outcome.RESULT
+    assert after.outcome is CallOutcome.RESULT
 
 
 async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monke
         for call in calls:
             call.cancel()
         await asyncio.wait(calls)
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
 
     assert len(sessions) == 2
 
@@ -312,7 +312,7 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_whole_message()
     async with serving(moved) as server, opened(http_config(server.url.replace("/mcp", "/old"))) as upstreams:
         ending = await drive(upstreams, "echo", {"n": 1})
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
 
 
 def _same(app: Any) -> Any:

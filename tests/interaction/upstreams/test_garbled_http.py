@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
+from ringback.domain.call import CallCompletion, CallOutcome
 from tests.support.garbled import ANSWER, READABLE, UNREADABLE
 from tests.support.upstreams import (
     Send,
@@ -41,14 +41,14 @@ def saying(raw: bytes, kind: str) -> Spoiling:
     return spoil
 
 
-async def called(raw: bytes, kind: str, era: str) -> tuple[Ending, Ending, dict[str, int]]:
+async def called(raw: bytes, kind: str, era: str) -> tuple[CallCompletion, CallCompletion, dict[str, int]]:
     """How the call ended, how the next one did, and the faults that were counted."""
     app = Stage().app()
     spoiled = Spoiled(app if era == "modern" else legacy_only(app), {"tool:spoiled": saying(raw, kind)})
     async with serving(spoiled) as server, opened(http_config(server.url)) as upstreams:
         ending = await drive(upstreams, "spoiled")
         after = await drive(upstreams, "echo")
-        (info,) = upstreams.catalog.upstreams()
+        (info,) = upstreams.tool_catalog.list_upstreams()
     return ending, after, dict(info.faults)
 
 
@@ -56,8 +56,8 @@ async def called(raw: bytes, kind: str, era: str) -> tuple[Ending, Ending, dict[
 async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: bytes, kind: str, era: str) -> None:
     ending, after, _ = await called(raw, kind, era)
 
-    assert ending.outcome is Outcome.UPSTREAM_ERROR, ending
-    assert after.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR, ending
+    assert after.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
 async def test_what_can_be_read_is_taken_whatever_stands_around_it(raw: bytes, kind: str, era: str) -> None:
     ending, _, faults = await called(raw, kind, era)
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert faults == {}
 
 

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
-from ringback.runner.upstreams import Upstreams
+from ringback.domain.call import CallCompletion, CallOutcome
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.garbled import ANSWER, READABLE, UNREADABLE
 from tests.support.upstreams import drive, opened, raw_config
 
 
-async def say(upstreams: Upstreams, raw: bytes) -> Ending:
+async def say(upstreams: UpstreamRegistry, raw: bytes) -> CallCompletion:
     return await drive(upstreams, "say", {"raw": base64.b64encode(raw).decode()})
 
 
-def result_of(ending: Ending) -> Any:
+def result_of(ending: CallCompletion) -> Any:
     assert ending.result is not None, ending.error
     return json.loads(ending.result)
 
 
-def faults_of(upstreams: Upstreams) -> dict[str, int]:
-    (info,) = upstreams.catalog.upstreams()
+def faults_of(upstreams: UpstreamRegistry) -> dict[str, int]:
+    (info,) = upstreams.tool_catalog.list_upstreams()
     return dict(info.faults)
 
 
@@ -32,8 +32,8 @@ async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: byt
         ending = await say(upstreams, raw)
         after = await say(upstreams, ANSWER)
 
-    assert ending.outcome is Outcome.UPSTREAM_ERROR, ending
-    assert after.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR, ending
+    assert after.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_what_can_be_read_is_taken_whatever_stands_around_it(raw: bytes) -
         first = await say(upstreams, raw)
         second = await say(upstreams, ANSWER)
 
-    assert (first.outcome, second.outcome) == (Outcome.RESULT, Outcome.RESULT)
+    assert (first.outcome, second.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
 
 
 async def test_what_belongs_to_no_call_is_counted_and_shown() -> None:

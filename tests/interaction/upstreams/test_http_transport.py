@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
-from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, HttpConnection
-from ringback.runner.http_transport import HttpTransport
+from ringback.runner.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX, UpstreamHttpConnection
+from ringback.runner.http_transport import PooledHttpTransport
 from tests.support.targets import FakeResolver
 
 WAIT_SECONDS = 60
@@ -93,7 +93,7 @@ async def client(
     certificates: ssl.SSLContext | None = None, *, look_up: LookUp | None = None
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     look_up = look_up or ON_THIS_MACHINE
-    transport = HttpTransport(certificates or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=look_up)
+    transport = PooledHttpTransport(certificates or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=look_up)
     async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(transport=transport, timeout=None) as http:
         yield http
 
@@ -363,7 +363,7 @@ async def test_on_a_connection_that_the_server_has_closed_or_spoken_on_first_not
         while not connection.is_closing:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0)
         with pytest.raises(httpx2.ConnectError):
-            await connection.send(b"POST / HTTP/1.1\r\n\r\n")
+            await connection.send_request(b"POST / HTTP/1.1\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ async def test_a_body_of_which_the_length_is_not_known_is_not_sent() -> None:
 
 
 async def test_a_transport_that_is_closed_while_it_connects_sends_nothing() -> None:
-    server, transport = Server(), HttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=ON_THIS_MACHINE)
+    server, transport = Server(), PooledHttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=ON_THIS_MACHINE)
     async with asyncio.timeout(WAIT_SECONDS), serving(answering(server, OK), server):
         request = asyncio.create_task(transport.handle_async_request(httpx2.Request("POST", server.url)))
         await asyncio.sleep(0)
@@ -506,9 +506,9 @@ async def test_a_transport_that_is_closed_while_it_connects_sends_nothing() -> N
     assert server.requests == []
 
 
-async def connected(host: str, port: int) -> HttpConnection:
+async def connected(host: str, port: int) -> UpstreamHttpConnection:
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(HttpConnection, host, port)
+    _, connection = await loop.create_connection(UpstreamHttpConnection, host, port)
     return connection
 
 

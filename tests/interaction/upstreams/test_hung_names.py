@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringback.domain.call import Outcome
+from ringback.domain.call import CallOutcome
 from ringback.notifier import look_ups
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.resolver import Resolution
@@ -41,4 +41,4 @@ async def test_an_upstream_is_connected_to_beside_many_whose_names_hang(monkeypa
         port = urlsplit(server.url).port
         upstreams.reconfigure([*hung, http_config(f"http://localhost:{port}/mcp")])
 
-        assert (await drive(upstreams, "echo", {"text": "hello"})).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo", {"text": "hello"})).outcome is CallOutcome.RESULT

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
+from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.principal import Principal
 from ringback.runner.config import Isolation
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.upstreams import (
@@ -30,15 +30,15 @@ from tests.support.upstreams import (
 CHILD = replace(python_config(str(STDIO_SERVER)), isolation=Isolation.PRINCIPAL)
 
 
-async def drive_for(upstreams: Upstreams, principal: str, tool: str) -> Ending:
+async def drive_for(upstreams: UpstreamRegistry, principal: str, tool: str) -> CallCompletion:
     call = replace(CALL, principal=Principal(principal), upstream="stage", tool=tool, arguments={})
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(call) as session:
-        ending = await session.drive(PaperDesk(call))
-        assert isinstance(ending, Ending)
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+        ending = await session.run_call(PaperDesk(call))
+        assert isinstance(ending, CallCompletion)
         return ending
 
 
-async def pid_of(upstreams: Upstreams, principal: str) -> int:
+async def pid_of(upstreams: UpstreamRegistry, principal: str) -> int:
     ending = await drive_for(upstreams, principal, "whoami")
     assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
@@ -55,7 +55,7 @@ async def test_each_principal_has_a_process_and_when_it_dies_another_and_nobody_
 
         died = await drive_for(upstreams, "alice", "die")
 
-        assert died.outcome is Outcome.UNKNOWN
+        assert died.outcome is CallOutcome.UNKNOWN
         assert await pid_of(upstreams, "alice") not in {alice, bob}
         assert await pid_of(upstreams, "bob") == bob
 
@@ -70,8 +70,8 @@ async def test_with_room_for_one_the_next_waits_until_its_process_is_free() -> N
             async def told(_progress: object) -> None:
                 inside.set()
 
-            async with upstreams.session(call) as session:
-                await session.drive(PaperDesk(call, on_progress=told))
+            async with upstreams.open_call_session(call) as session:
+                await session.run_call(PaperDesk(call, on_progress=told))
 
         holding = asyncio.create_task(hold())
         await asyncio.wait_for(inside.wait(), WAIT_SECONDS)
@@ -96,5 +96,5 @@ async def test_a_server_over_http_is_called_in_a_session_for_each_principal() ->
         async with opened(config) as upstreams:
             endings = [await drive_for(upstreams, who, "echo") for who in ("alice", "bob", "alice")]
 
-    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert len(sessions - {""}) == 3, "alice's, bob's, and the one in which tools are listed"

@@ -9,9 +9,9 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import Unavailable
-from ringback.domain.upstreams import Change, Listing
+from ringback.domain.upstreams import UpstreamChange, Listing
 from ringback.runner.config import UpstreamConfig
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.engine import until
 from tests.support.library import ERAS, INSTRUCTIONS, NAME, Library
 from tests.support.passages import eventually, next_of
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 @asynccontextmanager
-async def living(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[Upstreams]:
+async def living(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[UpstreamRegistry]:
     """One life of a process over this folder's store."""
     clock = SystemClock()
     async with (
         sqlite_store(folder, clock) as store,
-        Upstreams(configs, clock=clock, chance=lambda: 0.5, connect_patience_seconds=0.1, store=store) as upstreams,
+        UpstreamRegistry(configs, clock=clock, random_fraction=lambda: 0.5, connect_timeout_seconds=0.1, store=store) as upstreams,
     ):
         yield upstreams
 
 
-async def eventually_listed(upstreams: Upstreams) -> None:
+async def eventually_listed(upstreams: UpstreamRegistry) -> None:
     for listing in Listing:
-        await eventually(upstreams.passage, NAME, listing)
+        await eventually(upstreams.proxy, NAME, listing)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -43,16 +43,16 @@ async def test_lists_and_profile_are_there_after_a_restart_while_the_upstream_is
     config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
     async with serving(Library().app(era), port=port), living(tmp_path, config) as upstreams:
         await eventually_listed(upstreams)
-        before = {listing: await upstreams.passage.listed(NAME, listing) for listing in Listing}
+        before = {listing: await upstreams.proxy.list_entries(NAME, listing) for listing in Listing}
 
     async with living(tmp_path, config) as upstreams:
-        assert {listing: await upstreams.passage.listed(NAME, listing) for listing in Listing} == before
-        profile = await upstreams.passage.profile(NAME)
+        assert {listing: await upstreams.proxy.list_entries(NAME, listing) for listing in Listing} == before
+        profile = await upstreams.proxy.get_profile(NAME)
         assert profile is not None
         assert profile.instructions == INSTRUCTIONS
-        assert [tool.name for tool in await upstreams.catalog.tools(NAME)] == ["talk"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools(NAME)] == ["talk"]
         # Neither a tool nor arguments are refused by what is only remembered.
-        await upstreams.catalog.check(NAME, "new", {}, visible=None)
+        await upstreams.tool_catalog.check_call(NAME, "new", {}, visible_upstreams=None)
 
 
 async def test_a_list_that_changed_while_nobody_could_hear_it_counts_as_told(tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ async def test_a_list_that_changed_while_nobody_could_hear_it_counts_as_told(tmp
 
         clock = SystemClock()
         async with sqlite_store(tmp_path, clock) as store:
-            upstreams = Upstreams([config], clock=clock, chance=lambda: 0.5, store=store)
-            with upstreams.changes.listen() as changes:
+            upstreams = UpstreamRegistry([config], clock=clock, random_fraction=lambda: 0.5, store=store)
+            with upstreams.change_notifications.subscribe_changes() as changes:
                 async with upstreams:
                     told = await next_of(changes)
 
-    assert told == Change(upstream=NAME, listing=Listing.RESOURCES)
+    assert told == UpstreamChange(upstream=NAME, listing=Listing.RESOURCES)
 
 
 async def test_a_list_that_is_told_to_have_changed_is_kept_before_anybody_asks(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_a_list_that_is_told_to_have_changed_is_kept_before_anybody_asks(t
         await until(lambda: _is_kept(tmp_path, "book://new"))
 
     async with living(tmp_path, config) as upstreams:
-        books = await upstreams.passage.listed(NAME, Listing.RESOURCES)
+        books = await upstreams.proxy.list_entries(NAME, Listing.RESOURCES)
     assert [book["uri"] for book in books] == ["book://new"]
 
 
@@ -102,9 +102,9 @@ async def test_what_was_kept_of_an_upstream_goes_with_its_configuration(tmp_path
         pass
 
     async with living(tmp_path, config) as upstreams:
-        assert await upstreams.passage.profile(NAME) is None
+        assert await upstreams.proxy.get_profile(NAME) is None
         with pytest.raises(Unavailable):
-            await upstreams.passage.listed(NAME, Listing.TOOLS)
+            await upstreams.proxy.list_entries(NAME, Listing.TOOLS)
 
 
 async def test_what_is_known_of_an_upstream_goes_when_it_is_removed_while_the_service_runs(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ async def test_what_is_known_of_an_upstream_goes_when_it_is_removed_while_the_se
 
         await until(forgotten)
         upstreams.reconfigure([another])
-        assert await upstreams.passage.profile(NAME) is None
+        assert await upstreams.proxy.get_profile(NAME) is None
         with pytest.raises(Unavailable):
-            await upstreams.passage.listed(NAME, Listing.TOOLS)
+            await upstreams.proxy.list_entries(NAME, Listing.TOOLS)
 
 
 def _parts_kept(folder: Path) -> int:

@@ -9,11 +9,11 @@ import pytest
 
 from ringback.domain.call import Call, Progress
 from ringback.domain.ids import CallId
-from ringback.domain.upstreams import Told
+from ringback.domain.upstreams import UpstreamNotification
 from ringback.runner import live as live_module
 from ringback.runner.config import Isolation
-from ringback.runner.live import LiveHub
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.live import NotificationHub
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.library import ERAS, NAME, Library
@@ -27,12 +27,12 @@ def a_call(call_id: CallId = CALL.id, **arguments: Any) -> Call:
     return replace(CALL, id=call_id, upstream=NAME, tool="talk", arguments=arguments)
 
 
-async def talk(upstreams: Upstreams, call: Call) -> None:
-    async with asyncio.timeout(WAIT_SECONDS), upstreams.session(call) as session:
-        await session.drive(PaperDesk(call))
+async def talk(upstreams: UpstreamRegistry, call: Call) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
+        await session.run_call(PaperDesk(call))
 
 
-async def told(stream: AsyncIterator[Told], count: int) -> list[Told]:
+async def told(stream: AsyncIterator[UpstreamNotification], count: int) -> list[UpstreamNotification]:
     async with asyncio.timeout(WAIT_SECONDS):
         return [await anext(stream) for _ in range(count)]
 
@@ -42,14 +42,14 @@ async def test_messages_of_a_call_reach_whoever_asked_from_their_level_on(era: s
     library = Library()
     async with serving(library.app(era)) as server, opened(http_config(server.url, name=NAME)) as upstreams:
         with (
-            upstreams.live.listen(CALL.id, log_level="warning") as some,
-            upstreams.live.listen(CALL.id, log_level="debug") as everything,
-            upstreams.live.listen(CALL.id) as nothing,
+            upstreams.notification_hub.subscribe_call(CALL.id, log_level="warning") as some,
+            upstreams.notification_hub.subscribe_call(CALL.id, log_level="debug") as everything,
+            upstreams.notification_hub.subscribe_call(CALL.id) as nothing,
         ):
             await talk(upstreams, a_call(levels=["debug", "error"]))
             heard = await told(everything, 2)
             severe = await told(some, 1)
-            upstreams.live.progress(CALL.id, ABOUT)
+            upstreams.notification_hub.publish_progress(CALL.id, ABOUT)
 
             assert [(each.method, each.params["level"]) for each in heard] == [
                 ("notifications/message", "debug"),
@@ -63,8 +63,8 @@ async def test_messages_of_a_call_reach_whoever_asked_from_their_level_on(era: s
 async def test_calls_that_run_at_once_hear_their_own_messages_only(era: str) -> None:
     async with serving(Library().app(era)) as server, opened(http_config(server.url, name=NAME)) as upstreams:
         with (
-            upstreams.live.listen(CALL.id, log_level="debug") as mine,
-            upstreams.live.listen(OTHER, log_level="debug") as others,
+            upstreams.notification_hub.subscribe_call(CALL.id, log_level="debug") as mine,
+            upstreams.notification_hub.subscribe_call(OTHER, log_level="debug") as others,
         ):
             await asyncio.gather(
                 talk(upstreams, a_call(levels=["info"] * 5)), talk(upstreams, a_call(OTHER, levels=["error"] * 5))
@@ -76,7 +76,7 @@ async def test_calls_that_run_at_once_hear_their_own_messages_only(era: str) -> 
 
 async def test_a_message_that_comes_on_no_calls_stream_is_dropped_in_a_shared_session() -> None:
     async with serving(Library().app("legacy")) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        with upstreams.live.listen(CALL.id, log_level="debug") as stream:
+        with upstreams.notification_hub.subscribe_call(CALL.id, log_level="debug") as stream:
             await talk(upstreams, a_call(levels=["error"], aside=True))
             await talk(upstreams, a_call(levels=["info"]))
 
@@ -88,7 +88,7 @@ async def test_in_a_session_of_its_own_a_call_sets_the_level_and_hears_all() -> 
     async with serving(library.app("legacy")) as server:
         config = replace(http_config(server.url, name=NAME), isolation=Isolation.CALL)
         async with opened(config) as upstreams:
-            with upstreams.live.listen(CALL.id, log_level="notice") as stream:
+            with upstreams.notification_hub.subscribe_call(CALL.id, log_level="notice") as stream:
                 await talk(upstreams, a_call(levels=["error"]))
 
                 assert (await told(stream, 1))[0].params["level"] == "error"
@@ -97,11 +97,11 @@ async def test_in_a_session_of_its_own_a_call_sets_the_level_and_hears_all() -> 
 
 async def test_on_a_pipe_the_only_call_that_asked_hears_its_messages() -> None:
     async with opened(python_config("-m", "tests.support.library", name=NAME)) as upstreams:
-        with upstreams.live.listen(CALL.id, log_level="debug") as stream:
+        with upstreams.notification_hub.subscribe_call(CALL.id, log_level="debug") as stream:
             await asyncio.gather(
                 talk(upstreams, a_call(levels=["info"])), talk(upstreams, a_call(OTHER, levels=["error"]))
             )
-            upstreams.live.progress(CALL.id, ABOUT)
+            upstreams.notification_hub.publish_progress(CALL.id, ABOUT)
 
             heard = await told(stream, 2)
     assert [each.params.get("level") for each in heard] == ["info", None]
@@ -111,9 +111,9 @@ async def test_on_a_pipe_the_only_call_that_asked_hears_its_messages() -> None:
 async def test_nobody_asks_for_messages_that_nobody_wants(era: str) -> None:
     library = Library()
     async with serving(library.app(era)) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        with upstreams.live.listen(CALL.id) as stream:
+        with upstreams.notification_hub.subscribe_call(CALL.id) as stream:
             await talk(upstreams, a_call(levels=["error"]))
-            upstreams.live.progress(CALL.id, ABOUT)
+            upstreams.notification_hub.publish_progress(CALL.id, ABOUT)
 
             assert [each.method for each in await told(stream, 1)] == ["notifications/progress"]
     assert library.levels == []
@@ -123,36 +123,36 @@ async def test_nobody_asks_for_messages_that_nobody_wants(era: str) -> None:
 
 
 async def test_progress_reaches_everybody_who_listens_to_the_call_and_nobody_else() -> None:
-    hub = LiveHub()
-    with hub.listen(CALL.id) as one, hub.listen(CALL.id) as two, hub.listen(OTHER) as other:
-        hub.progress(CALL.id, ABOUT)
-        hub.progress(OTHER, Progress(progress=3))
+    hub = NotificationHub()
+    with hub.subscribe_call(CALL.id) as one, hub.subscribe_call(CALL.id) as two, hub.subscribe_call(OTHER) as other:
+        hub.publish_progress(CALL.id, ABOUT)
+        hub.publish_progress(OTHER, Progress(progress=3))
 
-        expected = Told(method="notifications/progress", params={"progress": 1, "total": 2, "message": "half"})
+        expected = UpstreamNotification(method="notifications/progress", params={"progress": 1, "total": 2, "message": "half"})
         assert await told(one, 1) == await told(two, 1) == [expected]
-        assert await told(other, 1) == [Told(method="notifications/progress", params={"progress": 3})]
-    hub.progress(CALL.id, ABOUT)
-    assert hub.log_level(CALL.id) is None
+        assert await told(other, 1) == [UpstreamNotification(method="notifications/progress", params={"progress": 3})]
+    hub.publish_progress(CALL.id, ABOUT)
+    assert hub.get_log_level(CALL.id) is None
 
 
 async def test_whoever_does_not_keep_up_misses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "WAITING_MAX", 2)
-    hub = LiveHub()
-    with hub.listen(CALL.id) as stream:
+    hub = NotificationHub()
+    with hub.subscribe_call(CALL.id) as stream:
         for step in range(5):
-            hub.progress(CALL.id, Progress(progress=step))
+            hub.publish_progress(CALL.id, Progress(progress=step))
 
         assert [each.params["progress"] for each in await told(stream, 2)] == [3, 4]
 
 
 async def test_messages_are_passed_on_without_what_is_between_neighbours_and_huge_ones_not_at_all() -> None:
-    hub = LiveHub()
-    with hub.listen(CALL.id, log_level="info") as stream:
-        hub.logged(CALL.id, {"level": "info", "data": "x" * live_module.MESSAGE_BYTES_MAX})
-        hub.logged(CALL.id, {"level": "loud", "data": "what?"})
-        hub.logged(CALL.id, {"data": "no level"})
+    hub = NotificationHub()
+    with hub.subscribe_call(CALL.id, log_level="info") as stream:
+        hub.publish_log_message(CALL.id, {"level": "info", "data": "x" * live_module.LOG_MESSAGE_BYTES_MAX})
+        hub.publish_log_message(CALL.id, {"level": "loud", "data": "what?"})
+        hub.publish_log_message(CALL.id, {"data": "no level"})
         meta: dict[str, Any] = {"io.modelcontextprotocol/serverInfo": {}, "progressToken": 1, "own": True}
-        hub.logged(CALL.id, {"level": "error", "data": {"why": None}, "_meta": meta})
+        hub.publish_log_message(CALL.id, {"level": "error", "data": {"why": None}, "_meta": meta})
 
         expected = {"level": "error", "data": {"why": None}, "_meta": {"own": True}}
         assert [each.params for each in await told(stream, 1)] == [expected]

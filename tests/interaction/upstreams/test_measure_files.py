@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome, Progress
+from ringback.domain.call import CallCompletion, CallOutcome, Progress
 from tests.support.upstreams import WAIT_SECONDS, drive, opened, python_config
 
 SERVER = Path(__file__).parents[3] / "scripts" / "examples" / "measure_files.py"
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return below
 
 
-def measured(ending: Ending) -> dict[str, Any]:
+def measured(ending: CallCompletion) -> dict[str, Any]:
     assert ending.result is not None
     return json.loads(ending.result)["structuredContent"]
 
@@ -37,7 +37,7 @@ async def test_it_measures_every_file_and_tells_its_progress(folder: Path) -> No
     async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
         ending = await drive(upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep)
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     result = measured(ending)
     assert (result["files"], result["bytes"], result["lines"]) == (2, 1008, 2)
     assert result["largest"]["path"] == "data/deep/b.bin"
@@ -49,7 +49,7 @@ async def test_it_refuses_what_is_no_folder_of_its_own(folder: Path, asked: str)
     async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
         ending = await drive(upstreams, "measure_files", {"folder": asked})
 
-    assert ending.outcome is Outcome.TOOL_ERROR
+    assert ending.outcome is CallOutcome.TOOL_ERROR
 
 
 async def test_it_answers_others_while_it_works_and_stops_when_it_is_told_to(folder: Path) -> None:
@@ -69,5 +69,5 @@ async def test_it_answers_others_while_it_works_and_stops_when_it_is_told_to(fol
         call.cancel()
         await asyncio.wait({call})
 
-    assert other.outcome is Outcome.RESULT
+    assert other.outcome is CallOutcome.RESULT
     assert call.cancelled()

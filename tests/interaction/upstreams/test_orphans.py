@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 
 from ringback.runner import child
-from ringback.runner.child_records import ChildRecord, ChildRecords, boot_id, kill_all, status_of
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.child_records import ChildRecord, ChildRecords, read_boot_id, signal_processes, read_process_status
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.application import running_application
 from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config, until_so
 
@@ -25,7 +25,7 @@ STUBBORN: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
 
 
 def is_there(pid: int) -> bool:
-    status = status_of(pid)
+    status = read_process_status(pid)
     return status is not None and status.state not in {"Z", "X"}
 
 
@@ -33,7 +33,7 @@ def records_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.json"))
 
 
-async def pids_of(upstreams: Upstreams) -> dict[str, int]:
+async def pids_of(upstreams: UpstreamRegistry) -> dict[str, int]:
     ending = await drive(upstreams, "whoami")
     assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])
@@ -107,10 +107,10 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
         changed = replace(record, **change)
         (tmp_path / "1.json").write_text(json.dumps({name: getattr(changed, name) for name in ChildRecord.__slots__}))
 
-        assert records.end_leftovers() == 0
+        assert records.kill_leftovers() == 0
         assert is_there(stranger.pid)
         assert records_in(tmp_path) == []
-        assert kill_all(record) == 1
+        assert signal_processes(record) == 1
     finally:
         stranger.kill()
         stranger.wait()
@@ -128,15 +128,15 @@ def test_without_a_setpriv_that_works_children_are_started_untied_and_the_log_sa
         return found
 
     def tie(_: int) -> tuple[str, ...]:
-        return child.tie()
+        return child.death_signal_prefix()
 
     monkeypatch.setattr(shutil, "which", which)
-    child.find_tie.cache_clear()
+    child._probe_death_signal_prefix.cache_clear()
     try:
         with ThreadPoolExecutor(4) as threads:
             ties = list(threads.map(tie, range(8)))
     finally:
-        child.find_tie.cache_clear()
+        child._probe_death_signal_prefix.cache_clear()
 
     assert ties == [()] * 8
     assert [record.getMessage() for record in caplog.records] == ["children.not_tied"]
@@ -146,9 +146,9 @@ def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text("{")
     (tmp_path / "2.json").write_text('{"pid": 1}')
 
-    assert ChildRecords(tmp_path).end_leftovers() == 0
+    assert ChildRecords(tmp_path).kill_leftovers() == 0
     assert records_in(tmp_path) == []
-    assert boot_id()
+    assert read_boot_id()
 
 
 class _FullDisk(ChildRecords):
@@ -166,7 +166,7 @@ async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
     records = _FullDisk()
 
     with pytest.raises(OSError, match="No space left"):
-        await child.start_child("sleep", ("600",), env={}, cwd=None, errlog=sys.stderr, records=records)
+        await child.start_child_process("sleep", ("600",), env={}, cwd=None, errlog=sys.stderr, child_records=records)
 
     (pid,) = records.pids
     await until_so(lambda: not is_there(pid))
@@ -181,7 +181,7 @@ async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: 
     """Another process has left the child's session and holds its output, so the pipe does not close by itself."""
     script = "setsid sleep 600 & echo $!; exec cat"
     records = _NoPermission(tmp_path)
-    started = await child.start_child("sh", ("-c", script), env={}, cwd=None, errlog=sys.stderr, records=records)
+    started = await child.start_child_process("sh", ("-c", script), env={}, cwd=None, errlog=sys.stderr, child_records=records)
     async with asyncio.timeout(WAIT_SECONDS):
         holder = int(await started.stdout.readline())
     try:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @both_eras
 async def test_an_upstream_is_shown_as_it_presents_itself(era: str) -> None:
     async with passing(Library(), era) as (passage, _):
-        profile = await passage.profile(NAME)
+        profile = await passage.get_profile(NAME)
 
     assert profile is not None
     assert profile.protocol_version == ("2026-07-28" if era == "modern" else "2025-11-25")
@@ -45,7 +45,7 @@ async def test_what_the_sdk_does_not_know_of_a_profile_is_kept(era: str) -> None
     method = "server/discover" if era == "modern" else "initialize"
     app = Spoiled(Library().app(era), {method: greet})
     async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        profile = await upstreams.passage.profile(NAME)
+        profile = await upstreams.proxy.get_profile(NAME)
 
     assert profile is not None
     assert profile.capabilities["events"] == {"x": 1}
@@ -66,7 +66,7 @@ async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached(
 
     app = Spoiled(Library().app("legacy"), {"initialize": greet})
     async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        profile = await upstreams.passage.profile(NAME)
+        profile = await upstreams.proxy.get_profile(NAME)
 
     assert profile is not None
     assert profile.server_info == {"name": "odd", "version": "1"}
@@ -75,10 +75,10 @@ async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached(
 @both_eras
 async def test_lists_are_whole_however_many_pages_they_have(era: str) -> None:
     async with passing(Library(books=5), era) as (passage, _):
-        books = await passage.listed(NAME, Listing.RESOURCES)
-        templates = await passage.listed(NAME, Listing.RESOURCE_TEMPLATES)
-        prompts = await passage.listed(NAME, Listing.PROMPTS)
-        tools = await passage.listed(NAME, Listing.TOOLS)
+        books = await passage.list_entries(NAME, Listing.RESOURCES)
+        templates = await passage.list_entries(NAME, Listing.RESOURCE_TEMPLATES)
+        prompts = await passage.list_entries(NAME, Listing.PROMPTS)
+        tools = await passage.list_entries(NAME, Listing.TOOLS)
 
     assert [book["uri"] for book in books] == [f"book://{number}" for number in range(1, 6)]
     assert [template["uriTemplate"] for template in templates] == ["book://{number}"]
@@ -99,7 +99,7 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 
     app = Spoiled(Library().app(era), {"resources/list": circle})
     async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        books = await upstreams.passage.listed(NAME, Listing.RESOURCES)
+        books = await upstreams.proxy.list_entries(NAME, Listing.RESOURCES)
 
     assert [dict(book) for book in books] == [
         {"uri": "book://1", "name": "again", "new": None},
@@ -111,7 +111,7 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 async def test_a_list_of_endless_size_is_cut(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "LIST_BYTES_MAX", 600)
     async with passing(Library(books=20), era) as (passage, _):
-        books = await passage.listed(NAME, Listing.RESOURCES)
+        books = await passage.list_entries(NAME, Listing.RESOURCES)
 
     assert 0 < len(books) < 20
 
@@ -132,7 +132,7 @@ async def test_what_an_upstream_does_not_offer_is_empty_and_not_asked_for(era: s
     spoilings = {"server/discover" if era == "modern" else "initialize": greet, "prompts/list": note}
     app = Spoiled(Library().app(era), spoilings)
     async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        assert await upstreams.passage.listed(NAME, Listing.PROMPTS) == []
+        assert await upstreams.proxy.list_entries(NAME, Listing.PROMPTS) == []
 
     assert asked == []
 
@@ -140,11 +140,11 @@ async def test_what_an_upstream_does_not_offer_is_empty_and_not_asked_for(era: s
 @both_eras
 async def test_lists_and_profile_outlive_the_connection(era: str) -> None:
     async with passing(Library(), era) as (passage, server):
-        before = await passage.listed(NAME, Listing.RESOURCES)
-        profile = await passage.profile(NAME)
+        before = await passage.list_entries(NAME, Listing.RESOURCES)
+        profile = await passage.get_profile(NAME)
         await server.kill()
         with pytest.raises(Unavailable):
-            await passage.ask(NAME, "resources/read", {"uri": BOOK})
+            await passage.send_request(NAME, "resources/read", {"uri": BOOK})
 
-        assert await passage.listed(NAME, Listing.RESOURCES) == before
-        assert await passage.profile(NAME) == profile
+        assert await passage.list_entries(NAME, Listing.RESOURCES) == before
+        assert await passage.get_profile(NAME) == profile

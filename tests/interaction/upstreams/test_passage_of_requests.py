@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
-from ringback.domain.upstreams import Listing, UpstreamRefused
+from ringback.domain.upstreams import Listing, UpstreamErrorResponse
 from tests.support.library import BOOK, NAME, Library
 from tests.support.passages import both_eras, eventually, passing
 from tests.support.upstreams import opened, python_config
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @both_eras
 async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str) -> None:
     async with passing(Library(), era) as (passage, _):
-        read = await passage.ask(NAME, "resources/read", {"uri": BOOK})
-        prompt = await passage.ask(NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
-        completed = await passage.ask(
+        read = await passage.send_request(NAME, "resources/read", {"uri": BOOK})
+        prompt = await passage.send_request(NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
+        completed = await passage.send_request(
             NAME,
             "completion/complete",
             {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "of", "value": ""}},
@@ -32,8 +32,8 @@ async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str
 @both_eras
 async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
     async with passing(Library(), era) as (passage, _):
-        with pytest.raises(UpstreamRefused) as refused:
-            await passage.ask(NAME, "resources/read", {"uri": "book://none"})
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            await passage.send_request(NAME, "resources/read", {"uri": "book://none"})
 
     assert refused.value.error == {"code": -32602, "message": "There is no such book.", "data": {"uri": "book://none"}}
 
@@ -46,31 +46,31 @@ async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
 async def test_nothing_else_is_passed_on(era: str, method: str, params: dict[str, Any]) -> None:
     async with passing(Library(), era) as (passage, _):
         with pytest.raises(InvalidRequest):
-            await passage.ask(NAME, method, params)
+            await passage.send_request(NAME, method, params)
 
 
 @both_eras
 async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
     async with passing(Library(), era) as (passage, _):
         with pytest.raises(UnknownUpstream):
-            await passage.profile("nobody")
+            await passage.get_profile("nobody")
         with pytest.raises(UnknownUpstream):
-            await passage.listed("nobody", Listing.TOOLS)
+            await passage.list_entries("nobody", Listing.TOOLS)
         with pytest.raises(UnknownUpstream):
-            await passage.ask("nobody", "prompts/get", {"name": "review"})
+            await passage.send_request("nobody", "prompts/get", {"name": "review"})
         with pytest.raises(UnknownUpstream):
-            passage.changes("nobody")
+            passage.subscribe_changes("nobody")
         with pytest.raises(UnknownUpstream):
-            passage.watching("nobody", BOOK)
+            passage.subscribe_resource("nobody", BOOK)
 
 
 async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:
     async with opened(python_config("-m", "mcp_server_git", name="git")) as upstreams:
-        tools = await eventually(upstreams.passage, "git", Listing.TOOLS)
-        profile = await upstreams.passage.profile("git")
-        prompts = await upstreams.passage.listed("git", Listing.PROMPTS)
-        with pytest.raises(UpstreamRefused) as refused:
-            await upstreams.passage.ask("git", "resources/read", {"uri": BOOK})
+        tools = await eventually(upstreams.proxy, "git", Listing.TOOLS)
+        profile = await upstreams.proxy.get_profile("git")
+        prompts = await upstreams.proxy.list_entries("git", Listing.PROMPTS)
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            await upstreams.proxy.send_request("git", "resources/read", {"uri": BOOK})
 
     assert "git_log" in [tool["name"] for tool in tools]
     assert profile is not None

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
+from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.errors import InvalidConfiguration, Unavailable
-from ringback.domain.upstreams import Change, Reloaded
+from ringback.domain.upstreams import UpstreamChange, Reloaded
 from ringback.runner import catalog as catalog_module
 from ringback.runner.config import ConfigError, UpstreamConfig
 from ringback.runner.drive import UpstreamNotConfigured
-from ringback.runner.reloading import Reloading
-from ringback.runner.upstreams import Upstreams
+from ringback.runner.reloading import UpstreamReloader
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.library import BOOK, ERAS, NAME, Library
 from tests.support.upstreams import (
@@ -71,13 +71,13 @@ def _same(app: App) -> App:
     return app
 
 
-async def pid_of(upstreams: Upstreams) -> int:
+async def pid_of(upstreams: UpstreamRegistry) -> int:
     ending = await drive(upstreams, "whoami", upstream="child")
     assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
 
 
-async def running(stage: Stage, upstreams: Upstreams) -> asyncio.Task[Ending]:
+async def running(stage: Stage, upstreams: UpstreamRegistry) -> asyncio.Task[CallCompletion]:
     call = asyncio.create_task(drive(upstreams, "hold"))
     async with asyncio.timeout(WAIT_SECONDS):
         await stage.until_inside(1)
@@ -98,8 +98,8 @@ async def test_what_is_configured_as_before_is_not_touched() -> None:
 
         assert await pid_of(upstreams) == pid
         stage.release.set()
-        assert (await call).outcome is Outcome.RESULT
-        assert [info.name for info in upstreams.catalog.upstreams()] == ["stage", "child", "away"]
+        assert (await call).outcome is CallOutcome.RESULT
+        assert [info.name for info in upstreams.tool_catalog.list_upstreams()] == ["stage", "child", "away"]
 
 
 @pytest.mark.requirement("R28")
@@ -115,14 +115,14 @@ async def test_a_running_call_ends_on_the_old_connection_and_new_ones_go_over_th
         call = await running(old, upstreams)
         assert upstreams.reconfigure([http_config(after.url)]).changed == ["stage"]
 
-        assert (await drive(upstreams, "echo", {"n": 1})).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "echo", {"n": 1})).outcome is CallOutcome.RESULT
         assert [call.arguments for call in new.calls] == [{"n": 1}]
-        assert upstreams.catalog.upstreams()[0].calls_in_flight == 1, "the one on the old connection"
+        assert upstreams.tool_catalog.list_upstreams()[0].calls_in_flight == 1, "the one on the old connection"
 
         old.release.set()
-        assert (await call).outcome is Outcome.RESULT
+        assert (await call).outcome is CallOutcome.RESULT
         await closed.wait()
-        assert upstreams.catalog.upstreams()[0].calls_in_flight == 0
+        assert upstreams.tool_catalog.list_upstreams()[0].calls_in_flight == 0
 
 
 @pytest.mark.requirement("R28")
@@ -134,9 +134,9 @@ async def test_a_removed_upstream_lets_its_calls_end_and_takes_no_more() -> None
 
         with pytest.raises(UpstreamNotConfigured, match="Configure it again"):
             await drive(upstreams, "echo")
-        assert upstreams.capacity().keys() == {"child"}
+        assert upstreams.get_capacity().keys() == {"child"}
         stage.release.set()
-        assert (await call).outcome is Outcome.RESULT
+        assert (await call).outcome is CallOutcome.RESULT
 
 
 async def test_a_child_whose_configuration_changed_is_replaced_and_ends(closed: Closed) -> None:
@@ -161,19 +161,19 @@ async def test_an_upstream_that_died_meanwhile_loses_only_its_own_call() -> None
         upstreams.reconfigure([http_config(after.url)])
         await before.kill()
 
-        assert (await call).outcome is Outcome.UNKNOWN
-        assert (await drive(upstreams, "echo")).outcome is Outcome.RESULT
+        assert (await call).outcome is CallOutcome.UNKNOWN
+        assert (await drive(upstreams, "echo")).outcome is CallOutcome.RESULT
 
 
 async def test_a_call_that_waits_for_a_wrong_address_goes_to_the_right_one() -> None:
     async with serving(Stage().app()) as server, opened(replace(AWAY, name="stage")) as upstreams:
         call = asyncio.create_task(drive(upstreams, "echo"))
         with pytest.raises(Unavailable):
-            await upstreams.catalog.tools("stage")
-        assert upstreams.catalog.upstreams()[0].state == "failing"
+            await upstreams.tool_catalog.list_tools("stage")
+        assert upstreams.tool_catalog.list_upstreams()[0].state == "failing"
         upstreams.reconfigure([http_config(server.url)])
 
-        assert (await call).outcome is Outcome.RESULT
+        assert (await call).outcome is CallOutcome.RESULT
 
 
 async def test_two_of_one_name_change_nothing() -> None:
@@ -181,7 +181,7 @@ async def test_two_of_one_name_change_nothing() -> None:
         with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
             upstreams.reconfigure([AWAY, AWAY])
 
-        assert upstreams.capacity().keys() == {"child"}
+        assert upstreams.get_capacity().keys() == {"child"}
         assert await pid_of(upstreams)
 
 
@@ -193,9 +193,9 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing_and_is_told(
 
     async with opened(CHILD) as upstreams:
         with pytest.raises(InvalidConfiguration, match=r"Nothing was changed\. servers\.json"):
-            Reloading(upstreams, read=read).reload()
+            UpstreamReloader(upstreams, load_configs=read).reload_configuration()
 
-        assert upstreams.capacity().keys() == {"child"}
+        assert upstreams.get_capacity().keys() == {"child"}
     assert "upstreams.not_reloaded" in [record.getMessage() for record in caplog.records]
 
 
@@ -213,7 +213,7 @@ async def test_what_an_upstream_that_was_given_up_lists_is_not_taken_for_the_new
         old.release.set()
         await call
 
-        assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage")] == ["echo"]
 
 
 async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +238,14 @@ async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch
         release.clear()
         with monkeypatch.context() as impatient:
             impatient.setattr(catalog_module, "AGE_SECONDS_MAX", -1.0)
-            listing = asyncio.create_task(upstreams.catalog.tools("stage"))
+            listing = asyncio.create_task(upstreams.tool_catalog.list_tools("stage"))
             await asked.wait()
         upstreams.reconfigure([http_config(after.url)])
         await drive(upstreams, "echo")
         release.set()
         await listing
 
-        assert [tool.name for tool in await upstreams.catalog.tools("stage")] == ["echo"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage")] == ["echo"]
         old.release.set()
         await call
 
@@ -253,15 +253,15 @@ async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_watch_moves_to_the_new_connection_although_calls_still_run_on_the_old(era: str) -> None:
     old, new = Library(), Library()
-    change = Change(upstream=NAME, uri=BOOK)
+    change = UpstreamChange(upstream=NAME, uri=BOOK)
     async with (
         serving(old.app(era)) as before,
         serving(new.app(era)) as after,
         opened(http_config(before.url, name=NAME)) as upstreams,
-        upstreams.session(replace(CALL, upstream=NAME)),
-        upstreams.passage.watching(NAME, BOOK),
+        upstreams.open_call_session(replace(CALL, upstream=NAME)),
+        upstreams.proxy.subscribe_resource(NAME, BOOK),
     ):
-        with upstreams.passage.changes(NAME) as changes:
+        with upstreams.proxy.subscribe_changes(NAME) as changes:
             upstreams.reconfigure([http_config(after.url, name=NAME)])
 
             assert await asyncio.wait_for(anext(changes), WAIT_SECONDS) == change, "there may have been one in between"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome, Progress
-from ringback.runner.upstreams import Upstreams
+from ringback.domain.call import CallCompletion, CallOutcome, Progress
+from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.upstreams import (
     STDIO_SERVER,
     WAIT_SECONDS,
@@ -65,17 +65,17 @@ def app_of(stage: Stage, era: str, **options: Any) -> App:
 
 
 @asynccontextmanager
-async def on_stage(stage: Stage, era: str, **options: Any) -> AsyncGenerator[tuple[Upstreams, HttpServer]]:
+async def on_stage(stage: Stage, era: str, **options: Any) -> AsyncGenerator[tuple[UpstreamRegistry, HttpServer]]:
     async with serving(app_of(stage, era, **options)) as server, opened(http_config(server.url)) as upstreams:
         yield upstreams, server
 
 
-def result_of(ending: Ending) -> dict[str, Any]:
+def result_of(ending: CallCompletion) -> dict[str, Any]:
     assert ending.result is not None
     return json.loads(ending.result)
 
 
-def text_of(ending: Ending) -> Any:
+def text_of(ending: CallCompletion) -> Any:
     return json.loads(result_of(ending)["content"][0]["text"])
 
 
@@ -86,13 +86,13 @@ async def test_a_tool_answers_over_http_in_both_eras(era: str) -> None:
     async with on_stage(stage, era) as (upstreams, _):
         ending = await drive(upstreams, "echo", arguments, meta={"vendor/trace": "t1"})
 
-        assert ending.outcome is Outcome.RESULT
+        assert ending.outcome is CallOutcome.RESULT
         assert text_of(ending) == arguments
         assert "_meta" not in result_of(ending)
         assert stage.versions == [era]
         assert stage.calls[0].meta is not None
         assert stage.calls[0].meta["vendor/trace"] == "t1"  # pyright: ignore[reportGeneralTypeIssues] - any key may be there
-        (info,) = upstreams.catalog.upstreams()
+        (info,) = upstreams.tool_catalog.list_upstreams()
         assert (info.state, info.protocol_version, info.last_error) == ("ready", era, None)
 
 
@@ -107,8 +107,8 @@ async def test_what_a_tool_reports_is_kept_apart(era: str) -> None:
         failed = await drive(upstreams, "fail")
         refused = await drive(upstreams, "refuse")
 
-    assert failed.outcome is Outcome.TOOL_ERROR
-    assert refused.outcome is Outcome.UPSTREAM_ERROR
+    assert failed.outcome is CallOutcome.TOOL_ERROR
+    assert refused.outcome is CallOutcome.UPSTREAM_ERROR
     assert refused.error == {"code": -32042, "message": "not today", "data": {"retry": False}}
 
 
@@ -136,7 +136,7 @@ async def test_cancelling_reaches_the_tool_and_leaves_other_calls_alone(era: str
             await stage.cancelled.wait()
         stage.release.set()
 
-        assert (await other).outcome is Outcome.RESULT
+        assert (await other).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R11")
@@ -146,11 +146,11 @@ async def test_three_hundred_calls_reach_one_http_upstream_at_once(era: str) -> 
         calls = [asyncio.create_task(drive(upstreams, "hold", {"n": number})) for number in range(300)]
         async with asyncio.timeout(WAIT_SECONDS):
             await stage.until_inside(300)
-        assert upstreams.catalog.upstreams()[0].calls_in_flight == 300
+        assert upstreams.tool_catalog.list_upstreams()[0].calls_in_flight == 300
         stage.release.set()
         endings = await asyncio.gather(*calls)
 
-    assert {ending.outcome for ending in endings} == {Outcome.RESULT}
+    assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert [text_of(ending)["n"] for ending in endings] == list(range(300))
 
 
@@ -222,7 +222,7 @@ async def test_git_and_time_from_pypi_are_served_over_stdio() -> None:
             drive(upstreams, "get_current_time", {"timezone": "Europe/Madrid"}, upstream="time"),
         )
 
-    assert (log.outcome, now.outcome) == (Outcome.RESULT, Outcome.RESULT)
+    assert (log.outcome, now.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
     assert text_of(now)["timezone"] == "Europe/Madrid"
 
 
@@ -242,7 +242,7 @@ async def test_a_childs_noise_disturbs_nothing_and_is_logged_at_debug_level(
     async with opened(python_config(str(STDIO_SERVER))) as upstreams:
         ending = await drive(upstreams, "noise")
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     noise = [record for record in caplog.records if "a secret of the child" in str(vars(record).get("text"))]
     assert [record.levelname for record in noise] == ["DEBUG"]
     assert "a secret of the child" not in capfd.readouterr().err
@@ -264,14 +264,14 @@ async def test_a_call_whose_child_is_killed_is_unknown_and_the_next_one_finds_a_
         ending = await call
         second = text_of(await drive(upstreams, "whoami"))["pid"]
 
-    assert ending.outcome is Outcome.UNKNOWN
+    assert ending.outcome is CallOutcome.UNKNOWN
     assert first != second
 
 
 async def test_a_child_that_kills_itself_ends_only_its_call() -> None:
     async with opened(python_config(str(STDIO_SERVER))) as upstreams:
-        assert (await drive(upstreams, "die")).outcome is Outcome.UNKNOWN
-        assert (await drive(upstreams, "whoami")).outcome is Outcome.RESULT
+        assert (await drive(upstreams, "die")).outcome is CallOutcome.UNKNOWN
+        assert (await drive(upstreams, "whoami")).outcome is CallOutcome.RESULT
 
 
 async def test_a_server_that_exits_when_it_is_probed_is_reached_by_the_old_handshake(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_a_server_that_exits_when_it_is_probed_is_reached_by_the_old_hands
     script.write_text(REFUSES_TO_BE_PROBED, encoding="utf-8")
     async with opened(python_config(str(script))) as upstreams:
         ending = await drive(upstreams, "old")
-        (info,) = upstreams.catalog.upstreams()
+        (info,) = upstreams.tool_catalog.list_upstreams()
 
     assert result_of(ending) == {"content": [{"type": "text", "text": "still here"}]}
     assert info.protocol_version == "2025-06-18"

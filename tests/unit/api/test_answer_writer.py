@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.middleware import AnswerWriter
+from ringback.api.middleware import ResponseHookMiddleware
 from ringback.domain.errors import StoreUnavailable
-from ringback.services.inline_answers import once_written
+from ringback.services.inline_answers import on_response_written
 
 PIECES = [(b"al", True), (b"l", False)]
 
@@ -39,12 +39,12 @@ class Exchange:
     async def run(self, pieces: Sequence[tuple[bytes, bool]], *, noted: bool = True) -> None:
         async def app(scope: Scope, _receive: Receive, send: Send) -> None:
             if noted:
-                once_written(scope["state"], self.action)
+                on_response_written(scope["state"], self.action)
             await send({"type": "http.response.start", "status": 200, "headers": []})
             for body, more in pieces:
                 await send({"type": "http.response.body", "body": body, "more_body": more})
 
-        await AnswerWriter(app)({"type": "http"}, self.receive, self.send)
+        await ResponseHookMiddleware(app)({"type": "http"}, self.receive, self.send)
 
     @property
     def body(self) -> bytes:

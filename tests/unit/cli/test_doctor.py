@@ -19,8 +19,8 @@ import respx
 from typer.testing import Result
 
 from ringback.api.schemas import examples
-from ringback.bootstrap import open_beside
-from ringback.bootstrap.keys import require_keys
+from ringback.bootstrap import open_shared_store
+from ringback.bootstrap.keys import require_key_ring
 from ringback.cli import checks
 from ringback.cli.checks import CallbackCheck, Finding
 from ringback.client import RingbackClient
@@ -28,7 +28,7 @@ from ringback.domain.clock import SystemClock
 from ringback.keyring import load_key_ring
 from ringback.notifier.target_guard import TargetGuard
 from ringback.settings import load_settings
-from ringback.signing.sealing import KEY_BYTES, new_key
+from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.lock import FileLock
 from tests.support.examples import WEBHOOK
@@ -152,13 +152,13 @@ def test_a_database_that_was_sealed_with_other_keys_is_told(
     run: Run, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def register() -> None:
-        async with open_beside(load_settings()) as store:
+        async with open_shared_store(load_settings()) as store:
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
 
     asyncio.run(register())
     assert findings(examined(run))["sealed data"][0]
 
-    monkeypatch.setenv("RINGBACK_SECRET_KEYS", new_key(b"k" * KEY_BYTES))
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", generate_key_ring_entry(b"k" * KEY_BYTES))
     assert "not in the key ring" in wrong(examined(run))["sealed data"][1]
 
 
@@ -254,7 +254,7 @@ async def callbacks(*urls: str, certificates: Certificates | None = None) -> lis
     tls = ssl.create_default_context() if certificates is None else certificates.client()
     check = CallbackCheck(TargetGuard(LOOPBACK, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
     async with a_client(*urls) as client:
-        return await check.run(client)
+        return await check.run_checks(client)
 
 
 async def test_a_receiver_whose_certificate_is_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +273,14 @@ async def test_a_certificate_that_ends_soon_is_told() -> None:
     async with serve(answering(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates)
 
-    assert (found.ok, "Renew it" in found.told) == (False, True)
+    assert (found.ok, "Renew it" in found.detail) == (False, True)
 
 
 async def test_a_certificate_that_nobody_trusts_is_told() -> None:
     async with serve(answering(NO_CONTENT), tls=Certificates().server("here.example")) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"))
 
-    assert (found.ok, "TLS fails" in found.told) == (False, True)
+    assert (found.ok, "TLS fails" in found.detail) == (False, True)
 
 
 async def test_a_receiver_without_tls_is_only_reached_for() -> None:
@@ -297,7 +297,7 @@ async def test_receivers_that_cannot_be_called_back_are_told() -> None:
 
     words = ["Nobody answers", "may not be called back", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
-    assert all(word in finding.told for word, finding in zip(words, found, strict=True))
+    assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
 
 
 async def test_a_receiver_that_accepts_and_stays_silent_does_not_hold_the_doctor_up(
@@ -329,8 +329,8 @@ def register() -> None:
 
     async def work() -> None:
         settings = load_settings()
-        async with open_beside(settings) as store:
-            await require_keys(store, load_key_ring(settings, random_bytes=os.urandom), settings)
+        async with open_shared_store(settings) as store:
+            await require_key_ring(store, load_key_ring(settings, random_bytes=os.urandom), settings)
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
 
     asyncio.run(work())
@@ -396,7 +396,7 @@ def test_a_service_does_not_start_with_another_key_ring_than_its_databases(
     run: Run, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register()
-    monkeypatch.setenv("RINGBACK_SECRET_KEYS", new_key(b"k" * KEY_BYTES))
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", generate_key_ring_entry(b"k" * KEY_BYTES))
 
     refused = run("serve", "--port", "0")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from ringback.bootstrap import open_beside
+from ringback.bootstrap import open_shared_store
 from ringback.settings import load_settings
 from ringback.signing import ed25519, sealing
-from ringback.signing.secrets import looks_like_api_key
+from ringback.signing.secrets import is_well_formed_api_key
 from tests.support.examples import WEBHOOK
 
 Run = Callable[..., Result]
@@ -21,7 +21,7 @@ def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run) -> None:
     created = run("keys", "create", "alice")
 
     assert created.exit_code == 0
-    assert looks_like_api_key(created.stdout.removesuffix("\n"))
+    assert is_well_formed_api_key(created.stdout.removesuffix("\n"))
     assert "key_" in created.stderr
     assert "not shown again" in created.stderr
 
@@ -84,13 +84,13 @@ def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -
 def test_a_ring_is_a_key_ring(run: Run) -> None:
     made = run("keys", "ring").stdout.strip()
 
-    assert sealing.parse_key_ring(made).current
+    assert sealing.parse_key_ring(made).current_id
 
 
 def test_a_signing_key_is_printed_alone_with_its_public_half_beside_it(run: Run) -> None:
     made = run("keys", "signing")
 
-    assert ed25519.parse_signing_key(made.stdout.strip()).public in made.stderr
+    assert ed25519.parse_signing_key(made.stdout.strip()).public_key in made.stderr
 
 
 def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> None:
@@ -109,11 +109,11 @@ def test_a_rotation_puts_a_new_key_in_front_and_keeps_the_old_one(run: Run) -> N
 
 def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def register() -> None:
-        async with open_beside(load_settings()) as store:
+        async with open_shared_store(load_settings()) as store:
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
 
     asyncio.run(register())
-    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.new_key(b"k" * sealing.KEY_BYTES))
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.generate_key_ring_entry(b"k" * sealing.KEY_BYTES))
 
     newest, missing = json.loads(run("keys", "sealed", "--json").stdout)
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_missing_is_counted(run: Run, monkeypatch: pytest.MonkeyPa
 
 
 def test_keys_of_the_environment_are_rotated_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.new_key(b"k" * sealing.KEY_BYTES))
+    monkeypatch.setenv("RINGBACK_SECRET_KEYS", sealing.generate_key_ring_entry(b"k" * sealing.KEY_BYTES))
 
     refused = run("keys", "rotate")
 

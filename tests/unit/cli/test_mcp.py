@@ -10,25 +10,25 @@ from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONR
 from typer.testing import CliRunner
 
 from ringback.cli.app import app
-from ringback.cli.stdio_bridge import ANSWER_BYTES_MAX, Headers, ToldTransport
+from ringback.cli.stdio_bridge import RESPONSE_BYTES_MAX, RequestHeaders, JsonRpcErrorTransport
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 MODERN = {"_meta": {VERSION: "2026-07-28"}}
 
 
-def stamped(headers: Headers, message: JSONRPCMessage) -> dict[str, str] | None:
-    metadata = headers.outgoing(message).metadata
+def stamped(headers: RequestHeaders, message: JSONRPCMessage) -> dict[str, str] | None:
+    metadata = headers.add_headers(message).metadata
     assert isinstance(metadata, ClientMessageMetadata)
     return metadata.headers
 
 
-def sent(headers: Headers, method: str, params: dict[str, Any] | None = None, *, id_: int = 1) -> dict[str, str] | None:
+def sent(headers: RequestHeaders, method: str, params: dict[str, Any] | None = None, *, id_: int = 1) -> dict[str, str] | None:
     """The headers that a request goes out with."""
     return stamped(headers, JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=params))
 
 
-def answered(headers: Headers, result: dict[str, Any], *, id_: int = 1) -> None:
-    headers.incoming(JSONRPCResponse(jsonrpc="2.0", id=id_, result=result))
+def answered(headers: RequestHeaders, result: dict[str, Any], *, id_: int = 1) -> None:
+    headers.learn_from_response(JSONRPCResponse(jsonrpc="2.0", id=id_, result=result))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def answered(headers: Headers, result: dict[str, Any], *, id_: int = 1) -> None:
 def test_a_request_of_2026_07_28_says_in_headers_what_it_is(
     method: str, params: dict[str, Any], name: str | None
 ) -> None:
-    headers = sent(Headers(), method, params | MODERN)
+    headers = sent(RequestHeaders(), method, params | MODERN)
 
     assert headers is not None
     assert (headers["mcp-protocol-version"], headers["mcp-method"]) == ("2026-07-28", method)
@@ -53,7 +53,7 @@ def test_a_request_of_2026_07_28_says_in_headers_what_it_is(
 
 
 def test_arguments_that_a_tool_wants_in_headers_are_put_there_once_it_was_listed() -> None:
-    headers = Headers()
+    headers = RequestHeaders()
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     call = {"name": "deploy", "arguments": {"region": "eu"}} | MODERN
     before = sent(headers, "tools/call", call)
@@ -66,7 +66,7 @@ def test_arguments_that_a_tool_wants_in_headers_are_put_there_once_it_was_listed
 
 
 def test_before_2026_07_28_the_version_is_the_one_agreed_upon() -> None:
-    headers = Headers()
+    headers = RequestHeaders()
 
     assert sent(headers, "initialize", {"protocolVersion": "2025-11-25"}, id_=7) is None
     assert sent(headers, "ping") is None
@@ -80,7 +80,7 @@ def test_before_2026_07_28_the_version_is_the_one_agreed_upon() -> None:
 
 @pytest.mark.parametrize("params", [{"_meta": "odd"}, {"_meta": None}, {"_meta": {VERSION: 7}}])
 def test_an_odd_envelope_is_left_to_the_service(params: dict[str, Any]) -> None:
-    assert sent(Headers(), "tools/call", params) is None
+    assert sent(RequestHeaders(), "tools/call", params) is None
 
 
 # -- when HTTP fails -------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ async def told(answer: Answer, **headers: str) -> httpx2.Response:
             raise answer
         return answer
 
-    transport = ToldTransport("http://127.0.0.1:8090/mcp", httpx2.MockTransport(respond))
+    transport = JsonRpcErrorTransport("http://127.0.0.1:8090/mcp", httpx2.MockTransport(respond))
     request = httpx2.Request("POST", "http://127.0.0.1:8090/mcp", json={}, headers=headers)
     return await transport.handle_async_request(request)
 
@@ -108,7 +108,7 @@ class BreaksOff(httpx2.AsyncByteStream):
 
 class TooMuch(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for _ in range(ANSWER_BYTES_MAX // 2**20 + 1):
+        for _ in range(RESPONSE_BYTES_MAX // 2**20 + 1):
             yield b" " * 2**20
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ringback.cli.output import printable, reported
+from ringback.cli.output import strip_control_characters, exit_on_errors
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.client import ConnectionFailed
 from ringback.domain.errors import InvalidRequest
@@ -13,18 +13,18 @@ from ringback.settings import SettingsError
 
 
 def test_text_from_outside_cannot_steer_a_terminal() -> None:
-    assert printable("\x1b[2Jred\x07 \x9b31m\r") == "�[2Jred� �31m�"
+    assert strip_control_characters("\x1b[2Jred\x07 \x9b31m\r") == "�[2Jred� �31m�"
 
 
 def test_text_keeps_its_lines_and_its_scripts() -> None:
     text = "one\n\ttwo · naïve 日本 👩‍🔬\N{NO-BREAK SPACE}!"
 
-    assert printable(text) == text
+    assert strip_control_characters(text) == text
 
 
 @pytest.mark.parametrize("error", [ConnectionFailed("Do this."), InvalidRequest("Do this."), SettingsError("Do this.")])
 def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended, reported(*SERVICE_ERRORS):
+    with pytest.raises(typer.Exit) as ended, exit_on_errors(*SERVICE_ERRORS):
         raise error
 
     assert ended.value.exit_code == 2
@@ -32,12 +32,12 @@ def test_an_error_that_is_to_be_expected_is_one_message(error: Exception, capsys
 
 
 def test_a_file_that_cannot_be_had_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), reported():
+    with pytest.raises(typer.Exit), exit_on_errors():
         (tmp_path / "missing" / "file").read_bytes()
 
     assert capsys.readouterr().err == f"Error: {tmp_path / 'missing' / 'file'}: No such file or directory.\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), reported():
+    with pytest.raises(ZeroDivisionError), exit_on_errors():
         raise ZeroDivisionError

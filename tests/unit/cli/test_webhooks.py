@@ -90,7 +90,7 @@ def test_a_test_tells_which_delivery_to_look_at(run: Run, service: respx.MockRou
 
 
 def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
-    (answer,) = examples.EXAMPLES_OF["RotatedWebhookView"]
+    (answer,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post(f"{HOOK}/rotate-secret").respond(json=answer)
 
     ran = run("webhooks", "rotate-secret", "wh_1", "--overlap-seconds", "60")
@@ -107,7 +107,7 @@ def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> N
 def test_a_verification_tells_what_came_of_it(
     run: Run, service: respx.MockRouter, state: str, last_error: str | None, told: str
 ) -> None:
-    (answer,) = examples.EXAMPLES_OF["WebhookView"]
+    (answer,) = examples.EXAMPLES_BY_SCHEMA["WebhookView"]
     service.post(f"{HOOK}/verify").respond(json={**answer, "state": state, "last_error": last_error})
 
     ran = run("webhooks", "verify", "wh_1")

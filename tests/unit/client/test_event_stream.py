@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ringback.client import UnexpectedAnswer
 from ringback.client.event_stream import (
     LINE_BYTES_MAX,
-    RETRY_SECONDS,
-    RETRY_SECONDS_MAX,
+    RECONNECT_SECONDS_DEFAULT,
+    RECONNECT_SECONDS_LIMIT,
     EventStream,
     ServerSentEvent,
 )
@@ -51,7 +51,7 @@ def read(*chunks: bytes) -> tuple[list[ServerSentEvent], float]:
     async def run() -> tuple[list[ServerSentEvent], float]:
         response = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Chunks(chunks))
         stream = EventStream(response)
-        return [event async for event in stream.events()], stream.retry_seconds
+        return [event async for event in stream.iterate_events()], stream.retry_seconds
 
     return anyio.run(run)
 
@@ -65,10 +65,10 @@ def test_events_are_the_same_in_whatever_pieces_they_come(cuts: list[int]) -> No
 
 @pytest.mark.parametrize("value", [b"", b"soon", b"1.5", "²".encode()])
 def test_a_retry_that_is_not_a_number_is_ignored(value: bytes) -> None:
-    assert read(b"retry: " + value + b"\n\n") == ([], RETRY_SECONDS)
+    assert read(b"retry: " + value + b"\n\n") == ([], RECONNECT_SECONDS_DEFAULT)
 
 
-@pytest.mark.parametrize(("value", "seconds"), [(b"-1", 0.0), (b"9" * 20, RETRY_SECONDS_MAX)])
+@pytest.mark.parametrize(("value", "seconds"), [(b"-1", 0.0), (b"9" * 20, RECONNECT_SECONDS_LIMIT)])
 def test_a_retry_is_kept_within_bounds(value: bytes, seconds: float) -> None:
     assert read(b"retry: " + value + b"\n\n") == ([], seconds)
 

@@ -85,7 +85,7 @@ async def test_a_webhook_is_tested_and_its_past_sent_again(client: RingbackClien
 async def test_a_secret_is_rotated_as_told_or_as_the_service_likes(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
-    (answer,) = examples.EXAMPLES_OF["RotatedWebhookView"]
+    (answer,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post("/v1/webhooks/wh_1/rotate-secret").respond(json=answer)
 
     rotated = await client.rotate_secret("wh_1")

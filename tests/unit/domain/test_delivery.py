@@ -4,18 +4,18 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.delivery import (
-    OPEN,
-    TRANSITIONS,
-    Answer,
-    Category,
+    OPEN_STATES,
+    DELIVERY_TRANSITIONS,
+    AttemptResult,
+    AttemptCategory,
     DeliveryState,
-    Verdict,
-    again,
-    category_of,
-    judge,
+    RetryDecision,
+    next_generation,
+    category_for_status_code,
+    decide_retry,
 )
 from ringback.domain.ids import DeliveryId
-from ringback.domain.retry import Profile
+from ringback.domain.retry import RetryProfile
 from tests.support.clock import START
 from tests.support.examples import DELIVERY, EVENT
 
@@ -24,30 +24,30 @@ MIDDLE = 0.5
 """The chance that leaves a step of the ladder as it is."""
 
 
-def verdict(answer: Answer, *, attempts: int = 1) -> Verdict:
-    return judge(replace(FIRST, attempts=attempts), answer, profile=Profile.DAYS, now=START, chance=MIDDLE)
+def verdict(answer: AttemptResult, *, attempts: int = 1) -> RetryDecision:
+    return decide_retry(replace(FIRST, attempts=attempts), answer, profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
 
 
-def http(status_code: int, *, retry_after_seconds: float | None = None) -> Answer:
-    return Answer(category=category_of(status_code), status_code=status_code, retry_after_seconds=retry_after_seconds)
+def http(status_code: int, *, retry_after_seconds: float | None = None) -> AttemptResult:
+    return AttemptResult(category=category_for_status_code(status_code), status_code=status_code, retry_after_seconds=retry_after_seconds)
 
 
-def again_in(seconds: float) -> Verdict:
-    return Verdict(state=DeliveryState.PENDING, due_at=START + timedelta(seconds=seconds))
+def again_in(seconds: float) -> RetryDecision:
+    return RetryDecision(state=DeliveryState.PENDING, due_at=START + timedelta(seconds=seconds))
 
 
-DEAD = Verdict(state=DeliveryState.DEAD)
+DEAD = RetryDecision(state=DeliveryState.DEAD)
 
 
 def test_every_state_has_its_row_in_the_table_and_closed_ones_lead_nowhere() -> None:
-    assert set(TRANSITIONS) == set(DeliveryState)
-    assert {state for state, followers in TRANSITIONS.items() if followers} == OPEN
+    assert set(DELIVERY_TRANSITIONS) == set(DeliveryState)
+    assert {state for state, followers in DELIVERY_TRANSITIONS.items() if followers} == OPEN_STATES
 
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("status_code", [200, 201, 202, 204, 299])
 def test_any_2xx_is_delivered(status_code: int) -> None:
-    assert verdict(http(status_code)) == Verdict(state=DeliveryState.DELIVERED)
+    assert verdict(http(status_code)) == RetryDecision(state=DeliveryState.DELIVERED)
 
 
 @pytest.mark.requirement("R27")
@@ -63,9 +63,9 @@ def test_every_other_answer_is_tried_again(status_code: int) -> None:
 
 
 @pytest.mark.requirement("R27")
-@pytest.mark.parametrize("category", [Category.CONNECTION_REFUSED, Category.TIMEOUT, Category.TLS_ERROR])
-def test_no_answer_is_tried_again(category: Category) -> None:
-    assert verdict(Answer(category=category)) == again_in(5)
+@pytest.mark.parametrize("category", [AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT, AttemptCategory.TLS_ERROR])
+def test_no_answer_is_tried_again(category: AttemptCategory) -> None:
+    assert verdict(AttemptResult(category=category)) == again_in(5)
 
 
 @pytest.mark.parametrize("status_code", [429, 503])
@@ -87,23 +87,23 @@ def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
     at_the_last_moment = replace(FIRST, give_up_at=START + timedelta(seconds=5))
     too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
 
-    assert judge(at_the_last_moment, http(500), profile=Profile.DAYS, now=START, chance=MIDDLE) == again_in(5)
-    assert judge(too_late, http(500), profile=Profile.DAYS, now=START, chance=MIDDLE) == DEAD
+    assert decide_retry(at_the_last_moment, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE) == again_in(5)
+    assert decide_retry(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE) == DEAD
 
 
 @pytest.mark.parametrize(
     ("status_code", "category"),
     [
-        (200, Category.DELIVERED),
-        (304, Category.HTTP_3XX),
-        (404, Category.HTTP_4XX),
-        (502, Category.HTTP_5XX),
-        (103, Category.HTTP_4XX),
-        (999, Category.HTTP_4XX),
+        (200, AttemptCategory.DELIVERED),
+        (304, AttemptCategory.HTTP_3XX),
+        (404, AttemptCategory.HTTP_4XX),
+        (502, AttemptCategory.HTTP_5XX),
+        (103, AttemptCategory.HTTP_4XX),
+        (999, AttemptCategory.HTTP_4XX),
     ],
 )
-def test_a_status_code_has_one_category(status_code: int, category: Category) -> None:
-    assert category_of(status_code) is category
+def test_a_status_code_has_one_category(status_code: int, category: AttemptCategory) -> None:
+    assert category_for_status_code(status_code) is category
 
 
 def test_every_attempt_of_a_delivery_goes_by_the_id_of_its_event() -> None:
@@ -112,16 +112,16 @@ def test_every_attempt_of_a_delivery_goes_by_the_id_of_its_event() -> None:
 
 def test_a_delivery_never_prints_what_it_carries() -> None:
     assert "hunter2" not in repr(replace(DELIVERY, body=b"hunter2"))
-    assert "hunter2" not in repr(Answer(category=Category.HTTP_5XX, excerpt="hunter2"))
+    assert "hunter2" not in repr(AttemptResult(category=AttemptCategory.HTTP_5XX, excerpt="hunter2"))
 
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize(("holds", "state"), [(False, DeliveryState.PENDING), (True, DeliveryState.HELD)])
 def test_what_is_sent_again_is_the_same_body_with_every_attempt_before_it(*, holds: bool, state: DeliveryState) -> None:
     later = START + timedelta(days=5)
-    dead = replace(DELIVERY, state=DeliveryState.DEAD, attempts=12, last_category=Category.TIMEOUT, finished_at=later)
+    dead = replace(DELIVERY, state=DeliveryState.DEAD, attempts=12, last_category=AttemptCategory.TIMEOUT, finished_at=later)
 
-    renewed = again(dead, delivery_id=DeliveryId("dlv_2"), holds=holds, profile=Profile.DAYS, now=later)
+    renewed = next_generation(dead, delivery_id=DeliveryId("dlv_2"), is_held=holds, profile=RetryProfile.DAYS, now=later)
 
     assert (renewed.id, renewed.generation, renewed.state, renewed.attempts) == ("dlv_2", 2, state, 0)
     assert (renewed.body, renewed.message_id, renewed.seq) == (dead.body, dead.message_id, dead.seq)

@@ -5,48 +5,48 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ringback.domain.call import Call, answered, finish
-from ringback.domain.event import Event, EventName, event_of
+from ringback.domain.call import Call, completion_from_result, apply_completion
+from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
-from ringback.domain.webhook import INLINE_GRACE_SECONDS, When, describe, due_at
+from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, describe_webhook, delivery_due_at
 from tests.support.builders import a_webhook
 from tests.support.clock import START
 from tests.support.examples import CALL
 
-ENDED = finish(CALL, answered(b"{}", is_error=False), now=START, result_retention_seconds=60.0)
+ENDED = apply_completion(CALL, completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=60.0)
 INLINE = replace(ENDED, attended_until=START)
 GRACE = timedelta(seconds=INLINE_GRACE_SECONDS)
 
 
 def the_event(call: Call, name: EventName = EventName.CALL_FINISHED) -> Event:
-    return event_of(name, call, event_id=EventId("evt_01KAGZ8A000000000000000001"), seq=7, now=START)
+    return build_call_event(name, call, event_id=EventId("evt_01KAGZ8A000000000000000001"), seq=7, now=START)
 
 
 @pytest.mark.parametrize(
     ("when", "call", "name", "after"),
     [
-        (When.DETACHED, INLINE, EventName.CALL_FINISHED, GRACE),
-        (When.DETACHED, ENDED, EventName.CALL_FINISHED, timedelta()),
-        (When.DETACHED, None, EventName.CALL_FINISHED, timedelta()),
-        (When.ALWAYS, INLINE, EventName.CALL_FINISHED, timedelta()),
-        (When.DETACHED, replace(CALL, attended_until=START), EventName.CALL_INPUT_REQUIRED, timedelta()),
-        (When.DETACHED, replace(CALL, attended_until=START), EventName.CALL_PROGRESS, timedelta()),
+        (DeliveryCondition.DETACHED, INLINE, EventName.CALL_FINISHED, GRACE),
+        (DeliveryCondition.DETACHED, ENDED, EventName.CALL_FINISHED, timedelta()),
+        (DeliveryCondition.DETACHED, None, EventName.CALL_FINISHED, timedelta()),
+        (DeliveryCondition.ALWAYS, INLINE, EventName.CALL_FINISHED, timedelta()),
+        (DeliveryCondition.DETACHED, replace(CALL, attended_until=START), EventName.CALL_INPUT_REQUIRED, timedelta()),
+        (DeliveryCondition.DETACHED, replace(CALL, attended_until=START), EventName.CALL_PROGRESS, timedelta()),
     ],
 )
 def test_only_an_end_that_may_be_told_inline_waits(
-    when: When, call: Call | None, name: EventName, after: timedelta
+    when: DeliveryCondition, call: Call | None, name: EventName, after: timedelta
 ) -> None:
     event = the_event(call or ENDED, name)
-    assert due_at(a_webhook(when=when), event, call, now=START) == START + after
+    assert delivery_due_at(a_webhook(when=when), event, call, now=START) == START + after
 
 
 @pytest.mark.parametrize(("now", "due"), [(START + GRACE / 3, START + GRACE), (START + 2 * GRACE, START + 2 * GRACE)])
 def test_a_webhook_that_comes_later_waits_for_the_rest_of_the_grace(now: datetime, due: datetime) -> None:
-    assert due_at(a_webhook(when=When.DETACHED), the_event(INLINE), INLINE, now=now) == due
+    assert delivery_due_at(a_webhook(when=DeliveryCondition.DETACHED), the_event(INLINE), INLINE, now=now) == due
 
 
 def test_who_registers_a_detached_webhook_is_told_when_it_does_not_ring() -> None:
-    sentence = describe(a_webhook(when=When.DETACHED))
+    sentence = describe_webhook(a_webhook(when=DeliveryCondition.DETACHED))
     assert sentence.endswith("; not for an end that was told to the client that waited for it.")
-    assert "not for" not in describe(a_webhook())
-    assert "not for" not in describe(a_webhook(when=When.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED})))
+    assert "not for" not in describe_webhook(a_webhook())
+    assert "not for" not in describe_webhook(a_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED})))

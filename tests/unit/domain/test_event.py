@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, Progress, answered, failed, finish
-from ringback.domain.call import Outcome as CallOutcome
-from ringback.domain.event import EventName, call_data, event_of
+from ringback.domain.call import Call, Progress, completion_from_result, failed_completion, apply_completion
+from ringback.domain.call import CallOutcome as CallOutcome
+from ringback.domain.event import EventName, call_event_data, build_call_event
 from ringback.domain.ids import EventId
 from ringback.domain.jsontext import sha256
 from tests.support.clock import START
@@ -13,13 +13,13 @@ from tests.support.examples import CALL
 
 @pytest.fixture
 def finished() -> Call:
-    return finish(CALL, answered(b'{"content":[]}', is_error=False), now=START, result_retention_seconds=60)
+    return apply_completion(CALL, completion_from_result(b'{"content":[]}', is_error=False), now=START, result_retention_seconds=60)
 
 
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R19")
 def test_an_event_names_its_call_and_gives_the_clients_own_ids_back() -> None:
-    event = event_of(EventName.CALL_FINISHED, CALL, event_id=EventId("evt_1"), seq=7, now=START)
+    event = build_call_event(EventName.CALL_FINISHED, CALL, event_id=EventId("evt_1"), seq=7, now=START)
     assert (event.principal, event.seq, event.call_id) == (CALL.principal, 7, CALL.id)
     assert (event.client_session_id, event.correlation_id) == ("session-1", "report-1")
     assert event.data["client_session_id"] == "session-1"
@@ -28,7 +28,7 @@ def test_an_event_names_its_call_and_gives_the_clients_own_ids_back() -> None:
 
 @pytest.mark.requirement("R33")
 def test_the_end_of_a_call_is_told_with_its_outcome_and_the_digest_of_its_result(finished: Call) -> None:
-    assert call_data(EventName.CALL_FINISHED, finished) == {
+    assert call_event_data(EventName.CALL_FINISHED, finished) == {
         "call_id": CALL.id,
         "status": "completed",
         "outcome": "result",
@@ -44,16 +44,16 @@ def test_the_end_of_a_call_is_told_with_its_outcome_and_the_digest_of_its_result
 
 
 def test_what_is_not_finished_says_nothing_of_an_end() -> None:
-    data = call_data(EventName.CALL_INPUT_REQUIRED, CALL)
+    data = call_event_data(EventName.CALL_INPUT_REQUIRED, CALL)
     assert {"outcome", "finished_at", "result_sha256", "progress"} & set(data) == set()
 
 
 def test_words_of_an_upstream_travel_with_progress_only() -> None:
     told = replace(CALL, progress=Progress(progress=1, total=2, message="upstream words"))
-    ended = finish(told, failed(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60)
+    ended = apply_completion(told, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60)
 
-    assert "upstream words" not in str(call_data(EventName.CALL_FINISHED, ended))
-    assert call_data(EventName.CALL_PROGRESS, told)["progress"] == {
+    assert "upstream words" not in str(call_event_data(EventName.CALL_FINISHED, ended))
+    assert call_event_data(EventName.CALL_PROGRESS, told)["progress"] == {
         "progress": 1,
         "total": 2,
         "message": "upstream words",
@@ -61,5 +61,5 @@ def test_words_of_an_upstream_travel_with_progress_only() -> None:
 
 
 def test_an_event_never_prints_its_data(finished: Call) -> None:
-    event = event_of(EventName.CALL_FINISHED, finished, event_id=EventId("evt_1"), seq=1, now=START)
+    event = build_call_event(EventName.CALL_FINISHED, finished, event_id=EventId("evt_1"), seq=1, now=START)
     assert "result_sha256" not in repr(event)

@@ -6,21 +6,21 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain import health
-from ringback.domain.breaker import CLOSED
+from ringback.domain.breaker import CLOSED_BREAKER
 from ringback.domain.delivery import (
-    Answer,
-    Category,
+    AttemptResult,
+    AttemptCategory,
     Delivery,
     DeliveryState,
-    Kind,
+    DeliveryKind,
     give_up_seconds,
-    is_loss,
-    ladder_of,
+    leaves_gap,
+    retry_schedule_for,
 )
 from ringback.domain.event import EventName
 from ringback.domain.ids import EventId
-from ringback.domain.retry import LADDERS, PROGRESS, Profile
-from ringback.domain.webhook import Webhook, WebhookState, hears, moved
+from ringback.domain.retry import RETRY_SCHEDULES, PROGRESS_SCHEDULE, RetryProfile
+from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_url
 from tests.support.builders import a_delivery
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
@@ -29,25 +29,25 @@ LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
 
 
 def fail(webhook: Webhook) -> Webhook:
-    return health.failed(webhook, Category.TIMEOUT, now=START, chance=0.5)
+    return health.webhook_after_failure(webhook, AttemptCategory.TIMEOUT, now=START, random_fraction=0.5)
 
 
 def test_a_success_ends_every_failure() -> None:
     failing = fail(fail(WEBHOOK))
     assert (failing.last_error, failing.failing_since, failing.breaker.failures) == ("timeout", START, 2)
 
-    fine = health.succeeded(failing, now=START)
+    fine = health.webhook_after_success(failing, now=START)
 
-    assert (fine.last_error, fine.failing_since, fine.breaker) == (None, None, CLOSED)
+    assert (fine.last_error, fine.failing_since, fine.breaker) == (None, None, CLOSED_BREAKER)
     assert fine.last_delivery_at == START
 
 
 def test_successes_within_a_second_are_written_down_once() -> None:
-    fine = health.succeeded(WEBHOOK, now=START)
+    fine = health.webhook_after_success(WEBHOOK, now=START)
 
-    assert health.succeeded(fine, now=START + timedelta(seconds=0.999)) is fine
+    assert health.webhook_after_success(fine, now=START + timedelta(seconds=0.999)) is fine
     later = START + timedelta(seconds=1)
-    assert health.succeeded(fine, now=later).last_delivery_at == later
+    assert health.webhook_after_success(fine, now=later).last_delivery_at == later
 
 
 @pytest.mark.parametrize("state", WebhookState)
@@ -56,12 +56,12 @@ def test_only_an_active_webhook_is_suspended_and_only_a_suspended_one_revived(st
     active, suspended = WebhookState.ACTIVE, WebhookState.SUSPENDED
 
     assert fail(webhook).state is (suspended if state is active else state)
-    assert health.succeeded(webhook, now=START).state is (active if state is suspended else state)
+    assert health.webhook_after_success(webhook, now=START).state is (active if state is suspended else state)
 
 
 def test_the_owner_is_told_of_suspension_and_recovery_and_of_nothing_else() -> None:
     told = {
-        (before, after): health.change_of_state(replace(WEBHOOK, state=before), replace(WEBHOOK, state=after))
+        (before, after): health.health_event_name(replace(WEBHOOK, state=before), replace(WEBHOOK, state=after))
         for before in WebhookState
         for after in WebhookState
     }
@@ -75,38 +75,38 @@ def test_the_owner_is_told_of_suspension_and_recovery_and_of_nothing_else() -> N
 def test_no_webhook_hears_an_event_about_itself() -> None:
     name = EventName.WEBHOOK_SUSPENDED
     listening = replace(WEBHOOK, events=frozenset({name}))
-    event = health.event_about(listening, name, event_id=EventId("evt_1"), seq=1, now=START)
+    event = health.build_webhook_event(listening, name, event_id=EventId("evt_1"), seq=1, now=START)
 
-    assert not hears(listening, event, now=START)
-    assert hears(replace(listening, id="wh_other"), event, now=START)
-    assert not hears(replace(listening, id="wh_other", upstream="git"), event, now=START)
+    assert not matches_event(listening, event, now=START)
+    assert matches_event(replace(listening, id="wh_other"), event, now=START)
+    assert not matches_event(replace(listening, id="wh_other", upstream="git"), event, now=START)
 
 
 def test_the_first_place_missed_is_kept() -> None:
-    assert health.missed(health.missed(WEBHOOK, 7), 9).missed_from == 7
-    assert health.missed(health.missed(WEBHOOK, 7), 5).missed_from == 5
+    assert health.webhook_after_loss(health.webhook_after_loss(WEBHOOK, 7), 9).missed_from == 7
+    assert health.webhook_after_loss(health.webhook_after_loss(WEBHOOK, 7), 5).missed_from == 5
 
 
 def test_another_url_has_another_receiver() -> None:
-    failing = replace(fail(health.succeeded(WEBHOOK, now=START)), missed_from=3)
+    failing = replace(fail(health.webhook_after_success(WEBHOOK, now=START)), missed_from=3)
 
-    assert moved(failing, failing.url) is failing
-    elsewhere = moved(failing, "https://elsewhere.example/")
-    assert not health.trusted(elsewhere)
-    assert (elsewhere.failing_since, elsewhere.breaker, elsewhere.missed_from) == (None, CLOSED, 3)
+    assert with_url(failing, failing.url) is failing
+    elsewhere = with_url(failing, "https://elsewhere.example/")
+    assert not health.is_healthy(elsewhere)
+    assert (elsewhere.failing_since, elsewhere.breaker, elsewhere.missed_from) == (None, CLOSED_BREAKER, 3)
 
 
 # -- kinds of deliveries ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("profile", Profile)
-def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: Profile) -> None:
-    assert ladder_of(Kind.EVENT, profile) == LADDERS[profile]
-    assert ladder_of(Kind.PROGRESS, profile) == PROGRESS
-    assert ladder_of(Kind.GAP, profile) == LADDERS[Profile.MINUTES]
-    for kind in Kind:
+@pytest.mark.parametrize("profile", RetryProfile)
+def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: RetryProfile) -> None:
+    assert retry_schedule_for(DeliveryKind.EVENT, profile) == RETRY_SCHEDULES[profile]
+    assert retry_schedule_for(DeliveryKind.PROGRESS, profile) == PROGRESS_SCHEDULE
+    assert retry_schedule_for(DeliveryKind.GAP, profile) == RETRY_SCHEDULES[RetryProfile.MINUTES]
+    for kind in DeliveryKind:
         plain = give_up_seconds(kind, profile, ordered=False)
-        assert plain == ladder_of(kind, profile).give_up_seconds
+        assert plain == retry_schedule_for(kind, profile).give_up_seconds
         assert give_up_seconds(kind, profile, ordered=True) == min(plain, 3600)
 
 
@@ -117,8 +117,8 @@ def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: Profile
         (a_delivery(), None, True),
         (a_delivery(), 410, False),
         (a_delivery(), 413, False),
-        (a_delivery(kind=Kind.PROGRESS), 500, False),
-        (a_delivery(kind=Kind.GAP, event_id=None), 500, False),
+        (a_delivery(kind=DeliveryKind.PROGRESS), 500, False),
+        (a_delivery(kind=DeliveryKind.GAP, event_id=None), 500, False),
         (a_delivery(generation=2), 500, False),
         (a_delivery(seq=None, call_id=None), 500, False),
     ],
@@ -127,6 +127,6 @@ def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: Profile
 def test_what_is_given_up_leaves_a_gap_if_its_receiver_missed_an_event(
     delivery: Delivery, status: int | None, *, loss: bool
 ) -> None:
-    answer = None if status is None else Answer(category=Category.HTTP_5XX, status_code=status)
+    answer = None if status is None else AttemptResult(category=AttemptCategory.HTTP_5XX, status_code=status)
 
-    assert is_loss(replace(delivery, state=DeliveryState.DEAD), answer) is loss
+    assert leaves_gap(replace(delivery, state=DeliveryState.DEAD), answer) is loss

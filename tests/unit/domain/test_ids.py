@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.ids import Ids, looks_like, ulid
+from ringback.domain.ids import IdGenerator, is_well_formed_id, ulid
 from tests.support.clock import START, FakeClock
 
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -48,32 +48,32 @@ def test_a_ulid_is_the_one_that_others_would_make() -> None:
 @pytest.mark.parametrize(
     ("prefix", "make"),
     [
-        ("call", Ids.call),
-        ("wh", Ids.webhook),
-        ("evt", Ids.event),
-        ("dlv", Ids.delivery),
-        ("att", Ids.attempt),
-        ("key", Ids.key),
-        ("lease", Ids.lease),
+        ("call", IdGenerator.new_call_id),
+        ("wh", IdGenerator.new_webhook_id),
+        ("evt", IdGenerator.new_event_id),
+        ("dlv", IdGenerator.new_delivery_id),
+        ("att", IdGenerator.new_attempt_id),
+        ("key", IdGenerator.new_key_id),
+        ("lease", IdGenerator.new_lease_token),
     ],
 )
-def test_an_id_says_what_it_names(prefix: str, make: Callable[[Ids], str]) -> None:
-    made = make(Ids(FakeClock()))
+def test_an_id_says_what_it_names(prefix: str, make: Callable[[IdGenerator], str]) -> None:
+    made = make(IdGenerator(FakeClock()))
     assert made.startswith(f"{prefix}_")
-    assert looks_like(prefix, made)
-    assert not looks_like("other", made)
+    assert is_well_formed_id(prefix, made)
+    assert not is_well_formed_id("other", made)
 
 
 @pytest.mark.requirement("R25")
 def test_ids_of_one_millisecond_are_drawn_and_never_counted() -> None:
     drawn = iter([bytes([9] * 16), bytes([1] * 16), bytes([5] * 16)])
-    ids = Ids(FakeClock(START), random_bytes=lambda _: next(drawn))
-    tails = [decoded(ids.call().removeprefix("call_")) % 2**80 for _ in range(3)]
+    ids = IdGenerator(FakeClock(START), random_bytes=lambda _: next(drawn))
+    tails = [decoded(ids.new_call_id().removeprefix("call_")) % 2**80 for _ in range(3)]
     assert tails == [five_bits_of_each(bytes([n] * 16)) for n in (9, 1, 5)]
 
 
 def test_secrets_are_as_long_as_asked_for() -> None:
-    assert len(Ids(FakeClock()).random(24)) == 24
+    assert len(IdGenerator(FakeClock()).random_bytes(24)) == 24
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_secrets_are_as_long_as_asked_for() -> None:
     ],
 )
 def test_what_could_not_be_an_id_does_not_look_like_one(text: str) -> None:
-    assert not looks_like("call", text)
+    assert not is_well_formed_id("call", text)
 
 
 @given(text=st.text())
 def test_any_text_may_be_asked_about(text: str) -> None:
-    assert looks_like("call", text) in {True, False}
+    assert is_well_formed_id("call", text) in {True, False}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ringback.domain import inputs
-from ringback.domain.call import Call, Phase, Status
-from ringback.domain.inputs import INPUT_BYTES_MAX, REQUESTS_MAX
+from ringback.domain.call import Call, CallPhase, CallStatus
+from ringback.domain.inputs import INPUT_BYTES_MAX, INPUT_REQUESTS_MAX
 from tests.support.clock import START
 from tests.support.examples import CALL
 
-RUNNING = replace(CALL, phase=Phase.RUNNING, dispatched_at=START, lease_token="lease_1", accepts_input=True)
+RUNNING = replace(CALL, phase=CallPhase.RUNNING, dispatched_at=START, lease_token="lease_1", accepts_input=True)
 YES = {"action": "accept"}
 
 
@@ -20,7 +20,7 @@ def requests(*names: str) -> dict[str, dict[str, Any]]:
 
 
 def ask(call: Call, *names: str) -> Call:
-    return inputs.ask(call, requests(*names), now=START)
+    return inputs.request_input(call, requests(*names), now=START)
 
 
 def keys_of(call: Call) -> dict[str, str]:
@@ -41,34 +41,34 @@ def test_what_is_asked_later_gets_a_new_key_and_what_is_not_asked_any_more_loses
 
 
 def test_a_name_that_is_used_again_gets_another_key() -> None:
-    answered = inputs.answer(ask(RUNNING, "a"), {"r1.1": YES}, now=START).call
-    again = ask(inputs.pass_on(answered, {"a"}), "a")
+    answered = inputs.answer_input(ask(RUNNING, "a"), {"r1.1": YES}, now=START).call
+    again = ask(inputs.remove_sent_responses(answered, {"a"}), "a")
 
     assert keys_of(again) == {"r2.1": "a"}
 
 
 def test_what_was_answered_and_not_yet_passed_on_is_not_asked_again() -> None:
-    answered = inputs.answer(ask(RUNNING, "a", "b"), {"r1.1": YES}, now=START).call
+    answered = inputs.answer_input(ask(RUNNING, "a", "b"), {"r1.1": YES}, now=START).call
 
     assert keys_of(ask(answered, "a", "b")) == {"r1.2": "b"}
     assert answered.input_responses == {"a": YES}
 
 
-@pytest.mark.parametrize(("phase", "then"), [(Phase.PARKED, Phase.QUEUED), (Phase.RUNNING, Phase.RUNNING)])
-def test_the_last_answer_sets_the_call_to_work_again(phase: Phase, then: Phase) -> None:
+@pytest.mark.parametrize(("phase", "then"), [(CallPhase.PARKED, CallPhase.QUEUED), (CallPhase.RUNNING, CallPhase.RUNNING)])
+def test_the_last_answer_sets_the_call_to_work_again(phase: CallPhase, then: CallPhase) -> None:
     asked = replace(ask(RUNNING, "a", "b"), phase=phase)
 
-    some = inputs.answer(asked, {"r1.2": YES}, now=START).call
-    all_of_them = inputs.answer(some, {"r1.1": YES}, now=START).call
+    some = inputs.answer_input(asked, {"r1.2": YES}, now=START).call
+    all_of_them = inputs.answer_input(some, {"r1.1": YES}, now=START).call
 
-    assert (some.status, some.phase) == (Status.INPUT_REQUIRED, phase)
-    assert (all_of_them.status, all_of_them.phase) == (Status.WORKING, then)
+    assert (some.status, some.phase) == (CallStatus.INPUT_REQUIRED, phase)
+    assert (all_of_them.status, all_of_them.phase) == (CallStatus.WORKING, then)
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        requests(*(str(number) for number in range(REQUESTS_MAX + 1))),
+        requests(*(str(number) for number in range(INPUT_REQUESTS_MAX + 1))),
         {"a": {"method": "sampling/createMessage", "params": {}}},
         {"a": {"method": "elicitation/create", "params": []}},
         {"a": {"params": {}}},
@@ -79,4 +79,4 @@ def test_the_last_answer_sets_the_call_to_work_again(phase: Phase, then: Phase) 
 )
 def test_what_was_not_offered_or_cannot_be_kept_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="The upstream"):
-        inputs.ask(RUNNING, asked, now=START)
+        inputs.request_input(RUNNING, asked, now=START)

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.liveness import SILENT_SECONDS, STOPPED_SECONDS, Liveness, Vital, liveness
+from ringback.domain.liveness import UNRESPONSIVE_AFTER_SECONDS, STOPPED_TIMEOUT_SECONDS, Liveness, LivenessSample, classify_liveness
 
 NOW: Final = 1000.0
-LONG_SILENT: Final = NOW - SILENT_SECONDS
+LONG_SILENT: Final = NOW - UNRESPONSIVE_AFTER_SECONDS
 ALIVE, UNRESPONSIVE, FROZEN = Liveness
 
 
@@ -30,11 +30,11 @@ ALIVE, UNRESPONSIVE, FROZEN = Liveness
         pytest.param({"reads_input": False, "deadlines": [NOW + 1]}, UNRESPONSIVE, id="it reads nothing"),
         pytest.param({"reads_input": False}, UNRESPONSIVE, id="it reads nothing, and is not silent for long"),
         pytest.param(
-            {"stopped_since": NOW - STOPPED_SECONDS, "deadlines": [NOW + 1]}, FROZEN, id="stopped, with a call"
+            {"stopped_since": NOW - STOPPED_TIMEOUT_SECONDS, "deadlines": [NOW + 1]}, FROZEN, id="stopped, with a call"
         ),
-        pytest.param({"stopped_since": NOW - STOPPED_SECONDS}, FROZEN, id="stopped, and idle"),
-        pytest.param({"stopped_since": NOW - STOPPED_SECONDS + 1}, ALIVE, id="stopped a moment ago"),
+        pytest.param({"stopped_since": NOW - STOPPED_TIMEOUT_SECONDS}, FROZEN, id="stopped, and idle"),
+        pytest.param({"stopped_since": NOW - STOPPED_TIMEOUT_SECONDS + 1}, ALIVE, id="stopped a moment ago"),
     ],
 )
 def test_only_a_child_that_nobody_loses_anything_by_is_replaced(seen: dict[str, Any], verdict: Liveness) -> None:
-    assert liveness(Vital(now=NOW, **seen)) is verdict
+    assert classify_liveness(LivenessSample(now=NOW, **seen)) is verdict

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.meta import is_reserved, without_reserved_meta
+from ringback.domain.meta import is_reserved_meta_key, without_reserved_meta
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_everything_else_in_meta_stays() -> None:
 
 def test_a_key_that_only_looks_like_a_reserved_one_is_none() -> None:
     assert not [
-        key for key in ("io.modelcontextprotocol", "io.modelcontextprotocolish/x", "progress") if is_reserved(key)
+        key for key in ("io.modelcontextprotocol", "io.modelcontextprotocolish/x", "progress") if is_reserved_meta_key(key)
     ]

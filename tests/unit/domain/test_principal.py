@@ -14,15 +14,15 @@ def caller(*scopes: Scope, upstreams: frozenset[str] | None = None) -> Caller:
 @pytest.mark.requirement("R25")
 @pytest.mark.parametrize("scope", Scope)
 def test_a_caller_may_do_what_it_holds_and_nothing_else(scope: Scope) -> None:
-    caller(scope).require(scope)
+    caller(scope).require_scope(scope)
     for other in ALL_SCOPES - {scope, Scope.ADMIN}:
         with pytest.raises(Forbidden, match=f"lacks the scope '{scope}'"):
-            caller(other).require(scope)
+            caller(other).require_scope(scope)
 
 
 @pytest.mark.parametrize("scope", Scope)
 def test_an_admin_may_do_everything(scope: Scope) -> None:
-    caller(Scope.ADMIN).require(scope)
+    caller(Scope.ADMIN).require_scope(scope)
 
 
 def test_nobody_is_an_admin_or_an_adopter_unless_told_so() -> None:
@@ -31,10 +31,10 @@ def test_nobody_is_an_admin_or_an_adopter_unless_told_so() -> None:
 
 @pytest.mark.requirement("R25")
 def test_a_caller_sees_the_upstreams_it_was_given() -> None:
-    assert caller().may_use("git")
-    assert caller(upstreams=frozenset({"git"})).may_use("git")
-    assert not caller(upstreams=frozenset({"git"})).may_use("time")
-    assert not caller(upstreams=frozenset()).may_use("git")
+    assert caller().may_use_upstream("git")
+    assert caller(upstreams=frozenset({"git"})).may_use_upstream("git")
+    assert not caller(upstreams=frozenset({"git"})).may_use_upstream("time")
+    assert not caller(upstreams=frozenset()).may_use_upstream("git")
 
 
 def test_a_key_speaks_for_its_principal_with_what_it_allows() -> None:
@@ -48,4 +48,4 @@ def test_a_key_speaks_for_its_principal_with_what_it_allows() -> None:
         upstreams=frozenset({"git"}),
         created_at=START,
     )
-    assert key.caller() == caller(Scope.READ, upstreams=frozenset({"git"}))
+    assert key.to_caller() == caller(Scope.READ, upstreams=frozenset({"git"}))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.principal import Scope
-from ringback.domain.protected_resource import WELL_KNOWN, ProtectedResource, bearer_in, enclosing, resource_of
+from ringback.domain.protected_resource import WELL_KNOWN_PATH, ProtectedResource, parse_bearer_token, enclosing_resources, resource_for_path
 
 NAMES = st.from_regex(r"[a-z0-9-]{1,24}", fullmatch=True)
 RESOURCES = st.just("") | st.just("/mcp") | NAMES.map("/mcp/{}".format)
@@ -30,16 +30,16 @@ def protected(public_url: str = "https://ringback.example") -> ProtectedResource
     ],
 )
 def test_a_path_belongs_to_the_door_that_it_leads_through(path: str, resource: str) -> None:
-    assert resource_of(path) == resource
+    assert resource_for_path(path) == resource
 
 
 @given(resource=RESOURCES)
 def test_a_resource_is_below_those_that_begin_its_path(resource: str) -> None:
-    around = enclosing(resource)
+    around = enclosing_resources(resource)
 
     assert (around[0], around[-1]) == (resource, "")
     assert all(longer.startswith(shorter) for longer, shorter in itertools.pairwise(around))
-    assert {resource_of(one) for one in around} == set(around)
+    assert {resource_for_path(one) for one in around} == set(around)
 
 
 @pytest.mark.requirement("R25")
@@ -48,17 +48,17 @@ def test_what_is_at_the_url_of_a_challenge_describes_the_resource(resource: str,
     known = protected(public_url)
     origin = "/".join(public_url.split("/")[:3])
 
-    suffix = known.document_url(resource).removeprefix(origin + WELL_KNOWN)
+    suffix = known.metadata_url(resource).removeprefix(origin + WELL_KNOWN_PATH)
 
-    document = known.document(suffix)
+    document = known.metadata_document(suffix)
     assert document is not None
     assert document["resource"] == public_url + resource
-    assert f'resource_metadata="{known.document_url(resource)}"' in known.challenge(resource)
+    assert f'resource_metadata="{known.metadata_url(resource)}"' in known.challenge_header(resource)
 
 
 @given(path=st.text(max_size=40))
 def test_no_path_gets_anything_but_names_into_a_header(path: str) -> None:
-    challenge = protected().challenge(resource_of(path))
+    challenge = protected().challenge_header(resource_for_path(path))
 
     assert challenge.isascii()
     assert challenge.isprintable()
@@ -79,4 +79,4 @@ def test_no_path_gets_anything_but_names_into_a_header(path: str) -> None:
     ],
 )
 def test_a_bearer_token_is_found_in_its_header(header: str | None, token: str | None) -> None:
-    assert bearer_in(header) == token
+    assert parse_bearer_token(header) == token

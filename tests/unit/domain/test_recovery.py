@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, Phase, Status
-from ringback.domain.inputs import ask
-from ringback.domain.recovery import recover
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle, CallOutcome, CallPhase, CallStatus
+from ringback.domain.inputs import request_input
+from ringback.domain.recovery import recover_call
 from tests.support.clock import START
 from tests.support.examples import CALL
 
-LEASED = replace(CALL, phase=Phase.RUNNING, lease_owner="runner-1", lease_token="lease_1", lease_until=START)
+LEASED = replace(CALL, phase=CallPhase.RUNNING, lease_owner="runner-1", lease_token="lease_1", lease_until=START)
 DISPATCHED = replace(LEASED, dispatched_at=START, runs=1)
 HANDLE = Handle(driver="task", data={"task_id": "1"})
 
 
 def queued(call: Call) -> Call:
-    recovered = recover(call, now=START)
+    recovered = recover_call(call, now=START)
     assert isinstance(recovered, Call)
-    assert (recovered.phase, recovered.lease_owner, recovered.lease_token) == (Phase.QUEUED, None, None)
+    assert (recovered.phase, recovered.lease_owner, recovered.lease_token) == (CallPhase.QUEUED, None, None)
     return recovered
 
 
@@ -27,30 +27,30 @@ def test_what_was_never_dispatched_is_queued_again() -> None:
 
 
 def test_what_was_never_dispatched_and_is_not_wanted_any_more_is_cancelled() -> None:
-    assert recover(replace(LEASED, cancel_requested=True), now=START) == CANCELLED
+    assert recover_call(replace(LEASED, cancel_requested=True), now=START) == CANCELLED_COMPLETION
 
 
 @pytest.mark.parametrize("cancel_requested", [False, True])
 def test_what_has_a_handle_goes_on_from_it_also_to_be_cancelled(*, cancel_requested: bool) -> None:
-    asked = ask(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
+    asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
     recovered = queued(replace(asked, handle=HANDLE, cancel_requested=cancel_requested, rerun_allowed=True))
 
     assert (recovered.handle, recovered.dispatched_at, recovered.runs) == (HANDLE, START, 1)
-    assert (recovered.status, list(recovered.input_requests)) == (Status.INPUT_REQUIRED, ["r1.1"])
+    assert (recovered.status, list(recovered.input_requests)) == (CallStatus.INPUT_REQUIRED, ["r1.1"])
 
 
 def test_what_may_run_twice_begins_anew_and_its_runs_are_counted_on() -> None:
-    asked = ask(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
+    asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
     recovered = queued(replace(asked, rerun_allowed=True, input_responses={"b": {}}))
 
-    assert (recovered.dispatched_at, recovered.runs, recovered.status) == (None, 1, Status.WORKING)
+    assert (recovered.dispatched_at, recovered.runs, recovered.status) == (None, 1, CallStatus.WORKING)
     assert (recovered.input_requests, recovered.input_responses, recovered.input_round) == ({}, {}, 1)
 
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("call", [DISPATCHED, replace(DISPATCHED, rerun_allowed=True, cancel_requested=True)])
 def test_of_anything_else_nobody_knows(call: Call) -> None:
-    ending = recover(call, now=START)
+    ending = recover_call(call, now=START)
 
-    assert isinstance(ending, Ending)
-    assert ending.outcome is Outcome.UNKNOWN
+    assert isinstance(ending, CallCompletion)
+    assert ending.outcome is CallOutcome.UNKNOWN

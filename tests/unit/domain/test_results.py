@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ringback.domain.results import is_call_tool_result, without_nulls
+from ringback.domain.results import is_call_tool_result, without_null_members
 
 
 def test_a_result_in_which_null_stands_for_nothing_is_a_result_without_it() -> None:
     answer: dict[str, Any] = {"content": [], "_meta": None, "isError": None, "structuredContent": None}
-    assert without_nulls(answer) == {"content": [], "structuredContent": None}
-    assert is_call_tool_result(without_nulls(answer))
-    assert not is_call_tool_result(without_nulls({"content": [], "isError": "no"}))
+    assert without_null_members(answer) == {"content": [], "structuredContent": None}
+    assert is_call_tool_result(without_null_members(answer))
+    assert not is_call_tool_result(without_null_members({"content": [], "isError": "no"}))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.webhook import SWITCHES, Webhook, WebhookSecret, WebhookState, rotated, signing_secrets, switched
+from ringback.domain.webhook import OWNER_STATE_TRANSITIONS, Webhook, WebhookSecret, WebhookState, with_rotated_secret, signing_secrets, with_state
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.requirement("R23")
 
 
 def rotate(webhook: Webhook, secret: str, *, after_hours: float = 0, overlap_seconds: float = DAY) -> Webhook:
-    return rotated(webhook, secret, now=START + timedelta(hours=after_hours), overlap_seconds=overlap_seconds)
+    return with_rotated_secret(webhook, secret, now=START + timedelta(hours=after_hours), overlap_seconds=overlap_seconds)
 
 
 def living(webhook: Webhook, *, after_hours: float) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def test_there_is_always_one_current_secret_and_no_secret_twice(rotations: list[
 def test_no_detour_leads_past_the_proof() -> None:
     reached = {WebhookState.PENDING_VERIFICATION}
     for _ in WebhookState:
-        reached |= {to for state in reached for to in SWITCHES[state]}
+        reached |= {to for state in reached for to in OWNER_STATE_TRANSITIONS[state]}
 
     assert reached == {WebhookState.PENDING_VERIFICATION}
 
@@ -86,10 +86,10 @@ def test_no_detour_leads_past_the_proof() -> None:
 def test_what_becomes_active_begins_without_its_past_failures(state: WebhookState) -> None:
     failing = replace(WEBHOOK, state=state, failing_since=START, last_error="timeout")
 
-    assert switched(failing, WebhookState.ACTIVE) == WEBHOOK
+    assert with_state(failing, WebhookState.ACTIVE) == WEBHOOK
 
 
 def test_what_stays_active_goes_on_failing() -> None:
     failing = replace(WEBHOOK, failing_since=START, last_error="timeout")
 
-    assert switched(failing, WebhookState.ACTIVE) == failing
+    assert with_state(failing, WebhookState.ACTIVE) == failing

@@ -5,7 +5,7 @@ import pytest
 
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
-from ringback.domain.webhook import DEFAULT_EVENTS, WebhookSecret, WebhookState, describe, hears, signing_secrets
+from ringback.domain.webhook import DEFAULT_EVENTS, WebhookSecret, WebhookState, describe_webhook, matches_event, signing_secrets
 from tests.support.clock import START
 from tests.support.examples import EVENT, WEBHOOK
 
@@ -13,14 +13,14 @@ HOUR = timedelta(hours=1)
 
 
 def test_a_webhook_that_asks_for_nothing_hears_what_needs_somebody() -> None:
-    heard = {name for name in EventName if hears(WEBHOOK, replace(EVENT, name=name), now=START)}
+    heard = {name for name in EventName if matches_event(WEBHOOK, replace(EVENT, name=name), now=START)}
     assert heard == DEFAULT_EVENTS == {EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED}
 
 
 def test_a_webhook_hears_until_the_moment_it_expires() -> None:
     expiring = replace(WEBHOOK, expires_at=START + HOUR)
-    assert hears(expiring, EVENT, now=START + HOUR - timedelta(milliseconds=1))
-    assert not hears(expiring, EVENT, now=START + HOUR)
+    assert matches_event(expiring, EVENT, now=START + HOUR - timedelta(milliseconds=1))
+    assert not matches_event(expiring, EVENT, now=START + HOUR)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_webhook_hears_until_the_moment_it_expires() -> None:
     ],
 )
 def test_what_is_not_proven_or_failing_holds_its_deliveries(state: WebhookState, *, holds: bool) -> None:
-    assert replace(WEBHOOK, state=state).holds() is holds
+    assert replace(WEBHOOK, state=state).holds_deliveries() is holds
 
 
 @pytest.mark.requirement("R23")
@@ -51,7 +51,7 @@ def test_a_webhook_never_prints_its_secrets() -> None:
 
 
 def test_a_webhook_says_what_will_ring() -> None:
-    assert describe(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
+    assert describe_webhook(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
 
 
 def test_its_filters_are_told_and_its_labels_are_not() -> None:
@@ -59,16 +59,16 @@ def test_its_filters_are_told_and_its_labels_are_not() -> None:
     filtered = replace(WEBHOOK, events=finished, upstream="git", tool="git_log", correlation_id="report-1")
     matching = replace(filtered, upstream=None, tool=None, match_correlation=True)
 
-    assert describe(filtered) == (
+    assert describe_webhook(filtered) == (
         "Rings for call.finished of your calls with upstream 'git' and tool 'git_log', from now on."
     )
-    assert describe(matching) == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
+    assert describe_webhook(matching) == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
 
 
 def test_a_webhook_of_one_call_hears_it_from_its_beginning() -> None:
     of_one = replace(WEBHOOK, call_id=CallId("call_1"))
-    assert describe(of_one) == ("Rings for call.finished, call.input_required of the call call_1, from its beginning.")
+    assert describe_webhook(of_one) == ("Rings for call.finished, call.input_required of the call call_1, from its beginning.")
 
 
 def test_a_disabled_webhook_says_that_nothing_rings() -> None:
-    assert describe(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Nothing rings: the webhook is disabled."
+    assert describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Nothing rings: the webhook is disabled."

@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.errors import ShuttingDown
 from ringback.services import waiting as services_waiting
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.waiting import WAIT_SECONDS_MAX, look_until
+from ringback.services.waiting import LONG_POLL_SECONDS_MAX, poll_until
 from ringback.storage.signals import LocalSignals
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, until
@@ -45,7 +45,7 @@ class Poll:
         self.lifecycle = Lifecycle()
 
     async def wait(self, wait_seconds: float, *, look: Callable[[], Awaitable[bool]] | None = None) -> bool:
-        return await look_until(
+        return await poll_until(
             look or self.shelf.look,
             lambda there: there,
             signals=self.signals,
@@ -70,11 +70,11 @@ async def test_a_ring_has_the_poll_look_again() -> None:
     poll = Poll()
 
     async with waiting(poll) as task:
-        poll.signals.ring([TOPIC])
+        poll.signals.notify([TOPIC])
         await poll.shelf.until_looked(2)
         assert not task.done()
         poll.shelf.there = True
-        poll.signals.ring([TOPIC])
+        poll.signals.notify([TOPIC])
 
     assert task.result()
 
@@ -102,7 +102,7 @@ async def test_a_ring_while_the_poll_looks_is_not_lost(monkeypatch: pytest.Monke
     async def look() -> bool:
         there = await poll.shelf.look()
         poll.shelf.there = True
-        poll.signals.ring([TOPIC])
+        poll.signals.notify([TOPIC])
         return there
 
     assert await asyncio.wait_for(poll.wait(10 * WAIT_SECONDS, look=look), WAIT_SECONDS)
@@ -113,7 +113,7 @@ async def test_when_its_time_is_over_a_poll_tells_what_it_saw_last() -> None:
 
     async with waiting(poll, wait_seconds=30.0) as task:
         poll.clock.advance(30)
-        poll.signals.ring([TOPIC])
+        poll.signals.notify([TOPIC])
 
     assert not task.result()
     assert poll.shelf.looks == 2
@@ -122,9 +122,9 @@ async def test_when_its_time_is_over_a_poll_tells_what_it_saw_last() -> None:
 async def test_nobody_waits_longer_than_proxies_allow() -> None:
     poll = Poll()
 
-    async with waiting(poll, wait_seconds=10 * WAIT_SECONDS_MAX) as task:
-        poll.clock.advance(WAIT_SECONDS_MAX)
-        poll.signals.ring([TOPIC])
+    async with waiting(poll, wait_seconds=10 * LONG_POLL_SECONDS_MAX) as task:
+        poll.clock.advance(LONG_POLL_SECONDS_MAX)
+        poll.signals.notify([TOPIC])
 
     assert not task.result()
 
@@ -144,16 +144,16 @@ async def test_a_service_that_stops_lets_its_polls_go() -> None:
     poll = Poll()
 
     async with waiting(poll) as task:
-        poll.lifecycle.stop()
+        poll.lifecycle.begin_shutdown()
 
     assert not task.result()
 
 
 def test_a_service_that_stops_starts_nothing_new() -> None:
     lifecycle = Lifecycle()
-    lifecycle.require_open()
+    lifecycle.require_running()
 
-    lifecycle.stop()
+    lifecycle.begin_shutdown()
 
     with pytest.raises(ShuttingDown, match="Nothing was started"):
-        lifecycle.require_open()
+        lifecycle.require_running()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.extension.outbox import GIVE_UP_SECONDS, LINES_MAX, Line, Outbox, Refused, TryAgain
+from ringback.extension.outbox import RETRY_WINDOW_SECONDS, CHANNELS_MAX, ReportChannel, ReportOutbox, ReportRejected, ReportFailed
 from tests.support.clock import FakeClock
 
 START: dict[str, Any] = {"tool": "build_report"}
@@ -35,9 +35,9 @@ class Ringback:
 
 
 @asynccontextmanager
-async def running(ringback: Ringback) -> AsyncGenerator[tuple[Line, "asyncio.Task[None]"]]:
-    line = Line(ringback, clock=ringback.clock, chance=lambda: 0.5)
-    task = asyncio.create_task(line.run())
+async def running(ringback: Ringback) -> AsyncGenerator[tuple[ReportChannel, "asyncio.Task[None]"]]:
+    line = ReportChannel(ringback, clock=ringback.clock, random_fraction=lambda: 0.5)
+    task = asyncio.create_task(line.send_reports())
     try:
         yield line, task
     finally:
@@ -48,11 +48,11 @@ async def running(ringback: Ringback) -> AsyncGenerator[tuple[Line, "asyncio.Tas
 async def test_a_report_is_carried_and_the_line_ends_with_the_last() -> None:
     ringback = Ringback()
     async with running(ringback) as (line, task):
-        line.tell(START)
-        await line.tried()
+        line.submit_report(START)
+        await line.wait_for_attempt()
         assert line.call_id == "call_1"
         line.close()
-        line.tell(END)
+        line.submit_report(END)
         await task
     assert ringback.sent == [START, END]
 
@@ -61,10 +61,10 @@ async def test_what_was_overtaken_on_the_way_is_not_sent() -> None:
     ringback = Ringback()
     ringback.hold.clear()
     async with running(ringback) as (line, task):
-        line.tell(START)
+        line.submit_report(START)
         await asyncio.sleep(0)
-        line.tell({**START, "progress": {"progress": 1}})
-        line.tell(END)
+        line.submit_report({**START, "progress": {"progress": 1}})
+        line.submit_report(END)
         line.close()
         ringback.hold.set()
         await task
@@ -72,11 +72,11 @@ async def test_what_was_overtaken_on_the_way_is_not_sent() -> None:
 
 
 async def test_it_is_tried_again_with_pauses_that_grow() -> None:
-    ringback = Ringback(TryAgain("away"), TryAgain("away"), TryAgain("away"))
+    ringback = Ringback(ReportFailed("away"), ReportFailed("away"), ReportFailed("away"))
     async with running(ringback) as (line, task):
-        line.tell(END)
+        line.submit_report(END)
         line.close()
-        await line.tried()
+        await line.wait_for_attempt()
         assert line.call_id is None
         await task
     assert line.call_id == "call_1"
@@ -84,42 +84,42 @@ async def test_it_is_tried_again_with_pauses_that_grow() -> None:
 
 
 async def test_a_refusal_is_final() -> None:
-    ringback = Ringback(Refused("no such scope"))
+    ringback = Ringback(ReportRejected("no such scope"))
     async with running(ringback) as (line, task):
-        line.tell(START)
-        await line.tried()
-        assert str(line.refusal) == "no such scope"
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        assert str(line.rejection) == "no such scope"
         line.close()
         await task
     assert ringback.sent == [START]
 
 
 async def test_a_ringback_that_stays_away_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    ringback = Ringback(*[TryAgain("away")] * 1000)
+    ringback = Ringback(*[ReportFailed("away")] * 1000)
     async with running(ringback) as (line, task):
-        line.tell(END)
+        line.submit_report(END)
         line.close()
         await task
-    assert GIVE_UP_SECONDS <= ringback.clock.monotonic() < GIVE_UP_SECONDS + 60
+    assert RETRY_WINDOW_SECONDS <= ringback.clock.monotonic() < RETRY_WINDOW_SECONDS + 60
     assert line.call_id is None
     assert "report.given_up" in caplog.text
 
 
 async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with running(Ringback(RuntimeError("a bug"))) as (line, task):
-        line.tell(START)
-        await line.tried()
-        line.tell(END)
-        await line.tried()
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        line.submit_report(END)
+        await line.wait_for_attempt()
         await task
     assert "report.lost" in caplog.text
 
 
 async def test_there_are_only_so_many_lines() -> None:
-    outbox = Outbox(Ringback(), clock=FakeClock(), chance=lambda: 0.5)
-    lines = [outbox.open_line() for _ in range(LINES_MAX)]
+    outbox = ReportOutbox(Ringback(), clock=FakeClock(), random_fraction=lambda: 0.5)
+    lines = [outbox.open_channel() for _ in range(CHANNELS_MAX)]
     assert None not in lines
-    assert outbox.open_line() is None
+    assert outbox.open_channel() is None
     await outbox.drain(0)
-    assert outbox.open_line() is not None
+    assert outbox.open_channel() is not None
     await outbox.drain(0)

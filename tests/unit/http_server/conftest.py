@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ringback.http_server import BoundedHttpProtocol, Connections, HttpLimits
+from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits
 
 PEER = "203.0.113.7"
 
@@ -101,12 +101,12 @@ class Bench:
     app: App
     limits: HttpLimits
     time: Time = field(default_factory=Time)
-    connections: Connections = field(init=False)
+    connections: ConnectionLimiter = field(init=False)
     state: ServerState = field(default_factory=ServerState)
     protocols: list[BoundedHttpProtocol] = field(default_factory=list[BoundedHttpProtocol])
 
     def __post_init__(self) -> None:
-        self.connections = Connections(self.limits, monotonic=self.time)
+        self.connections = ConnectionLimiter(self.limits, monotonic=self.time)
 
     def connect(self, address: str = PEER) -> tuple[BoundedHttpProtocol, Peer]:
         config = Config(self.app, ws="none", lifespan="off", log_config=None, access_log=False)
@@ -117,7 +117,7 @@ class Bench:
 
     def pass_time(self, seconds: float) -> None:
         self.time.now += seconds
-        self.connections.sweep()
+        self.connections.close_expired()
 
     def lose(self, protocol: BoundedHttpProtocol) -> None:
         self.protocols.remove(protocol)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ringback.http_server import HttpLimits, connections_max
-from ringback.http_server.limits import Phase
+from ringback.http_server import HttpLimits, compute_connections_max
+from ringback.http_server.limits import ConnectionPhase
 from tests.unit.http_server.conftest import Bench, turns
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -48,14 +48,14 @@ async def test_when_all_have_gone_nothing_is_left_of_them(make_bench: Callable[.
             protocol.data_received(GET[:number])
     for protocol in list(bench.protocols):
         bench.lose(protocol)
-    assert (len(bench.connections), bench.connections.of_peer("203.0.113.7")) == (0, 0)
-    assert [bench.connections.in_phase(phase) for phase in Phase] == [0] * len(Phase)
+    assert (len(bench.connections), bench.connections.count_for_peer("203.0.113.7")) == (0, 0)
+    assert [bench.connections.count_in_phase(phase) for phase in ConnectionPhase] == [0] * len(ConnectionPhase)
 
 
 def test_a_trusted_proxy_is_not_one_peer() -> None:
     networks = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
     limits = HttpLimits(trusted_proxies=networks)
-    assert [limits.peer(host) for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd12::1")] == [None, None, None]
+    assert [limits.peer_key(host) for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd12::1")] == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_a_trusted_proxy_is_not_one_peer() -> None:
     ],
 )
 def test_a_peer_is_an_address_or_a_site(host: str, peer: str) -> None:
-    assert HttpLimits().peer(host) == peer
+    assert HttpLimits().peer_key(host) == peer
 
 
 @pytest.mark.parametrize(
     ("files", "connections"), [(20_000, 15_904), (8192, 4096), (1024, 512), (20, 16), (1_048_576, 1_044_480)]
 )
 def test_clients_leave_files_for_receivers_and_upstreams(files: int, connections: int) -> None:
-    assert connections_max(files) == connections
+    assert compute_connections_max(files) == connections

@@ -146,7 +146,7 @@ async def test_a_peer_that_does_not_read_its_answer_is_cut(bench: Bench) -> None
     assert peer.ended is None
     bench.pass_time(LIMITS.write_seconds)
     assert peer.ended == "aborted"
-    assert bench.connections.counts["answer_not_read"] == 1
+    assert bench.connections.rejection_counts["answer_not_read"] == 1
 
 
 async def test_a_closed_connection_whose_last_bytes_nobody_reads_is_cut_too(bench: Bench) -> None:
@@ -194,7 +194,7 @@ async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
 @pytest.mark.parametrize("count", [1_000])
 async def test_a_sweep_looks_at_nobody_whose_time_has_not_come(make_bench: Callable[..., Bench], count: int) -> None:
     bench = make_bench(peer_connections_max=2 * count, write_seconds=1e9)
-    bench.connections.sweep()
+    bench.connections.close_expired()
     peers = [bench.connect()[1] for _ in range(count)]
     looks = 0
 

@@ -138,7 +138,7 @@ async def test_what_was_refused_is_counted_and_told_in_one_line(
         bench.connect()[0].data_received(b"NONSENSE\r\n\r\n")
         bench.pass_time(0.01)
     bench.pass_time(10)
-    assert bench.connections.counts == {"url_too_long": 100, "malformed_request": 100}
+    assert bench.connections.rejection_counts == {"url_too_long": 100, "malformed_request": 100}
     lines = [record for record in caplog.records if record.levelname == "WARNING"]
     assert [record.getMessage() for record in lines] == ["http.connections_limited"] * 2
     assert sum(record.__dict__["url_too_long"] for record in lines) == 100

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import httpx
 import pytest
 
-from ringback.identity.access_tokens import AccessTokens, TokenRules
-from ringback.identity.issuer import Issuer
+from ringback.identity.access_tokens import AccessTokenAuthenticator, AccessTokenPolicy
+from ringback.identity.issuer import IssuerKeys
 from tests.support.clock import FakeClock
 from tests.support.issuer import FakeIssuer
 from tests.support.service import PUBLIC_URL
@@ -23,11 +23,11 @@ def issuer(clock: FakeClock) -> FakeIssuer:
 
 
 @pytest.fixture
-async def published(issuer: FakeIssuer, clock: FakeClock) -> AsyncGenerator[Issuer]:
+async def published(issuer: FakeIssuer, clock: FakeClock) -> AsyncGenerator[IssuerKeys]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
-        yield Issuer(issuer.url, http=http, clock=clock)
+        yield IssuerKeys(issuer.url, http=http, clock=clock)
 
 
 @pytest.fixture
-def tokens(published: Issuer, clock: FakeClock) -> AccessTokens:
-    return AccessTokens(issuer=published, rules=TokenRules(public_url=PUBLIC_URL), clock=clock)
+def tokens(published: IssuerKeys, clock: FakeClock) -> AccessTokenAuthenticator:
+    return AccessTokenAuthenticator(issuer=published, policy=AccessTokenPolicy(public_url=PUBLIC_URL), clock=clock)

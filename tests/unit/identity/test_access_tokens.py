@@ -12,8 +12,8 @@ from joserfc.jwk import ECKey, Key
 
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Scope
-from ringback.identity.access_tokens import LEEWAY_SECONDS, TOKEN_LENGTH_MAX, AccessTokens, TokenRules, scopes_of
-from ringback.identity.issuer import Issuer
+from ringback.identity.access_tokens import CLOCK_LEEWAY_SECONDS, TOKEN_LENGTH_MAX, AccessTokenAuthenticator, AccessTokenPolicy, parse_scopes
+from ringback.identity.issuer import IssuerKeys
 from tests.support.clock import FakeClock, SteppedClock
 from tests.support.issuer import EC_KEY, ED_KEY, LIFETIME_SECONDS, OTHER_KEY, RSA_KEY, FakeIssuer
 from tests.support.service import PUBLIC_URL
@@ -28,7 +28,7 @@ MCP = f"{PUBLIC_URL}/mcp"
     [(RSA_KEY, "RS256"), (RSA_KEY, "PS256"), (EC_KEY, "ES256"), (ED_KEY, "EdDSA"), (ED_KEY, "Ed25519")],
 )
 async def test_a_token_signed_with_a_published_key_is_its_subject(
-    tokens: AccessTokens, issuer: FakeIssuer, key: Key, algorithm: str
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, key: Key, algorithm: str
 ) -> None:
     token = issuer.token(key=key, algorithm=algorithm, aud=MCP, scope="openid ringback:calls ringback:read other:admin")
 
@@ -40,7 +40,7 @@ async def test_a_token_signed_with_a_published_key_is_its_subject(
     assert caller.upstreams is None
 
 
-async def refused(tokens: AccessTokens, token: str, *, resource: str = "/mcp") -> str:
+async def refused(tokens: AccessTokenAuthenticator, token: str, *, resource: str = "/mcp") -> str:
     with pytest.raises(Unauthenticated) as caught:
         await tokens.authenticate(token, resource=resource)
     assert token not in caught.value.detail
@@ -67,7 +67,7 @@ async def refused(tokens: AccessTokens, token: str, *, resource: str = "/mcp") -
     ],
 )
 async def test_a_token_that_is_wrong_in_one_thing_is_refused(
-    tokens: AccessTokens, issuer: FakeIssuer, changes: dict[str, Any], why: str
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, changes: dict[str, Any], why: str
 ) -> None:
     header = changes.pop("header", None)
     token = _signed(issuer, header, {"aud": MCP, **changes})
@@ -86,10 +86,10 @@ def _part(value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "good"), [(LIFETIME_SECONDS + LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + LEEWAY_SECONDS, False)]
+    ("seconds", "good"), [(LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS, False)]
 )
 async def test_a_token_ends_when_it_says_give_or_take_a_minute(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, seconds: int, *, good: bool
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock, seconds: int, *, good: bool
 ) -> None:
     token = issuer.token(aud=MCP)
     clock.advance(seconds)
@@ -100,7 +100,7 @@ async def test_a_token_ends_when_it_says_give_or_take_a_minute(
         assert "expired" in await refused(tokens, token)
 
 
-async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessTokenAuthenticator, issuer: FakeIssuer) -> None:
     claims = issuer.token(aud=MCP).split(".")[1]
     signed = f"{_part({'alg': 'HS256', 'kid': 'rsa-1', 'typ': 'at+jwt'})}.{claims}"
     forged = hmac.digest(RSA_KEY.as_pem(private=False), signed.encode(), "sha256")
@@ -110,7 +110,7 @@ async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessToke
     await refused(tokens, f"{_part({'alg': 'ES384', 'kid': 'ec-1'})}.{claims}.AAAA")
 
 
-async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: AccessTokenAuthenticator, issuer: FakeIssuer) -> None:
     impostor = ECKey.generate_key("P-256", {"kid": EC_KEY.kid or ""})
 
     await refused(tokens, issuer.token(key=impostor, aud=MCP))
@@ -134,7 +134,7 @@ async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: Acces
     ],
 )
 async def test_id_tokens_and_others_are_no_access_tokens(
-    tokens: AccessTokens, issuer: FakeIssuer, typ: str | None, claims: dict[str, Any], *, good: bool
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, typ: str | None, claims: dict[str, Any], *, good: bool
 ) -> None:
     said: dict[str, Any] = {"aud": MCP, "client_id": None, **claims}
     token = issuer.token(header={"typ": typ}, **said)
@@ -160,7 +160,7 @@ async def test_id_tokens_and_others_are_no_access_tokens(
     ],
 )
 async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_configured_so(
-    published: Issuer,
+    published: IssuerKeys,
     issuer: FakeIssuer,
     clock: FakeClock,
     typ: str | None,
@@ -168,8 +168,8 @@ async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_con
     *,
     good: bool,
 ) -> None:
-    rules = TokenRules(public_url=PUBLIC_URL, untyped=True)
-    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+    rules = AccessTokenPolicy(public_url=PUBLIC_URL, accepts_untyped=True)
+    tokens = AccessTokenAuthenticator(issuer=published, policy=rules, clock=clock)
     said: dict[str, Any] = {"aud": MCP, "client_id": None, **claims}
     token = issuer.token(header={"typ": typ}, **said)
 
@@ -177,17 +177,17 @@ async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_con
 
 
 async def test_the_refusal_of_an_untyped_access_token_names_the_setting(
-    tokens: AccessTokens, issuer: FakeIssuer
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer
 ) -> None:
     assert "RINGBACK_OIDC_UNTYPED_TOKENS" in await refused(tokens, issuer.token(header={"typ": "JWT"}, aud=MCP))
 
 
 @pytest.mark.parametrize(
     ("ahead", "good"),
-    [(86_400 + LEEWAY_SECONDS, True), (86_401 + LEEWAY_SECONDS, False), (10**400, False)],
+    [(86_400 + CLOCK_LEEWAY_SECONDS, True), (86_401 + CLOCK_LEEWAY_SECONDS, False), (10**400, False)],
 )
 async def test_a_token_that_lives_for_more_than_a_day_is_refused(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, ahead: float, *, good: bool
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock, ahead: float, *, good: bool
 ) -> None:
     token = issuer.token(aud=MCP, exp=int(clock.now().timestamp()) + ahead)
 
@@ -198,14 +198,14 @@ async def test_a_token_that_lives_for_more_than_a_day_is_refused(
 
 
 @pytest.mark.parametrize("end", [float("nan"), float("inf")])
-async def test_an_end_that_never_comes_is_refused(tokens: AccessTokens, issuer: FakeIssuer, end: float) -> None:
+async def test_an_end_that_never_comes_is_refused(tokens: AccessTokenAuthenticator, issuer: FakeIssuer, end: float) -> None:
     await refused(tokens, issuer.token(aud=MCP, exp=end))
 
 
 @pytest.mark.parametrize("claim", ["nbf", "iat"])
-@pytest.mark.parametrize(("ahead", "good"), [(LEEWAY_SECONDS, True), (LEEWAY_SECONDS + 1, False)])
+@pytest.mark.parametrize(("ahead", "good"), [(CLOCK_LEEWAY_SECONDS, True), (CLOCK_LEEWAY_SECONDS + 1, False)])
 async def test_a_token_from_the_future_is_good_within_the_leeway_only(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock, claim: str, ahead: int, *, good: bool
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock, claim: str, ahead: int, *, good: bool
 ) -> None:
     said: dict[str, Any] = {claim: int(clock.now().timestamp()) + ahead}
 
@@ -223,7 +223,7 @@ async def test_a_token_from_the_future_is_good_within_the_leeway_only(
     ],
 )
 async def test_a_token_is_good_for_its_resource_and_what_is_below(
-    tokens: AccessTokens, issuer: FakeIssuer, audience: Any, *, rest: bool, joined: bool, git: bool, time: bool
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, audience: Any, *, rest: bool, joined: bool, git: bool, time: bool
 ) -> None:
     token = issuer.token(aud=audience)
     doors = {"": rest, "/mcp": joined, "/mcp/git": git, "/mcp/time": time}
@@ -231,7 +231,7 @@ async def test_a_token_is_good_for_its_resource_and_what_is_below(
     assert {door: await is_good(tokens, token, door) for door in doors} == doors
 
 
-async def is_good(tokens: AccessTokens, token: str, resource: str) -> bool:
+async def is_good(tokens: AccessTokenAuthenticator, token: str, resource: str) -> bool:
     try:
         await tokens.authenticate(token, resource=resource)
     except Unauthenticated:
@@ -239,7 +239,7 @@ async def is_good(tokens: AccessTokens, token: str, resource: str) -> bool:
     return True
 
 
-async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokens, issuer: FakeIssuer) -> None:
+async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokenAuthenticator, issuer: FakeIssuer) -> None:
     one = await tokens.authenticate(issuer.token(aud=f"{MCP}/git"), resource="/mcp/git")
     both = await tokens.authenticate(issuer.token(aud=[f"{MCP}/git", f"{MCP}/time/"]), resource="/mcp/git")
     every = await tokens.authenticate(issuer.token(aud=[f"{MCP}/git", MCP]), resource="/mcp/git")
@@ -248,10 +248,10 @@ async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokens, iss
 
 
 async def test_configured_audiences_take_the_place_of_resources(
-    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
-    rules = TokenRules(public_url=PUBLIC_URL, audiences=frozenset({"ringback-api"}), granted=frozenset({Scope.READ}))
-    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+    rules = AccessTokenPolicy(public_url=PUBLIC_URL, audiences=frozenset({"ringback-api"}), granted_scopes=frozenset({Scope.READ}))
+    tokens = AccessTokenAuthenticator(issuer=published, policy=rules, clock=clock)
 
     caller = await tokens.authenticate(issuer.token(aud="ringback-api", scope="ringback:calls"), resource="/mcp/git")
 
@@ -261,7 +261,7 @@ async def test_configured_audiences_take_the_place_of_resources(
 
 
 async def test_principals_of_two_issuers_differ_and_so_do_long_subjects(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
     async def principal_of(subject: str) -> str:
         return (await tokens.authenticate(issuer.token(aud=MCP, sub=subject), resource="/mcp")).principal
@@ -273,9 +273,9 @@ async def test_principals_of_two_issuers_differ_and_so_do_long_subjects(
     assert await principal_of("ada") == await principal_of("ada")
 
 
-async def test_another_claim_may_name_the_principal(published: Issuer, issuer: FakeIssuer, clock: FakeClock) -> None:
-    rules = TokenRules(public_url=PUBLIC_URL, principal_claim="oid")
-    tokens = AccessTokens(issuer=published, rules=rules, clock=clock)
+async def test_another_claim_may_name_the_principal(published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock) -> None:
+    rules = AccessTokenPolicy(public_url=PUBLIC_URL, principal_claim="oid")
+    tokens = AccessTokenAuthenticator(issuer=published, policy=rules, clock=clock)
 
     caller = await tokens.authenticate(issuer.token(aud=MCP, oid="0007"), resource="/mcp")
 
@@ -295,13 +295,13 @@ async def test_another_claim_may_name_the_principal(published: Issuer, issuer: F
     ],
 )
 def test_only_scopes_with_our_prefix_are_ours(claims: dict[str, Any], scopes: set[Scope]) -> None:
-    assert scopes_of(claims) == scopes
+    assert parse_scopes(claims) == scopes
 
 
 @pytest.mark.parametrize(
     "token", ["", ".", "..", "a.b.c", "not-a-key", "x" * (TOKEN_LENGTH_MAX + 1), "é.é.é", "e30.e30.e30"]
 )
-async def test_what_is_no_token_is_refused_and_not_repeated(tokens: AccessTokens, token: str) -> None:
+async def test_what_is_no_token_is_refused_and_not_repeated(tokens: AccessTokenAuthenticator, token: str) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(token, resource="/mcp")
 
@@ -312,18 +312,18 @@ _JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_siz
 @given(
     header=_JSON | st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk"]), _JSON), claims=_JSON
 )
-async def test_nothing_that_a_stranger_writes_breaks_anything(tokens: AccessTokens, header: Any, claims: Any) -> None:
+async def test_nothing_that_a_stranger_writes_breaks_anything(tokens: AccessTokenAuthenticator, header: Any, claims: Any) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(f"{_part(header)}.{_part(claims)}.AAAA", resource="/mcp")
 
 
 async def test_a_clock_that_was_set_forward_by_days_makes_no_token_live_for_too_long(
-    published: Issuer, issuer: FakeIssuer
+    published: IssuerKeys, issuer: FakeIssuer
 ) -> None:
     clock = SteppedClock()
-    tokens = AccessTokens(issuer=published, rules=TokenRules(public_url=PUBLIC_URL), clock=clock)
+    tokens = AccessTokenAuthenticator(issuer=published, policy=AccessTokenPolicy(public_url=PUBLIC_URL), clock=clock)
 
     clock.step(30 * 24 * 3600.0)
-    token = issuer.token(aud=MCP, exp=int(clock.wall().timestamp()) + 60)
+    token = issuer.token(aud=MCP, exp=int(clock.wall_time().timestamp()) + 60)
 
     assert (await tokens.authenticate(token, resource="/mcp")).principal.endswith(":ada")

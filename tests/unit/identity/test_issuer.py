@@ -11,9 +11,9 @@ from joserfc.errors import InvalidKeyIdError
 from joserfc.jwk import OctKey
 
 from ringback.domain.errors import IssuerUnavailable, Unauthenticated
-from ringback.identity.access_tokens import AccessTokens
-from ringback.identity.documents import DOCUMENT_BYTES_MAX, NoDocument, client, fetch, is_trustworthy
-from ringback.identity.issuer import FRESH_SECONDS, REFETCH_SECONDS, STALE_SECONDS_MAX, Issuer
+from ringback.identity.access_tokens import AccessTokenAuthenticator
+from ringback.identity.documents import DOCUMENT_BYTES_MAX, IssuerDocumentError, create_issuer_client, fetch_json_object, is_trusted_url
+from ringback.identity.issuer import KEYS_MAX_AGE_SECONDS, REFETCH_INTERVAL_SECONDS, STALE_KEYS_SECONDS_MAX, IssuerKeys
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from tests.support.clock import FakeClock
@@ -25,17 +25,17 @@ from tests.support.targets import FakeResolver
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-async def test_keys_are_fetched_once_and_kept(tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock) -> None:
+async def test_keys_are_fetched_once_and_kept(tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock) -> None:
     for _ in range(3):
         await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
-        clock.advance(FRESH_SECONDS / 4)
+        clock.advance(KEYS_MAX_AGE_SECONDS / 4)
 
     assert issuer.asked == [DISCOVERY, "/keys"]
 
 
-async def test_however_many_wait_one_fetch_is_made(published: Issuer, issuer: FakeIssuer) -> None:
+async def test_however_many_wait_one_fetch_is_made(published: IssuerKeys, issuer: FakeIssuer) -> None:
     issuer.open.clear()
-    waiting = [asyncio.create_task(published.keys()) for _ in range(50)]
+    waiting = [asyncio.create_task(published.get_keys()) for _ in range(50)]
     await issuer.arrived.wait()
     issuer.open.set()
 
@@ -43,10 +43,10 @@ async def test_however_many_wait_one_fetch_is_made(published: Issuer, issuer: Fa
     assert issuer.key_sets_asked == 1
 
 
-async def test_whoever_gives_up_waiting_stops_nobody_else(published: Issuer, issuer: FakeIssuer) -> None:
+async def test_whoever_gives_up_waiting_stops_nobody_else(published: IssuerKeys, issuer: FakeIssuer) -> None:
     issuer.open.clear()
-    first = asyncio.create_task(published.keys())
-    second = asyncio.create_task(published.keys())
+    first = asyncio.create_task(published.get_keys())
+    second = asyncio.create_task(published.get_keys())
     await issuer.arrived.wait()
 
     first.cancel()
@@ -56,11 +56,11 @@ async def test_whoever_gives_up_waiting_stops_nobody_else(published: Issuer, iss
 
 
 async def test_a_new_key_is_found_when_a_token_names_it(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
     await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
     issuer.keys = [OTHER_KEY]
-    clock.advance(REFETCH_SECONDS)
+    clock.advance(REFETCH_INTERVAL_SECONDS)
 
     await tokens.authenticate(issuer.token(key=OTHER_KEY, aud=PUBLIC_URL), resource="")
 
@@ -69,76 +69,76 @@ async def test_a_new_key_is_found_when_a_token_names_it(
 
 
 async def test_made_up_key_names_do_not_make_us_ask_again_and_again(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
     for number in range(20):
         with pytest.raises(Unauthenticated):
             await tokens.authenticate(issuer.token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource="")
     assert issuer.key_sets_asked == 1
 
-    clock.advance(REFETCH_SECONDS)
+    clock.advance(REFETCH_INTERVAL_SECONDS)
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(issuer.token(header={"kid": "made-up"}, aud=PUBLIC_URL), resource="")
     assert issuer.key_sets_asked == 2
 
 
 async def test_a_withdrawn_key_is_good_no_longer_than_keys_are_fresh(
-    tokens: AccessTokens, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
     await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
     issuer.keys = [RSA_KEY]
-    clock.advance(FRESH_SECONDS)
+    clock.advance(KEYS_MAX_AGE_SECONDS)
 
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
 
 
 async def test_the_last_keys_survive_an_outage_for_a_day(
-    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
-    before = await published.keys()
+    before = await published.get_keys()
     issuer.down = True
 
-    clock.advance(STALE_SECONDS_MAX - 1)
-    assert await published.keys() is before
+    clock.advance(STALE_KEYS_SECONDS_MAX - 1)
+    assert await published.get_keys() is before
 
     clock.advance(1)
     with pytest.raises(IssuerUnavailable, match="API key"):
-        await published.keys()
+        await published.get_keys()
 
     issuer.down = False
-    clock.advance(REFETCH_SECONDS)
-    assert (await published.keys()).get_by_kid("ec-1")
+    clock.advance(REFETCH_INTERVAL_SECONDS)
+    assert (await published.get_keys()).get_by_kid("ec-1")
 
 
 async def test_while_one_renews_old_keys_the_others_go_on_with_them(
-    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
-    before = await published.keys()
-    clock.advance(FRESH_SECONDS)
+    before = await published.get_keys()
+    clock.advance(KEYS_MAX_AGE_SECONDS)
     issuer.open.clear()
     issuer.arrived.clear()
-    renewing = asyncio.create_task(published.keys())
+    renewing = asyncio.create_task(published.get_keys())
     await issuer.arrived.wait()
 
-    assert await published.keys() is before
+    assert await published.get_keys() is before
 
     issuer.open.set()
     assert await renewing is not before
 
 
 async def test_an_issuer_that_is_down_from_the_start_is_asked_now_and_then(
-    published: Issuer, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
 ) -> None:
     issuer.down = True
     for _ in range(5):
         with pytest.raises(IssuerUnavailable):
-            await published.keys()
+            await published.get_keys()
     assert len(issuer.asked) == 1
 
     issuer.down = False
-    clock.advance(REFETCH_SECONDS)
-    assert await published.keys()
+    clock.advance(REFETCH_INTERVAL_SECONDS)
+    assert await published.get_keys()
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ async def test_an_issuer_that_is_down_from_the_start_is_asked_now_and_then(
     ],
 )
 async def test_a_discovery_document_that_cannot_be_trusted_is_not(
-    published: Issuer, issuer: FakeIssuer, document: tuple[int, bytes], caplog: pytest.LogCaptureFixture
+    published: IssuerKeys, issuer: FakeIssuer, document: tuple[int, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer.documents = {DISCOVERY: document}
 
     with pytest.raises(IssuerUnavailable):
-        await published.keys()
+        await published.get_keys()
 
     assert [record.getMessage() for record in caplog.records] == ["issuer.unavailable"]
     assert issuer.key_sets_asked == 0
@@ -174,7 +174,7 @@ async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None
     issuer = FakeIssuer(url=url, discovery_path="/.well-known/oauth-authorization-server/realms/one")
     issuer.published = {"jwks_uri": "https://issuer.example/keys"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
-        keys = await Issuer(url, http=http, clock=clock).keys()
+        keys = await IssuerKeys(url, http=http, clock=clock).get_keys()
 
     assert keys.get_by_kid("ec-1")
     assert issuer.asked[0] == "/realms/one/.well-known/openid-configuration"
@@ -195,10 +195,10 @@ async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None
         OctKey.generate_key(256, {"kid": "odd"}).as_dict(private=True),
     ],
 )
-async def test_odd_entries_of_a_key_set_are_passed_over(published: Issuer, issuer: FakeIssuer, odd: Any) -> None:
+async def test_odd_entries_of_a_key_set_are_passed_over(published: IssuerKeys, issuer: FakeIssuer, odd: Any) -> None:
     issuer.documents = {"/keys": (200, _json({"keys": [odd, EC_KEY.as_dict(private=False)]}))}
 
-    keys = await published.keys()
+    keys = await published.get_keys()
 
     assert [key.kid for key in keys] == ["ec-1"]
     with pytest.raises(InvalidKeyIdError):
@@ -206,11 +206,11 @@ async def test_odd_entries_of_a_key_set_are_passed_over(published: Issuer, issue
 
 
 @pytest.mark.parametrize("keys", [b"{}", b'{"keys":null}', b'{"keys":[]}', b'{"keys":{"ec-1":{}}}'])
-async def test_a_set_without_keys_is_no_set(published: Issuer, issuer: FakeIssuer, keys: bytes) -> None:
+async def test_a_set_without_keys_is_no_set(published: IssuerKeys, issuer: FakeIssuer, keys: bytes) -> None:
     issuer.documents = {"/keys": (200, keys)}
 
     with pytest.raises(IssuerUnavailable):
-        await published.keys()
+        await published.get_keys()
 
 
 @pytest.mark.parametrize(
@@ -229,12 +229,12 @@ async def test_a_set_without_keys_is_no_set(published: Issuer, issuer: FakeIssue
     ],
 )
 def test_only_https_and_this_machine_are_trusted(url: str, *, good: bool) -> None:
-    assert is_trustworthy(url) is good
+    assert is_trusted_url(url) is good
 
 
 async def test_nothing_is_fetched_through_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    async with client(names({})) as http:
+    async with create_issuer_client(names({})) as http:
         assert http.trust_env is False
         assert http.follow_redirects is False
 
@@ -257,14 +257,14 @@ async def test_the_host_of_the_issuer_is_looked_up_beside_the_event_loop(monkeyp
     server = await asyncio.start_server(answer_with_an_object, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    async with server, client(names({"localhost": ["127.0.0.9", "127.0.0.1"]})) as http:
-        assert await fetch(http, f"http://localhost:{port}/keys") == {"is": "it"}
+    async with server, create_issuer_client(names({"localhost": ["127.0.0.9", "127.0.0.1"]})) as http:
+        assert await fetch_json_object(http, f"http://localhost:{port}/keys") == {"is": "it"}
 
 
 async def test_an_issuer_whose_name_has_no_address_has_no_document() -> None:
-    async with client(names({})) as http:
-        with pytest.raises(NoDocument, match="ConnectError"):
-            await fetch(http, "https://issuer.example/keys")
+    async with create_issuer_client(names({})) as http:
+        with pytest.raises(IssuerDocumentError, match="ConnectError"):
+            await fetch_json_object(http, "https://issuer.example/keys")
 
 
 async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its_address() -> None:
@@ -284,7 +284,7 @@ async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its
 
 async def test_a_document_that_is_not_there_is_none(issuer: FakeIssuer) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
-        assert await fetch(http, "https://issuer.example/nothing") is None
+        assert await fetch_json_object(http, "https://issuer.example/nothing") is None
 
 
 def _json(value: Any) -> bytes:

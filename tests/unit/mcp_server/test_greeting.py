@@ -8,17 +8,17 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.errors import UnknownUpstream
-from ringback.domain.upstreams import Profile
+from ringback.domain.upstreams import UpstreamProfile
 from ringback.mcp_server import greeting as greeting_module
 from ringback.mcp_server.exchange import Endpoint
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.greeting import Greeting
+from ringback.mcp_server.greeting import CapabilitiesMiddleware
 
 
 class Removed:
     """The passage after a reload that came between the door and the greeting."""
 
-    async def profile(self, upstream: str) -> Profile | None:
+    async def profile(self, upstream: str) -> UpstreamProfile | None:
         raise UnknownUpstream("There is no upstream of this name.", upstream=upstream)
 
 
@@ -36,7 +36,7 @@ async def test_an_upstream_that_was_removed_meanwhile_is_refused_as_everywhere_e
         return {"capabilities": {}}
 
     monkeypatch.setattr(greeting_module, "caller_of", nobody)
-    greeting = Greeting(Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(passage=Removed())))
+    greeting = CapabilitiesMiddleware(Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(passage=Removed())))
     with pytest.raises(MCPError) as refused:
         await greeting(cast("Any", SimpleNamespace(method=method)), greeted)
 

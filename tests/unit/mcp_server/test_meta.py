@@ -19,7 +19,7 @@ KEYS = st.sampled_from(
 
 @given(st.dictionaries(KEYS, st.text(max_size=5)))
 def test_what_goes_upstream_is_all_that_is_neither_ours_nor_between_neighbours(given_meta: dict[str, str]) -> None:
-    passed = meta.for_upstream(given_meta)
+    passed = meta.select_upstream_meta(given_meta)
 
     ours = {
         key
@@ -32,5 +32,5 @@ def test_what_goes_upstream_is_all_that_is_neither_ours_nor_between_neighbours(g
 def test_labels_are_those_that_the_call_has() -> None:
     bare = replace(CALL, client_session_id=None, correlation_id=None)
 
-    assert meta.labels(bare) == {"ringback/callId": CALL.id}
-    assert meta.labelled({"content": [], "_meta": {"a": 1}}, bare)["_meta"] == {"a": 1, "ringback/callId": CALL.id}
+    assert meta.build_call_meta(bare) == {"ringback/callId": CALL.id}
+    assert meta.with_call_meta({"content": [], "_meta": {"a": 1}}, bare)["_meta"] == {"a": 1, "ringback/callId": CALL.id}

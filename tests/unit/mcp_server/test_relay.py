@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ringback.domain.call import Progress
-from ringback.domain.upstreams import Told
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.relay import SESSIONS_MAX, LogLevels, Relay
+from ringback.domain.upstreams import UpstreamNotification
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.relay import LOG_LEVEL_SESSIONS_MAX, SessionLogLevels, ProgressRelay
 from tests.support.examples import CALL
 
 
@@ -18,7 +18,7 @@ class Client:
     def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "") -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.exchange = cast(
-            "Exchange",
+            "RequestContext",
             SimpleNamespace(
                 meta=meta or {},
                 modern=False,
@@ -32,17 +32,17 @@ class Client:
         self.told.append((notification.method, notification.params))
 
 
-async def live(*progress: float) -> AsyncIterator[Told]:
+async def live(*progress: float) -> AsyncIterator[UpstreamNotification]:
     for each in progress:
-        yield Told(method="notifications/progress", params={"progress": each})
+        yield UpstreamNotification(method="notifications/progress", params={"progress": each})
 
 
 async def test_progress_that_falls_back_is_not_told() -> None:
     client = Client(meta={"progress_token": "t"})
-    relay = Relay(client.exchange)
-    await relay.live(live(1, 3, 2, 3))
-    await relay.stored(replace(CALL, progress=Progress(progress=3, total=4)))
-    await relay.stored(replace(CALL, progress=Progress(progress=4, total=4, message="done")))
+    relay = ProgressRelay(client.exchange)
+    await relay.relay_notifications(live(1, 3, 2, 3))
+    await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=3, total=4)))
+    await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=4, total=4, message="done")))
     assert [params for _, params in client.told] == [
         {"progressToken": "t", "progress": 1},
         {"progressToken": "t", "progress": 3},
@@ -52,19 +52,19 @@ async def test_progress_that_falls_back_is_not_told() -> None:
 
 async def test_without_a_token_no_progress_is_told() -> None:
     client = Client()
-    await Relay(client.exchange).live(live(1, 2))
+    await ProgressRelay(client.exchange).relay_notifications(live(1, 2))
     assert client.told == []
 
 
 async def test_a_token_of_zero_is_one() -> None:
     client = Client(meta={"progress_token": 0})
-    await Relay(client.exchange).live(live(1))
+    await ProgressRelay(client.exchange).relay_notifications(live(1))
     assert client.told == [("notifications/progress", {"progressToken": 0, "progress": 1})]
 
 
 def test_levels_are_remembered_for_so_many_sessions() -> None:
-    levels = LogLevels()
-    for number in range(SESSIONS_MAX + 1):
-        levels.set(f"session-{number}", "error")
-    assert levels.wanted(Client(session_id="session-0").exchange) is None
-    assert levels.wanted(Client(session_id="session-1").exchange) == "error"
+    levels = SessionLogLevels()
+    for number in range(LOG_LEVEL_SESSIONS_MAX + 1):
+        levels.set_level(f"session-{number}", "error")
+    assert levels.get_level(Client(session_id="session-0").exchange) is None
+    assert levels.get_level(Client(session_id="session-1").exchange) == "error"

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from ringback.mcp_server.tool_shape import PENDING, exported
+from ringback.mcp_server.tool_shape import PENDING_KEY, export_tool
 
 NODE: Final[dict[str, Any]] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
@@ -54,12 +54,12 @@ SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
         {"b": "1"},
     ),
 ]
-WAITING: Final = {PENDING: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+WAITING: Final = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
 def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    shape = exported({"name": "tool", "outputSchema": schema}, modern=True)["outputSchema"]
+    shape = export_tool({"name": "tool", "outputSchema": schema}, is_modern=True)["outputSchema"]
     Draft202012Validator.check_schema(shape)
     validator: Any = Draft202012Validator(shape, registry=Registry())  # it finds nothing that is not in the schema
     accepts = validator.is_valid
@@ -72,7 +72,7 @@ def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[s
 
 def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
     tool = {"name": "tool", "inputSchema": {"type": "object"}, "_meta": {"a": 1}, "futureField": [1]}
-    assert exported(tool, modern=True) == exported(tool, modern=False) == tool
+    assert export_tool(tool, is_modern=True) == export_tool(tool, is_modern=False) == tool
 
 
 def test_what_clients_read_from_the_root_is_still_there() -> None:
@@ -84,7 +84,7 @@ def test_what_clients_read_from_the_root_is_still_there() -> None:
         "x-fastmcp-wrap-result": True,
     }
 
-    shape = exported({"name": "add", "outputSchema": {**own, "required": ["result"]}}, modern=False)["outputSchema"]
+    shape = export_tool({"name": "add", "outputSchema": {**own, "required": ["result"]}}, is_modern=False)["outputSchema"]
 
     assert {key: shape[key] for key in own} == own
 
@@ -94,13 +94,13 @@ def test_a_schema_of_something_else_than_objects_is_for_clients_of_today_only() 
     own = {"type": "array", "items": {"type": "integer"}}
     tool: dict[str, Any] = {"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": own}
 
-    validator: Any = Draft202012Validator(exported(tool, modern=True)["outputSchema"])
+    validator: Any = Draft202012Validator(export_tool(tool, is_modern=True)["outputSchema"])
 
     assert [validator.is_valid(content) for content in ([1, 2], WAITING, ["one"])] == [True, True, False]
-    assert exported(tool, modern=False) == {"name": "tool", "inputSchema": {"type": "object"}}
+    assert export_tool(tool, is_modern=False) == {"name": "tool", "inputSchema": {"type": "object"}}
 
 
 def test_the_listed_tool_itself_is_not_changed() -> None:
     tool: dict[str, Any] = {"name": "tool", "outputSchema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}
-    exported(tool, modern=True)
+    export_tool(tool, is_modern=True)
     assert tool["outputSchema"]["properties"]["a"]["$ref"] == "#"

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ringback.domain.call import Outcome, Progress, answered, failed
+from ringback.domain.call import CallOutcome, Progress, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.mcp_server.own_tool_list import TOOLS, WAIT_SECONDS_MAX, ToolName
-from ringback.mcp_server.own_tools import OwnTools
-from ringback.mcp_server.polling import LOOKS_MAX, Looks
-from ringback.services.calls import StartCall
+from ringback.mcp_server.own_tool_list import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
+from ringback.mcp_server.own_tools import BuiltinToolHandler
+from ringback.mcp_server.polling import UNCHANGED_POLLS_MAX, PollLimiter
+from ringback.services.calls import StartCallRequest
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import Service, running_service
 
@@ -28,20 +28,20 @@ PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"
 @dataclass(frozen=True, slots=True)
 class Desk:
     service: Service
-    tools: OwnTools
+    tools: BuiltinToolHandler
 
     async def start(self, caller: Caller = ALICE, **request: Any) -> str:
-        started = await self.service.services.calls.start(
-            caller, StartCall(upstream="git", tool="git_status", **request)
+        started = await self.service.services.calls.start_call(
+            caller, StartCallRequest(upstream="git", tool="git_status", **request)
         )
         return started.call.id
 
     async def use(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
         """What the tool answers; that it answers in its own outputSchema is checked every time."""
-        tool = ToolName(name)
-        result = await self.tools.call(caller, tool, arguments)
+        tool = BuiltinToolName(name)
+        result = await self.tools.call_tool(caller, tool, arguments)
         if not result["isError"]:
-            jsonschema.validate(result["structuredContent"], TOOLS[tool]["outputSchema"])
+            jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
         return result
 
 
@@ -49,7 +49,7 @@ class Desk:
 async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
     async with running_service(tmp_path) as service:
         behind = service.services
-        tools = OwnTools(calls=behind.calls, answers=behind.answers, resume=behind.resume, looks=Looks())
+        tools = BuiltinToolHandler(calls=behind.calls, input_answers=behind.input_answers, resume=behind.call_resumption, poll_limiter=PollLimiter())
         yield Desk(service, tools)
 
 
@@ -61,9 +61,9 @@ def text(result: dict[str, Any]) -> str:
 
 
 def test_each_tool_tells_what_it_takes_what_it_gives_and_what_it_may_do() -> None:
-    listed = {tool["name"]: tool for tool in TOOLS.values()}
+    listed = {tool["name"]: tool for tool in TOOL_DEFINITIONS.values()}
 
-    assert list(listed) == [str(tool) for tool in ToolName]
+    assert list(listed) == [str(tool) for tool in BuiltinToolName]
     for tool in listed.values():
         jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
         jsonschema.Draft202012Validator.check_schema(tool["outputSchema"])
@@ -98,7 +98,7 @@ async def test_a_call_that_goes_on_is_told_with_its_names_and_its_progress(desk:
 
 async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: Desk) -> None:
     call_id = await desk.start()
-    await desk.service.finish(call_id, answered(PICTURE, is_error=False))
+    await desk.service.finish(call_id, completion_from_result(PICTURE, is_error=False))
 
     seen = await desk.use("ringback_get_call", call_id=call_id)
 
@@ -109,7 +109,7 @@ async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(des
 
 async def test_a_call_that_may_have_run_says_so(desk: Desk) -> None:
     call_id = await desk.start()
-    await desk.service.finish(call_id, failed(Outcome.UNKNOWN, "The runner died."))
+    await desk.service.finish(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
 
     seen = await desk.use("ringback_get_call", call_id=call_id)
 
@@ -136,7 +136,7 @@ async def test_a_foreign_call_looks_exactly_like_an_unknown_one(desk: Desk, tool
 async def test_a_wait_ends_with_the_call(desk: Desk) -> None:
     call_id = await desk.start()
 
-    waiting = asyncio.create_task(desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=WAIT_SECONDS_MAX))
+    waiting = asyncio.create_task(desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX))
     await desk.service.finish(call_id)
     seen = await asyncio.wait_for(waiting, WAIT_SECONDS)
 
@@ -156,7 +156,7 @@ async def test_a_question_ends_a_wait_at_once_and_is_asked(desk: Desk) -> None:
     await desk.service.ask(call_id, "colour")
 
     seen = await asyncio.wait_for(
-        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=WAIT_SECONDS_MAX), WAIT_SECONDS
+        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
     assert "r1.1: colour?" in text(seen)
@@ -166,13 +166,13 @@ async def test_a_question_ends_a_wait_at_once_and_is_asked(desk: Desk) -> None:
 @pytest.mark.requirement("R16")
 async def test_a_model_that_looks_in_vain_is_told_to_stop_and_is_not_kept_waiting_any_more(desk: Desk) -> None:
     call_id = await desk.start()
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(UNCHANGED_POLLS_MAX - 1):
         seen = await desk.use("ringback_get_call", call_id=call_id)
         assert "Stop looking" not in text(seen)
 
     told = await desk.use("ringback_get_call", call_id=call_id)
     again = await asyncio.wait_for(
-        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=WAIT_SECONDS_MAX), WAIT_SECONDS
+        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
     for seen in (told, again):
@@ -182,7 +182,7 @@ async def test_a_model_that_looks_in_vain_is_told_to_stop_and_is_not_kept_waitin
 
 async def test_a_change_is_worth_looking_at_again(desk: Desk) -> None:
     call_id = await desk.start()
-    for _ in range(LOOKS_MAX):
+    for _ in range(UNCHANGED_POLLS_MAX):
         await desk.use("ringback_get_call", call_id=call_id)
 
     await desk.service.dispatch(call_id)
@@ -237,7 +237,7 @@ async def test_a_queued_call_is_cancelled_at_once_and_one_that_runs_is_asked_to_
 
 
 async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_token(desk: Desk) -> None:
-    started = await desk.service.services.calls.start(ALICE, StartCall(upstream="git", tool="git_status"))
+    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
     await desk.service.finish(started.call.id)
 
     told = await desk.use("ringback_resume", resume_token=started.resume_token)
@@ -249,7 +249,7 @@ async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_
 
 
 async def test_a_token_names_a_call_and_not_a_person(desk: Desk) -> None:
-    started = await desk.service.services.calls.start(ALICE, StartCall(upstream="git", tool="git_status"))
+    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
 
     foreign = await desk.use("ringback_resume", MALLORY, resume_token=started.resume_token)
     forged = await desk.use("ringback_resume", MALLORY, resume_token="e30.forged")

@@ -8,10 +8,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
-from ringback.mcp_server.exchange import Exchange
-from ringback.mcp_server.following import Following
+from ringback.mcp_server.exchange import RequestContext
+from ringback.mcp_server.following import CallChanges
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.legacy_questions import WAITING_MAX, Asking, Waiters
+from ringback.mcp_server.legacy_questions import RESULT_WAITERS_MAX, LegacyTaskElicitation, TaskResultWaiters
 from ringback.services.lifecycle import Lifecycle
 from tests.support.builders import a_call
 
@@ -39,8 +39,8 @@ class Quiet:
         return None
 
 
-def asking(service: Service, calls: Quiet) -> Asking:
-    return Asking(cast("Gateway", service), cast("Exchange", Session()), cast("Following", calls))
+def asking(service: Service, calls: Quiet) -> LegacyTaskElicitation:
+    return LegacyTaskElicitation(cast("Gateway", service), cast("Exchange", Session()), cast("Following", calls))
 
 
 async def test_the_end_of_the_task_ends_the_waiting() -> None:
@@ -52,7 +52,7 @@ async def test_the_end_of_the_task_ends_the_waiting() -> None:
 
 async def test_a_service_that_stops_keeps_nobody_waiting() -> None:
     service, calls = Service(), Quiet()
-    service.lifecycle.stop()
+    service.lifecycle.begin_shutdown()
     await asking(service, calls).run(asyncio.Event())
     assert not calls.ended.is_set()
 
@@ -65,15 +65,15 @@ async def test_who_has_to_give_way_is_told_so() -> None:
 
 
 async def test_only_the_oldest_of_its_own_session_and_task_gives_way() -> None:
-    waiters, call, other = Waiters(), a_call(), a_call()
+    waiters, call, other = TaskResultWaiters(), a_call(), a_call()
 
     def enter(session: str, about: Call) -> Any:
-        return waiters.waiting(cast("Exchange", Session(session)), about)
+        return waiters.register_waiter(cast("Exchange", Session(session)), about)
 
     with enter("session-2", call) as elsewhere, enter("session-1", other) as another:
-        contexts = [enter("session-1", call) for _ in range(WAITING_MAX + 1)]
+        contexts = [enter("session-1", call) for _ in range(RESULT_WAITERS_MAX + 1)]
         waiting = [context.__enter__() for context in contexts]
-        assert [event.is_set() for event in waiting] == [True, *[False] * WAITING_MAX]
+        assert [event.is_set() for event in waiting] == [True, *[False] * RESULT_WAITERS_MAX]
         assert not elsewhere.is_set()
         assert not another.is_set()
         for context in contexts:

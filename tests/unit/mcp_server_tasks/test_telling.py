@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from ringback.mcp_server.endpoints import Workers
-from ringback.mcp_server.telling import TOLD_IN_SESSION_MAX, ToldInSession
+from ringback.mcp_server.endpoints import BackgroundTaskSet
+from ringback.mcp_server.telling import SESSION_PUBLISHERS_MAX, SessionNotifications
 from tests.support.engine import WAIT_SECONDS
 
 
@@ -31,31 +31,31 @@ class Work:
 
 
 @pytest.fixture
-async def workers() -> AsyncGenerator[Workers]:
-    workers = Workers()
+async def workers() -> AsyncGenerator[BackgroundTaskSet]:
+    workers = BackgroundTaskSet()
     yield workers
     await workers.aclose()
 
 
-async def begun(told: ToldInSession, name: str) -> Work:
+async def begun(told: SessionNotifications, name: str) -> Work:
     work = Work()
-    told.start(name, work)
+    told.start_publisher(name, work)
     await work.begun.wait()
     return work
 
 
-async def test_work_that_is_stopped_is_called_off(workers: Workers) -> None:
-    told = ToldInSession(workers)
+async def test_work_that_is_stopped_is_called_off(workers: BackgroundTaskSet) -> None:
+    told = SessionNotifications(workers)
     work = await begun(told, "a")
     other = await begun(told, "b")
-    told.stop("a")
+    told.stop_publisher("a")
     await work.over.wait()
     assert work.called_off
     assert not other.over.is_set()
 
 
-async def test_a_name_is_told_once(workers: Workers) -> None:
-    told = ToldInSession(workers)
+async def test_a_name_is_told_once(workers: BackgroundTaskSet) -> None:
+    told = SessionNotifications(workers)
     first = await begun(told, "a")
     second = await begun(told, "a")
     await first.over.wait()
@@ -63,49 +63,49 @@ async def test_a_name_is_told_once(workers: Workers) -> None:
     assert not second.over.is_set()
 
 
-async def test_nothing_goes_on_when_the_session_ends(workers: Workers) -> None:
-    told = ToldInSession(workers)
+async def test_nothing_goes_on_when_the_session_ends(workers: BackgroundTaskSet) -> None:
+    told = SessionNotifications(workers)
     work = [await begun(told, name) for name in "abc"]
-    told.stop_all()
+    told.stop_publishers()
     for each in work:
         await each.over.wait()
         assert each.called_off
 
 
-async def test_work_that_is_stopped_at_once_is_called_off_too_so_that_nobody_waits_for_it(workers: Workers) -> None:
-    told, work = ToldInSession(workers), Work()
-    told.start("a", work)
-    told.stop("a")
+async def test_work_that_is_stopped_at_once_is_called_off_too_so_that_nobody_waits_for_it(workers: BackgroundTaskSet) -> None:
+    told, work = SessionNotifications(workers), Work()
+    told.start_publisher("a", work)
+    told.stop_publisher("a")
     async with asyncio.timeout(WAIT_SECONDS):
         await work.over.wait()
     assert work.called_off
 
 
-async def test_what_is_over_makes_room(workers: Workers) -> None:
-    told = ToldInSession(workers)
-    work = [await begun(told, str(number)) for number in range(TOLD_IN_SESSION_MAX)]
-    assert not told.has_room_for("new")
-    assert told.has_room_for("0")
+async def test_what_is_over_makes_room(workers: BackgroundTaskSet) -> None:
+    told = SessionNotifications(workers)
+    work = [await begun(told, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
+    assert not told.has_capacity_for("new")
+    assert told.has_capacity_for("0")
     work[0].release.set()
     await work[0].over.wait()
     await asyncio.sleep(0)
-    assert told.has_room_for("new")
-    told.stop_all()
+    assert told.has_capacity_for("new")
+    told.stop_publishers()
 
 
-async def test_what_fails_is_logged_and_disturbs_nobody(workers: Workers, caplog: pytest.LogCaptureFixture) -> None:
-    told, failed = ToldInSession(workers), asyncio.Event()
+async def test_what_fails_is_logged_and_disturbs_nobody(workers: BackgroundTaskSet, caplog: pytest.LogCaptureFixture) -> None:
+    told, failed = SessionNotifications(workers), asyncio.Event()
 
     async def fail() -> None:
         failed.set()
         raise RuntimeError("no")
 
-    told.start("a", fail)
+    told.start_publisher("a", fail)
     other = await begun(told, "b")
     await failed.wait()
     assert [record.message for record in caplog.records] == ["session.not_told"]
     assert not other.over.is_set()
 
 
-async def test_stopping_what_is_not_told_is_nothing(workers: Workers) -> None:
-    ToldInSession(workers).stop("a")
+async def test_stopping_what_is_not_told_is_nothing(workers: BackgroundTaskSet) -> None:
+    SessionNotifications(workers).stop_publisher("a")

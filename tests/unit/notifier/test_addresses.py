@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 
-from ringback.notifier.addresses import METADATA, SPECIAL, is_opened, judge_address, meanings
+from ringback.notifier.addresses import METADATA_RANGES, SPECIAL_RANGES, is_in_allowed_networks, find_forbidden_range, effective_addresses
 from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_IPV6
 
 GOOD = (
@@ -19,19 +19,19 @@ GOOD = (
 @pytest.mark.parametrize("address", [*BLOCKED_IPV4, *BLOCKED_IPV6])
 @pytest.mark.requirement("R26")
 def test_a_special_address_is_forbidden(address: str) -> None:
-    assert judge_address(ip_address(address), opened=()) is not None
+    assert find_forbidden_range(ip_address(address), allowed_networks=()) is not None
 
 
 @pytest.mark.parametrize("address", GOOD)
 def test_a_public_address_is_allowed(address: str) -> None:
-    assert judge_address(ip_address(address), opened=()) is None
+    assert find_forbidden_range(ip_address(address), allowed_networks=()) is None
 
 
-@pytest.mark.parametrize("special", SPECIAL, ids=str)
+@pytest.mark.parametrize("special", SPECIAL_RANGES, ids=str)
 def test_a_range_is_forbidden_from_its_first_address_to_its_last(special: object) -> None:
-    network = next(row.network for row in SPECIAL if row is special)
+    network = next(row.network for row in SPECIAL_RANGES if row is special)
     for address in (network[0], network[-1]):
-        assert judge_address(address, opened=()) is not None
+        assert find_forbidden_range(address, allowed_networks=()) is not None
 
 
 @pytest.mark.parametrize(
@@ -50,44 +50,44 @@ def test_a_range_is_forbidden_from_its_first_address_to_its_last(special: object
     ],
 )
 def test_an_address_means_the_ipv4_addresses_inside_it(address: str, inside: list[str]) -> None:
-    assert meanings(ip_address(address)) == tuple(ip_address(text) for text in inside)
+    assert effective_addresses(ip_address(address)) == tuple(ip_address(text) for text in inside)
 
 
 def test_an_opened_network_is_allowed_in_every_spelling_the_kernel_takes_for_it() -> None:
     opened = (ip_network("10.1.0.0/16"),)
-    assert judge_address(IPv4Address("10.1.2.3"), opened=opened) is None
-    assert judge_address(IPv6Address("::ffff:10.1.2.3"), opened=opened) is None
-    assert judge_address(IPv4Address("10.2.0.1"), opened=opened) is not None
+    assert find_forbidden_range(IPv4Address("10.1.2.3"), allowed_networks=opened) is None
+    assert find_forbidden_range(IPv6Address("::ffff:10.1.2.3"), allowed_networks=opened) is None
+    assert find_forbidden_range(IPv4Address("10.2.0.1"), allowed_networks=opened) is not None
 
 
 @pytest.mark.parametrize(
     "tunnel", ["2002:a01:203::1", "64:ff9b:1::10.1.2.3", "::10.1.2.3", "2001:0:a01:203::f5fe:fdfc"]
 )
 def test_an_opened_network_does_not_open_the_tunnels_to_it(tunnel: str) -> None:
-    assert judge_address(ip_address(tunnel), opened=(ip_network("10.1.0.0/16"),)) is not None
+    assert find_forbidden_range(ip_address(tunnel), allowed_networks=(ip_network("10.1.0.0/16"),)) is not None
 
 
 def test_an_opened_tunnel_does_not_open_what_is_behind_it() -> None:
-    assert judge_address(ip_address("2002:7f00:1::1"), opened=(ip_network("2002::/16"),)) is not None
+    assert find_forbidden_range(ip_address("2002:7f00:1::1"), allowed_networks=(ip_network("2002::/16"),)) is not None
 
 
-@pytest.mark.parametrize("metadata", METADATA, ids=str)
+@pytest.mark.parametrize("metadata", METADATA_RANGES, ids=str)
 def test_metadata_services_stay_shut_whatever_is_opened(metadata: object) -> None:
-    address = next(row.network[0] for row in METADATA if row is metadata)
+    address = next(row.network[0] for row in METADATA_RANGES if row is metadata)
     everything = (ip_network("0.0.0.0/0"), ip_network("::/0"))
-    forbidding = judge_address(address, opened=everything)
+    forbidding = find_forbidden_range(address, allowed_networks=everything)
     assert forbidding is not None
-    assert not forbidding.openable
+    assert not forbidding.can_be_opened
 
 
 def test_opened_means_every_meaning_of_the_address() -> None:
     opened = (ip_network("127.0.0.0/8"),)
-    assert is_opened(ip_address("127.0.0.1"), opened)
-    assert is_opened(ip_address("::ffff:127.0.0.1"), opened)
-    assert not is_opened(ip_address("::1"), opened)
-    assert not is_opened(ip_address("8.8.8.8"), opened)
+    assert is_in_allowed_networks(ip_address("127.0.0.1"), opened)
+    assert is_in_allowed_networks(ip_address("::ffff:127.0.0.1"), opened)
+    assert not is_in_allowed_networks(ip_address("::1"), opened)
+    assert not is_in_allowed_networks(ip_address("8.8.8.8"), opened)
 
 
 def test_the_reason_names_the_range() -> None:
-    assert str(judge_address(ip_address("192.168.7.7"), opened=())) == "private use (192.168.0.0/16)"
-    assert str(judge_address(ip_address("64:ff9b::127.0.0.1"), opened=())) == "loopback (127.0.0.0/8)"
+    assert str(find_forbidden_range(ip_address("192.168.7.7"), allowed_networks=())) == "private use (192.168.0.0/16)"
+    assert str(find_forbidden_range(ip_address("64:ff9b::127.0.0.1"), allowed_networks=())) == "loopback (127.0.0.0/8)"

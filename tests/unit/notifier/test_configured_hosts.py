@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from ringback.notifier.configured_hosts import LOOK_UPS_PER_OWNER_MAX, ConfiguredHosts, is_multicast_name
-from ringback.notifier.resolver import AresResolver, LookUpFailed, Resolution
+from ringback.notifier.resolver import CAresResolver, LookupFailed, Resolution
 from tests.support.name_servers import Behaviour, Records, name_server
 from tests.support.targets import resolved
 
@@ -42,7 +42,7 @@ async def test_the_hung_names_of_one_upstream_leave_the_others_free() -> None:
 
     await hosts.aclose()
     ended = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {type(each) for each in ended} == {LookUpFailed}
+    assert {type(each) for each in ended} == {LookupFailed}
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
@@ -54,7 +54,7 @@ async def test_the_name_of_an_upstream_is_searched_for_and_that_of_a_callback_is
     known = {"tools.apps.test": Records("127.0.0.1")}
     async with name_server(known, others=Behaviour.NO_SUCH_NAME) as server:
         for searches, addresses in ((True, (ip_address("127.0.0.1"),)), (False, ())):
-            resolver = AresResolver([server.address], searches=searches, search_domains=["apps.test"])
+            resolver = CAresResolver([server.address], searches=searches, search_domains=["apps.test"])
             assert (await resolver("tools")).addresses == addresses
             await resolver.aclose()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.consent import RECEIVERS_MAX, Allowlist, covers, receivers_in
+from ringback.notifier.consent import RECEIVER_PREFIXES_MAX, CallbackAllowlist, prefix_covers_path, parse_receiver_list
 from ringback.notifier.target_guard import parse_target
 from tests.support.targets import PUBLIC
 
@@ -22,7 +22,7 @@ from tests.support.targets import PUBLIC
     ],
 )
 def test_a_prefix_covers_what_lies_in_its_segments(prefix: str, path: str) -> None:
-    assert covers(prefix, path)
+    assert prefix_covers_path(prefix, path)
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_prefix_covers_what_lies_in_its_segments(prefix: str, path: str) -> No
     ],
 )
 def test_a_prefix_covers_nothing_that_could_lead_out_of_it(prefix: str, path: str) -> None:
-    assert not covers(prefix, path)
+    assert not prefix_covers_path(prefix, path)
 
 
 def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
-    allowlist = Allowlist(["https://Hooks.example/in", "https://other.example:8443/"], PUBLIC)
+    allowlist = CallbackAllowlist(["https://Hooks.example/in", "https://other.example:8443/"], PUBLIC)
 
     def allows(url: str) -> bool:
-        return allowlist.allows(parse_target(url, PUBLIC))
+        return allowlist.allows_target(parse_target(url, PUBLIC))
 
     assert allows("https://hooks.example:443/in/a?b=c")
     assert allows("https://other.example:8443/x")
@@ -58,7 +58,7 @@ def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
     assert not allows("https://hooks.example:8443/in")
     assert not allows("https://other.example/x")
     assert not allows("https://hooks.example.evil.example/in")
-    assert not Allowlist([], PUBLIC).allows(parse_target("https://hooks.example/in", PUBLIC))
+    assert not CallbackAllowlist([], PUBLIC).allows_target(parse_target("https://hooks.example/in", PUBLIC))
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
 )
 def test_a_prefix_that_no_callback_could_have_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidCallbackUrl):
-        Allowlist([prefix], PUBLIC)
+        CallbackAllowlist([prefix], PUBLIC)
 
 
 def test_a_published_list_names_path_prefixes() -> None:
-    assert receivers_in(b'{"receivers": ["/hooks/", "/b"], "more": 1}') == ("/hooks/", "/b")
-    assert receivers_in(b'{"receivers": ["https://elsewhere.example/", 5, null, "/c"]}') == ("/c",)
+    assert parse_receiver_list(b'{"receivers": ["/hooks/", "/b"], "more": 1}') == ("/hooks/", "/b")
+    assert parse_receiver_list(b'{"receivers": ["https://elsewhere.example/", 5, null, "/c"]}') == ("/c",)
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"receivers": "/"}', b'{"receivers": {"/": 1}}', b"\xff"])
 def test_what_is_no_such_list_names_nothing(document: bytes) -> None:
-    assert receivers_in(document) == ()
+    assert parse_receiver_list(document) == ()
 
 
 def test_of_a_list_without_end_only_its_beginning_counts() -> None:
-    document = b'{"receivers": [' + b",".join(b'"/%d"' % number for number in range(RECEIVERS_MAX + 1)) + b"]}"
+    document = b'{"receivers": [' + b",".join(b'"/%d"' % number for number in range(RECEIVER_PREFIXES_MAX + 1)) + b"]}"
 
-    assert len(receivers_in(document)) == RECEIVERS_MAX
+    assert len(parse_receiver_list(document)) == RECEIVER_PREFIXES_MAX

@@ -4,61 +4,61 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.breaker import CLOSED, Breaker
+from ringback.domain.breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.lanes import IDLE_SECONDS, RECHECK_SECONDS, LaneLimits, Lanes
-from ringback.notifier.pace import Pace
+from ringback.notifier.lanes import BLOCKED_RECHECK_SECONDS, RECHECK_AFTER_SECONDS, ConcurrencyLimits, ConcurrencyLimiter
+from ringback.notifier.pace import RateLimiter
 from tests.support.builders import a_trusted_webhook, a_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE
 
 HERE, THERE = "https://here.example", "https://there.example"
 LATER = START + timedelta(seconds=15)
-OPEN = Breaker(failures=10, openings=1, paused_until=LATER)
+OPEN = CircuitBreaker(failures=10, openings=1, paused_until=LATER)
 
 
 @pytest.fixture
-def lanes() -> Lanes:
-    return Lanes(LaneLimits(in_flight_max=20, per_receiver_max=4, per_origin_max=10))
+def lanes() -> ConcurrencyLimiter:
+    return ConcurrencyLimiter(ConcurrencyLimits(in_flight_max=20, per_receiver_max=4, per_origin_max=10))
 
 
-def enter(lanes: Lanes, webhook: Webhook, count: int, origin: str = HERE) -> None:
+def enter(lanes: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
     for _ in range(count):
-        lanes.enter(webhook, origin, now=START)
+        lanes.acquire_permit(webhook, origin, now=START)
 
 
-def share(lanes: Lanes, webhook: Webhook, origin: str = HERE) -> int:
-    return lanes.share(webhook, origin, now=START)
+def share(lanes: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
+    return lanes.available_permits(webhook, origin, now=START)
 
 
-def test_a_lane_shares_its_slots_with_the_other_webhooks_of_its_principal_at_the_origin(lanes: Lanes) -> None:
+def test_a_lane_shares_its_slots_with_the_other_webhooks_of_its_principal_at_the_origin(lanes: ConcurrencyLimiter) -> None:
     one, other, foreign = a_trusted_webhook(), a_trusted_webhook(), a_trusted_webhook(principal=Principal("bob"))
     enter(lanes, one, 3)
 
     assert (share(lanes, one), share(lanes, other), share(lanes, other, THERE), share(lanes, foreign)) == (1, 1, 4, 4)
 
 
-def test_an_origin_shares_its_slots_between_principals(lanes: Lanes) -> None:
+def test_an_origin_shares_its_slots_between_principals(lanes: ConcurrencyLimiter) -> None:
     for number in range(3):
         enter(lanes, a_trusted_webhook(principal=Principal(f"tenant-{number}")), 3)
 
     assert share(lanes, a_trusted_webhook()) == 1
 
 
-def test_what_is_full_has_no_share_until_a_slot_is_left(lanes: Lanes) -> None:
+def test_what_is_full_has_no_share_until_a_slot_is_left(lanes: ConcurrencyLimiter) -> None:
     webhooks = [(a_trusted_webhook(), f"https://{number}.example") for number in range(5)]
-    slots = [lanes.enter(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
-    assert (lanes.free(), lanes.in_flight) == (0, 20)
+    slots = [lanes.acquire_permit(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
+    assert (lanes.free_permits(), lanes.in_flight) == (0, 20)
     assert share(lanes, a_trusted_webhook()) == 0
 
-    lanes.leave(slots[0])
+    lanes.release_permit(slots[0])
 
     assert share(lanes, a_trusted_webhook()) == 1
 
 
 @pytest.mark.parametrize("over", [{}, {"last_delivery_at": START, "failing_since": START}], ids=["new", "failing"])
-def test_on_trial_one_attempt_goes_at_a_time(lanes: Lanes, over: dict[str, object]) -> None:
+def test_on_trial_one_attempt_goes_at_a_time(lanes: ConcurrencyLimiter, over: dict[str, object]) -> None:
     webhook = a_webhook(**over)
     assert share(lanes, webhook) == 1
 
@@ -69,110 +69,110 @@ def test_on_trial_one_attempt_goes_at_a_time(lanes: Lanes, over: dict[str, objec
 
 
 @pytest.mark.parametrize("state", WebhookState)
-def test_nothing_is_sent_to_a_webhook_that_is_switched_off_or_not_proven(lanes: Lanes, state: WebhookState) -> None:
+def test_nothing_is_sent_to_a_webhook_that_is_switched_off_or_not_proven(lanes: ConcurrencyLimiter, state: WebhookState) -> None:
     may = state in {WebhookState.ACTIVE, WebhookState.SUSPENDED}
 
     assert share(lanes, a_trusted_webhook(state=state)) == (4 if may else 0)
 
 
-def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lanes: Lanes) -> None:
+def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lanes: ConcurrencyLimiter) -> None:
     webhook = a_webhook(breaker=OPEN, failing_since=START)
 
-    assert lanes.share(webhook, HERE, now=START) == 0
-    assert lanes.share(webhook, HERE, now=LATER) == 1
+    assert lanes.available_permits(webhook, HERE, now=START) == 0
+    assert lanes.available_permits(webhook, HERE, now=LATER) == 1
 
 
-def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: Lanes) -> None:
-    lanes.learn({HERE: OPEN})
+def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
+    lanes.update_origin_breakers({HERE: OPEN})
 
     assert (share(lanes, a_trusted_webhook()), share(lanes, a_trusted_webhook(), THERE)) == (0, 4)
-    assert lanes.share(a_trusted_webhook(), HERE, now=LATER) == 1
-    lanes.enter(a_trusted_webhook(), HERE, now=LATER)
-    assert lanes.share(a_trusted_webhook(), HERE, now=LATER) == 0
+    assert lanes.available_permits(a_trusted_webhook(), HERE, now=LATER) == 1
+    lanes.acquire_permit(a_trusted_webhook(), HERE, now=LATER)
+    assert lanes.available_permits(a_trusted_webhook(), HERE, now=LATER) == 0
 
-    lanes.learn({HERE: CLOSED})
+    lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
     assert share(lanes, a_trusted_webhook()) == 3
-    assert not lanes.suspects(HERE)
+    assert not lanes.has_failed_origin(HERE)
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lane_without_a_share_is_passed_over_until_it_has_one_or_may_have_changed(lanes: Lanes) -> None:
-    webhook = a_webhook(breaker=Breaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
-    lanes.wait(webhook, HERE, now=START)
-    almost = START + timedelta(seconds=RECHECK_SECONDS - 0.001)
+def test_a_lane_without_a_share_is_passed_over_until_it_has_one_or_may_have_changed(lanes: ConcurrencyLimiter) -> None:
+    webhook = a_webhook(breaker=CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
+    lanes.mark_waiting(webhook, HERE, now=START)
+    almost = START + timedelta(seconds=RECHECK_AFTER_SECONDS - 0.001)
 
-    assert lanes.without_share(now=START) == lanes.without_share(now=almost) == {webhook.id}
-    assert lanes.without_share(now=START + timedelta(seconds=RECHECK_SECONDS)) == set()
-    assert not lanes.waits(webhook.id)
+    assert lanes.webhooks_without_permits(now=START) == lanes.webhooks_without_permits(now=almost) == {webhook.id}
+    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=RECHECK_AFTER_SECONDS)) == set()
+    assert not lanes.is_waiting(webhook.id)
 
 
-def test_a_lane_that_waits_and_has_a_share_is_looked_at(lanes: Lanes) -> None:
+def test_a_lane_that_waits_and_has_a_share_is_looked_at(lanes: ConcurrencyLimiter) -> None:
     webhook = a_trusted_webhook()
-    lanes.wait(webhook, HERE, now=START)
+    lanes.mark_waiting(webhook, HERE, now=START)
 
-    assert lanes.without_share(now=START) == set()
-    assert lanes.waits(webhook.id)
-    lanes.drained(webhook.id)
-    assert not lanes.waits(webhook.id)
+    assert lanes.webhooks_without_permits(now=START) == set()
+    assert lanes.is_waiting(webhook.id)
+    lanes.clear_waiting(webhook.id)
+    assert not lanes.is_waiting(webhook.id)
 
 
-def test_an_idle_lane_is_passed_over_for_a_second_or_until_one_of_its_slots_is_left(lanes: Lanes) -> None:
+def test_an_idle_lane_is_passed_over_for_a_second_or_until_one_of_its_slots_is_left(lanes: ConcurrencyLimiter) -> None:
     webhook = a_trusted_webhook(ordered=True)
-    slot = lanes.enter(webhook, HERE, now=START)
-    lanes.wait(webhook, HERE, now=START, idle=True)
+    slot = lanes.acquire_permit(webhook, HERE, now=START)
+    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
 
-    assert lanes.without_share(now=START) == {webhook.id}
-    assert lanes.leave(slot)
-    assert lanes.without_share(now=START) == set()
+    assert lanes.webhooks_without_permits(now=START) == {webhook.id}
+    assert lanes.release_permit(slot)
+    assert lanes.webhooks_without_permits(now=START) == set()
 
-    lanes.wait(webhook, HERE, now=START, idle=True)
-    assert lanes.without_share(now=START + timedelta(seconds=IDLE_SECONDS)) == set()
+    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=BLOCKED_RECHECK_SECONDS)) == set()
 
 
-def test_leaving_a_slot_tells_whether_somebody_may_be_waiting_for_it(lanes: Lanes) -> None:
-    first, second = (lanes.enter(a_trusted_webhook(), HERE, now=START) for _ in range(2))
-    elsewhere = lanes.enter(a_trusted_webhook(), THERE, now=START)
-    assert not lanes.leave(first)
+def test_leaving_a_slot_tells_whether_somebody_may_be_waiting_for_it(lanes: ConcurrencyLimiter) -> None:
+    first, second = (lanes.acquire_permit(a_trusted_webhook(), HERE, now=START) for _ in range(2))
+    elsewhere = lanes.acquire_permit(a_trusted_webhook(), THERE, now=START)
+    assert not lanes.release_permit(first)
 
-    lanes.wait(a_trusted_webhook(), HERE, now=START)
+    lanes.mark_waiting(a_trusted_webhook(), HERE, now=START)
 
-    assert not lanes.leave(elsewhere)
-    assert lanes.leave(second)
+    assert not lanes.release_permit(elsewhere)
+    assert lanes.release_permit(second)
 
 
 # -- pace -------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_s_worth_may_go_at_once_and_comes_back_evenly() -> None:
-    pace, webhook = Pace(), a_webhook()
+    pace, webhook = RateLimiter(), a_webhook()
 
     def allowed(after_seconds: float) -> int:
-        return pace.allowed(webhook.id, 4.0, now=START + timedelta(seconds=after_seconds))
+        return pace.available_permits(webhook.id, 4.0, now=START + timedelta(seconds=after_seconds))
 
     for left in (4, 3, 2, 1):
         assert allowed(0) == left
-        pace.spend(webhook.id, 4.0, now=START)
+        pace.consume_permit(webhook.id, 4.0, now=START)
 
     assert [allowed(after) for after in (0, 0.249, 0.25, 0.5, 1, 1000)] == [0, 0, 1, 2, 4, 4]
 
 
-def test_a_webhook_that_asked_for_a_pace_has_a_share_of_no_more(lanes: Lanes) -> None:
+def test_a_webhook_that_asked_for_a_pace_has_a_share_of_no_more(lanes: ConcurrencyLimiter) -> None:
     webhook = a_trusted_webhook(rate_per_second=2.0, principal=ALICE)
     assert share(lanes, webhook) == 2
 
     enter(lanes, webhook, 2)
 
     assert share(lanes, webhook) == 0
-    assert lanes.share(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
+    assert lanes.available_permits(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
 
 
-def test_an_attempt_that_is_undone_gives_back_its_slot_and_its_pace(lanes: Lanes) -> None:
+def test_an_attempt_that_is_undone_gives_back_its_slot_and_its_pace(lanes: ConcurrencyLimiter) -> None:
     webhook = a_trusted_webhook(rate_per_second=2.0, principal=ALICE)
 
     for _ in range(10):
-        lanes.undo(webhook, lanes.enter(webhook, HERE, now=START))
+        lanes.cancel_permit(webhook, lanes.acquire_permit(webhook, HERE, now=START))
 
     assert share(lanes, webhook) == 2
     assert lanes.in_flight == 0

@@ -10,9 +10,9 @@ import pytest
 from ringback.domain.principal import Principal
 from ringback.notifier import look_ups
 from ringback.notifier.address_cache import AddressCache
-from ringback.notifier.look_up_permits import LookUpPermits
-from ringback.notifier.look_ups import LookUps
-from ringback.notifier.resolver import LookUpFailed, NameNotFound, Resolution, Resolver
+from ringback.notifier.look_up_permits import LookupLimiter
+from ringback.notifier.look_ups import CachingResolver
+from ringback.notifier.resolver import LookupFailed, NameNotFound, Resolution, Resolver
 from tests.support.clock import FakeClock
 from tests.support.targets import resolved
 
@@ -60,14 +60,14 @@ def answering(answer: Resolution | Exception | None = None) -> Names:
     return names
 
 
-def bounded(names: Resolver, *, per_principal: int = 2, in_all: int = 4) -> LookUps:
-    return LookUps(names, permits=LookUpPermits(in_flight_max=in_all, per_principal_max=per_principal))
+def bounded(names: Resolver, *, per_principal: int = 2, in_all: int = 4) -> CachingResolver:
+    return CachingResolver(names, limiter=LookupLimiter(in_flight_max=in_all, per_principal_max=per_principal))
 
 
 async def test_callers_for_one_name_share_one_look_up() -> None:
     names = Names()
-    asked = LookUps(names)
-    waiting = [asyncio.create_task(asked.look_up("slow.test", who)) for who in (ALICE, BOB) * 25]
+    asked = CachingResolver(names)
+    waiting = [asyncio.create_task(asked.resolve_host("slow.test", who)) for who in (ALICE, BOB) * 25]
     await names.until_asked(1)
     names.release.set()
 
@@ -77,51 +77,51 @@ async def test_callers_for_one_name_share_one_look_up() -> None:
 
 async def test_an_answer_is_served_again_as_long_as_it_says_and_not_longer() -> None:
     names, clock = answering(resolved("8.8.8.8", seconds=30)), FakeClock()
-    asked = LookUps(names, monotonic=clock.monotonic)
+    asked = CachingResolver(names, monotonic=clock.monotonic)
     for _ in range(3):
-        assert await asked.look_up("kept.test", ALICE) == ADDRESS
+        assert await asked.resolve_host("kept.test", ALICE) == ADDRESS
     clock.advance(29.999)
-    await asked.look_up("kept.test", BOB)
+    await asked.resolve_host("kept.test", BOB)
     assert names.asked["kept.test"] == 1
 
     clock.advance(0.001)
-    await asked.look_up("kept.test", ALICE)
+    await asked.resolve_host("kept.test", ALICE)
     assert names.asked["kept.test"] == 2
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (Resolution(seconds=5), NameNotFound),
-        (Resolution(seconds=5, failure="SERVFAIL"), LookUpFailed),
-        (socket.gaierror(socket.EAI_AGAIN, "again"), LookUpFailed),
-        (OSError("broken"), LookUpFailed),
-        (UnicodeError("label"), LookUpFailed),
+        (Resolution(ttl_seconds=5), NameNotFound),
+        (Resolution(ttl_seconds=5, failure="SERVFAIL"), LookupFailed),
+        (socket.gaierror(socket.EAI_AGAIN, "again"), LookupFailed),
+        (OSError("broken"), LookupFailed),
+        (UnicodeError("label"), LookupFailed),
     ],
 )
 async def test_what_has_no_address_is_remembered_for_a_while_too(
     answer: Resolution | Exception, error: type[Exception]
 ) -> None:
     names, clock = answering(answer), FakeClock()
-    asked = LookUps(names, monotonic=clock.monotonic)
+    asked = CachingResolver(names, monotonic=clock.monotonic)
     for _ in range(3):
         with pytest.raises(error):
-            await asked.look_up("none.test", ALICE)
+            await asked.resolve_host("none.test", ALICE)
     assert names.asked["none.test"] == 1
 
     clock.advance(5)
     with pytest.raises(error):
-        await asked.look_up("none.test", ALICE)
+        await asked.resolve_host("none.test", ALICE)
     assert names.asked["none.test"] == 2
 
 
 async def test_a_look_up_that_hangs_is_cancelled_and_gives_its_permit_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 0.01)
-    names, permits, clock = Names(), LookUpPermits(), FakeClock()
-    asked = LookUps(names, permits=permits, monotonic=clock.monotonic)
+    names, permits, clock = Names(), LookupLimiter(), FakeClock()
+    asked = CachingResolver(names, limiter=permits, monotonic=clock.monotonic)
     for _ in range(2):
-        with pytest.raises(LookUpFailed):
-            await asked.look_up("hung.test", ALICE)
+        with pytest.raises(LookupFailed):
+            await asked.resolve_host("hung.test", ALICE)
     await asked.aclose()
 
     assert names.asked["hung.test"] == names.given_up["hung.test"] == 1
@@ -130,8 +130,8 @@ async def test_a_look_up_that_hangs_is_cancelled_and_gives_its_permit_back(monke
 
 async def test_a_caller_that_leaves_does_not_end_the_look_up_of_the_others() -> None:
     names = Names()
-    asked = LookUps(names)
-    leaving, staying = (asyncio.create_task(asked.look_up("slow.test", ALICE)) for _ in range(2))
+    asked = CachingResolver(names)
+    leaving, staying = (asyncio.create_task(asked.resolve_host("slow.test", ALICE)) for _ in range(2))
     await names.until_asked(1)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
@@ -143,9 +143,9 @@ async def test_a_caller_that_leaves_does_not_end_the_look_up_of_the_others() -> 
 async def test_a_principal_at_its_limit_waits_and_another_one_does_not() -> None:
     names = Names()
     asked = bounded(names, per_principal=2, in_all=4)
-    hung = [asyncio.create_task(asked.look_up(f"hung-{number}.test", ALICE)) for number in range(10)]
+    hung = [asyncio.create_task(asked.resolve_host(f"hung-{number}.test", ALICE)) for number in range(10)]
     await names.until_asked(2)
-    other = asyncio.create_task(asked.look_up("other.test", BOB))
+    other = asyncio.create_task(asked.resolve_host("other.test", BOB))
     await names.until_asked(3)
 
     assert sorted(names.asked) == ["hung-0.test", "hung-1.test", "other.test"]
@@ -156,9 +156,9 @@ async def test_a_principal_at_its_limit_waits_and_another_one_does_not() -> None
 async def test_a_name_that_waits_for_the_permit_of_one_principal_is_not_waited_for_by_another() -> None:
     names = Names(resolved("8.8.8.8", seconds=60))
     asked = bounded(names, per_principal=1)
-    waiting = [asyncio.create_task(asked.look_up(name, ALICE)) for name in ("hung.test", "shared.test")]
+    waiting = [asyncio.create_task(asked.resolve_host(name, ALICE)) for name in ("hung.test", "shared.test")]
     await names.until_asked(1)
-    other = asyncio.create_task(asked.look_up("shared.test", BOB))
+    other = asyncio.create_task(asked.resolve_host("shared.test", BOB))
     await names.until_asked(2)
 
     assert sorted(names.asked) == ["hung.test", "shared.test"]
@@ -170,10 +170,10 @@ async def test_a_name_that_waits_for_the_permit_of_one_principal_is_not_waited_f
 async def test_whoever_gets_no_permit_in_time_has_a_look_up_that_failed() -> None:
     names = Names()
     asked = bounded(names, per_principal=1)
-    hung = asyncio.create_task(asked.look_up("hung.test", ALICE))
+    hung = asyncio.create_task(asked.resolve_host("hung.test", ALICE))
     await names.until_asked(1)
-    with pytest.raises(LookUpFailed):
-        await asked.look_up("other.test", ALICE, until=asyncio.get_running_loop().time())
+    with pytest.raises(LookupFailed):
+        await asked.resolve_host("other.test", ALICE, until=asyncio.get_running_loop().time())
 
     assert names.asked["other.test"] == 0
     names.release.set()
@@ -183,23 +183,23 @@ async def test_whoever_gets_no_permit_in_time_has_a_look_up_that_failed() -> Non
 async def test_closing_gives_up_what_is_in_flight_and_what_waits() -> None:
     names = Names()
     asked = bounded(names, per_principal=1)
-    waiting = [asyncio.create_task(asked.look_up(f"hung-{number}.test", ALICE)) for number in range(3)]
+    waiting = [asyncio.create_task(asked.resolve_host(f"hung-{number}.test", ALICE)) for number in range(3)]
     await names.until_asked(1)
     await asked.aclose()
 
     ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(end) for end in ends] == [LookUpFailed] * 3
+    assert [type(end) for end in ends] == [LookupFailed] * 3
     assert names.closed
     assert names.given_up.total() == 1
-    with pytest.raises(LookUpFailed):
-        await asked.look_up("late.test", BOB)
+    with pytest.raises(LookupFailed):
+        await asked.resolve_host("late.test", BOB)
 
 
 async def test_a_resolver_with_a_bug_is_not_mistaken_for_a_name_that_fails() -> None:
-    asked = LookUps(answering(ZeroDivisionError()))
+    asked = CachingResolver(answering(ZeroDivisionError()))
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            await asked.look_up("any.test", ALICE)
+            await asked.resolve_host("any.test", ALICE)
 
 
 def test_the_name_that_was_used_longest_ago_makes_room() -> None:
@@ -215,9 +215,9 @@ def test_the_name_that_was_used_longest_ago_makes_room() -> None:
 # -- permits ----------------------------------------------------------------------------------------------------------------
 
 
-async def acquiring(permits: LookUpPermits, *principals: Principal) -> list[asyncio.Task[None]]:
+async def acquiring(permits: LookupLimiter, *principals: Principal) -> list[asyncio.Task[None]]:
     """One task for each, in this order, after its first step."""
-    tasks = [asyncio.create_task(permits.acquire(principal)) for principal in principals]
+    tasks = [asyncio.create_task(permits.acquire_permit(principal)) for principal in principals]
     await asyncio.sleep(0)
     return tasks
 
@@ -229,58 +229,58 @@ async def granted(*tasks: asyncio.Task[None]) -> list[bool]:
 
 
 async def test_a_permit_that_is_given_back_goes_to_whom_holds_the_fewest() -> None:
-    permits = LookUpPermits(in_flight_max=4, per_principal_max=4)
+    permits = LookupLimiter(in_flight_max=4, per_principal_max=4)
     await acquiring(permits, *[ALICE] * 4)
     more = await acquiring(permits, ALICE, ALICE, BOB, BOB)
     assert await granted(*more) == [False] * 4
 
-    permits.release(ALICE)
+    permits.release_permit(ALICE)
     assert await granted(*more) == [False, False, True, False]
-    permits.release(ALICE)
+    permits.release_permit(ALICE)
     assert await granted(*more) == [False, False, True, True]
-    permits.release(ALICE)
+    permits.release_permit(ALICE)
     assert await granted(*more) == [True, False, True, True]
 
 
 async def test_who_leaves_the_queue_or_leaves_just_when_it_is_served_costs_no_permit() -> None:
-    permits = LookUpPermits(in_flight_max=1, per_principal_max=1)
-    await permits.acquire(ALICE)
+    permits = LookupLimiter(in_flight_max=1, per_principal_max=1)
+    await permits.acquire_permit(ALICE)
     queued, served, last = await acquiring(permits, BOB, BOB, BOB)
     queued.cancel()
     await asyncio.gather(queued, return_exceptions=True)
-    permits.release(ALICE)
+    permits.release_permit(ALICE)
     served.cancel()
     await asyncio.gather(served, return_exceptions=True)
 
     assert await granted(last) == [True]
-    permits.release(BOB)
+    permits.release_permit(BOB)
     assert permits.in_flight == 0
 
 
 async def test_many_that_leave_in_the_same_moment_cost_no_permit_and_surprise_nobody() -> None:
     """As when the time of hundreds of look-ups is over at once, while the first of them is just being served."""
-    permits = LookUpPermits(in_flight_max=1, per_principal_max=1)
-    await permits.acquire(ALICE)
+    permits = LookupLimiter(in_flight_max=1, per_principal_max=1)
+    await permits.acquire_permit(ALICE)
     leaving = await acquiring(permits, *[ALICE] * 5, *[BOB] * 5)
     (staying,) = await acquiring(permits, BOB)
     for task in reversed(leaving):
         task.cancel()
-    permits.release(ALICE)
+    permits.release_permit(ALICE)
     ends = await asyncio.gather(*leaving, return_exceptions=True)
 
     assert [type(end) for end in ends] == [asyncio.CancelledError] * 10
     assert await granted(staying) == [True]
-    permits.release(BOB)
+    permits.release_permit(BOB)
     assert permits.in_flight == 0
 
 
 async def test_hundreds_of_names_that_hang_together_all_fail_as_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 0.05)
-    permits = LookUpPermits()
-    asked = LookUps(Names(), permits=permits)
-    waiting = [asked.look_up(f"hung-{number}.test", ALICE) for number in range(500)]
+    permits = LookupLimiter()
+    asked = CachingResolver(Names(), limiter=permits)
+    waiting = [asked.resolve_host(f"hung-{number}.test", ALICE) for number in range(500)]
 
     ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {type(end) for end in ends} == {LookUpFailed}
+    assert {type(end) for end in ends} == {LookupFailed}
     await asked.aclose()
     assert permits.in_flight == 0

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ringback.domain.delivery import Answer, Category
+from ringback.domain.delivery import AttemptResult, AttemptCategory
 from ringback.notifier.sender import (
-    ANSWER_BYTES_MAX,
+    RESPONSE_BODY_BYTES_MAX,
     EXCERPT_BYTES_MAX,
-    answered,
-    failed,
+    result_from_response,
+    result_from_error,
     outgoing_headers,
-    read_head,
+    read_body_prefix,
 )
-from ringback.signing.resume_token import ResumeClaims, ResumeTokens
+from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 from tests.support.clock import START
 
 
@@ -41,7 +41,7 @@ class Source:
 
 async def read(source: Source) -> bytes:
     until = asyncio.get_running_loop().time() + 5
-    return await read_head(source, until=until, broken=(Broken,))
+    return await read_body_prefix(source, until=until, broken_body_errors=(Broken,))
 
 
 async def test_a_short_body_is_read_to_its_end() -> None:
@@ -52,7 +52,7 @@ async def test_no_more_is_read_than_the_limit_and_no_more_kept_than_the_excerpt(
     source = Source(1_000_000)
 
     assert len(await read(source)) == EXCERPT_BYTES_MAX
-    assert source.given == ANSWER_BYTES_MAX // 1000 + 1
+    assert source.given == RESPONSE_BODY_BYTES_MAX // 1000 + 1
 
 
 async def test_a_body_that_breaks_off_keeps_its_beginning() -> None:
@@ -66,7 +66,7 @@ async def test_a_body_that_hangs_keeps_its_beginning() -> None:
 
     until = asyncio.get_running_loop().time() + 0.05
 
-    assert await read_head(hangs(), until=until, broken=()) == b"begin"
+    assert await read_body_prefix(hangs(), until=until, broken_body_errors=()) == b"begin"
 
 
 def test_our_own_headers_are_added_and_win() -> None:
@@ -101,30 +101,30 @@ def test_a_refused_header_does_not_show_its_value() -> None:
     ],
 )
 def test_an_excerpt_holds_nothing_that_a_terminal_obeys(head: bytes, excerpt: str | None) -> None:
-    assert answered(500, retry_after=None, head=head, now=START).excerpt == excerpt
+    assert result_from_response(500, retry_after=None, body_prefix=head, now=START).excerpt == excerpt
 
 
 def test_an_answer_is_what_its_status_says() -> None:
-    assert answered(429, retry_after="12", head=b"wait", now=START) == Answer(
-        category=Category.HTTP_4XX, status_code=429, retry_after_seconds=12.0, excerpt="wait"
+    assert result_from_response(429, retry_after="12", body_prefix=b"wait", now=START) == AttemptResult(
+        category=AttemptCategory.HTTP_4XX, status_code=429, retry_after_seconds=12.0, excerpt="wait"
     )
 
 
 @pytest.mark.parametrize(
     ("error", "category"),
     [
-        (OSError("no route"), Category.CONNECTION_REFUSED),
-        (ConnectionResetError(), Category.CONNECTION_REFUSED),
-        (TimeoutError(), Category.TIMEOUT),
-        (ssl.SSLCertVerificationError("expired"), Category.TLS_ERROR),
+        (OSError("no route"), AttemptCategory.CONNECTION_REFUSED),
+        (ConnectionResetError(), AttemptCategory.CONNECTION_REFUSED),
+        (TimeoutError(), AttemptCategory.TIMEOUT),
+        (ssl.SSLCertVerificationError("expired"), AttemptCategory.TLS_ERROR),
     ],
 )
-def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, category: Category) -> None:
+def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, category: AttemptCategory) -> None:
     wrapped = Broken()
     wrapped.__cause__ = Broken()
     wrapped.__cause__.__context__ = error
 
-    assert failed(error) == failed(wrapped) == Answer(category=category)
+    assert result_from_error(error) == result_from_error(wrapped) == AttemptResult(category=category)
 
 
 def test_the_nearest_cause_tells() -> None:
@@ -132,14 +132,14 @@ def test_the_nearest_cause_tells() -> None:
     timeout = TimeoutError()
     timeout.__context__ = ssl.SSLWantReadError()
 
-    assert failed(timeout).category is Category.TIMEOUT
+    assert result_from_error(timeout).category is AttemptCategory.TIMEOUT
 
 
 def test_a_token_that_a_receiver_echoes_is_worthless_in_its_excerpt() -> None:
-    tokens = ResumeTokens([b"k" * 32], audience="test")
+    tokens = ResumeTokenCodec([b"k" * 32], audience="test")
     claims = ResumeClaims(call_id="call_1", principal="alice", token_version=1, cursor_seq=0, expires_at=2**31)
-    token = tokens.issue(claims)
+    token = tokens.encode_token(claims)
 
-    answer = answered(500, retry_after=None, head=f'you said "{token}" and more'.encode(), now=START)
+    answer = result_from_response(500, retry_after=None, body_prefix=f'you said "{token}" and more'.encode(), now=START)
 
     assert answer.excerpt == f'you said "{token.partition(".")[0]}.[hidden]" and more'

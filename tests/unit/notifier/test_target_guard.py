@@ -20,7 +20,7 @@ from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver
     ("url", "host", "origin"), [(url, *expected) for url, expected in GOOD_URLS.items()], ids=ascii
 )
 async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) -> None:
-    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check(url)
+    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url(url)
 
     assert (target.url, target.host, target.origin) == (url, host, origin)
 
@@ -30,7 +30,7 @@ async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) 
 async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
     guard = TargetGuard(PUBLIC, resolver=FakeResolver({**NAMES, "no-address.test": ["0.0.0.0"]}))
     with pytest.raises(InvalidCallbackUrl):
-        await guard.check(url)
+        await guard.check_url(url)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_plain_http_is_refused_everywhere_else(host: str) -> None:
     "policy",
     [
         TargetPolicy(private_cidrs=LOOPBACK.private_cidrs),
-        TargetPolicy(http_allowed_for_private=True),
-        TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),), http_allowed_for_private=True),
+        TargetPolicy(allows_private_http=True),
+        TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),), allows_private_http=True),
     ],
     ids=["http not allowed", "nothing opened", "another network opened"],
 )
@@ -122,7 +122,7 @@ def test_plain_http_needs_both_the_permission_and_the_network(policy: TargetPoli
 async def test_registration_tells_the_range_and_how_to_open_it() -> None:
     guard = TargetGuard(PUBLIC, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
     with pytest.raises(InvalidCallbackUrl) as refused:
-        await guard.check("https://vault.corp.example/hook")
+        await guard.check_url("https://vault.corp.example/hook")
 
     assert "private use (10.0.0.0/8)" in refused.value.detail
     assert "RINGBACK_CALLBACK_PRIVATE_CIDRS=10.0.0.0/8" in refused.value.detail
@@ -131,14 +131,14 @@ async def test_registration_tells_the_range_and_how_to_open_it() -> None:
 
 async def test_registration_offers_no_way_to_a_metadata_service() -> None:
     with pytest.raises(InvalidCallbackUrl) as refused:
-        await TargetGuard(PUBLIC, resolver=FakeResolver({})).check("https://169.254.169.254/latest/meta-data")
+        await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url("https://169.254.169.254/latest/meta-data")
 
     assert "never called back" in refused.value.detail
     assert "RINGBACK_" not in refused.value.detail
 
 
 async def test_a_name_that_does_not_resolve_now_is_accepted() -> None:
-    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check("https://not-yet.example/hook")
+    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url("https://not-yet.example/hook")
 
     assert target.host == "not-yet.example"
 
@@ -147,7 +147,7 @@ async def test_an_opened_network_can_be_registered() -> None:
     policy = TargetPolicy(private_cidrs=(ip_network("10.20.0.0/16"),))
     guard = TargetGuard(policy, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
 
-    assert (await guard.check("https://vault.corp.example/hook")).host == "vault.corp.example"
+    assert (await guard.check_url("https://vault.corp.example/hook")).host == "vault.corp.example"
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ async def test_an_opened_network_can_be_registered() -> None:
 @pytest.mark.requirement("R26")
 async def test_one_bad_address_refuses_all(answers: list[str]) -> None:
     with pytest.raises(BlockedAddress):
-        await TargetGuard(PUBLIC, resolver=FakeResolver({"mixed.test": answers})).resolve("mixed.test")
+        await TargetGuard(PUBLIC, resolver=FakeResolver({"mixed.test": answers})).resolve_host("mixed.test")
 
 
 async def test_a_literal_is_judged_without_a_look_up() -> None:
     resolver = FakeResolver({})
     guard = TargetGuard(PUBLIC, resolver=resolver)
 
-    assert await guard.resolve("8.8.8.8") == (ip_address("8.8.8.8"),)
+    assert await guard.resolve_host("8.8.8.8") == (ip_address("8.8.8.8"),)
     with pytest.raises(BlockedAddress):
-        await guard.resolve("::1")
+        await guard.resolve_host("::1")
     assert resolver.asked == []
 
 
@@ -173,9 +173,9 @@ async def test_addresses_that_were_cached_are_judged_again() -> None:
     """What the guard remembers is where a name leads, and never that this was allowed."""
     resolver = FakeResolver({"kept.test": ["10.0.0.1"]}, seconds=60.0)
     guard = TargetGuard(TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),)), resolver=resolver)
-    await guard.resolve("kept.test")
+    await guard.resolve_host("kept.test")
     guard.policy = PUBLIC
 
     with pytest.raises(BlockedAddress):
-        await guard.resolve("kept.test")
+        await guard.resolve_host("kept.test")
     assert resolver.asked == ["kept.test"]

@@ -12,13 +12,13 @@ import pytest
 
 from ringback import receiver as public
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
-from ringback.receiver.app import BODY_BYTES_MAX, Secrets
-from ringback.signing.secrets import InvalidSecret, generate
-from ringback.signing.standard_webhooks import signed_headers
+from ringback.receiver.app import BODY_BYTES_MAX, SecretSource
+from ringback.signing.secrets import InvalidSecret, generate_secret
+from ringback.signing.standard_webhooks import build_signed_headers
 from tests.support.limits import WAIT_SECONDS
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-OTHER_SECRET = generate(b"o" * 32)
+OTHER_SECRET = generate_secret(b"o" * 32)
 NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
 
 
@@ -45,7 +45,7 @@ async def post(
 ) -> httpx.Response:
     """Sign and send as the notifier does; `changed` replaces headers after signing."""
     body = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
-    headers = signed_headers([secret], message_id=message_id, timestamp=int(at.timestamp()), body=body)
+    headers = build_signed_headers([secret], message_id=message_id, timestamp=int(at.timestamp()), body=body)
     if subscription_id is not None:
         headers["X-MCP-Subscription-Id"] = subscription_id
     async with client_of(app) as client:
@@ -74,7 +74,7 @@ class Inbox:
         self.notices.append(notice)
 
 
-def app_with(inbox: Inbox, secrets: Secrets = (SECRET,)) -> ReceiverApp:
+def app_with(inbox: Inbox, secrets: SecretSource = (SECRET,)) -> ReceiverApp:
     return ReceiverApp(secrets, on_callback=inbox.take, on_notice=inbox.note, clock=lambda: NOW)
 
 

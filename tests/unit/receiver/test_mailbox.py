@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ringback.receiver import Callback, parse
-from ringback.receiver.mailbox import Mailbox
+from ringback.receiver.mailbox import CallbackInbox
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -17,56 +17,56 @@ def callback(event_id: str, correlation_id: str | None = "c1") -> Callback:
 
 
 async def test_kept_callbacks_are_taken_in_the_order_of_their_arrival() -> None:
-    mailbox = Mailbox(kept_max=10)
+    mailbox = CallbackInbox(capacity=10)
     for number in range(3):
-        mailbox.put(callback(f"evt_{number}"))
-        mailbox.put(callback(f"other_{number}", "c2"))
+        mailbox.put_callback(callback(f"evt_{number}"))
+        mailbox.put_callback(callback(f"other_{number}", "c2"))
 
-    taken = [await mailbox.take("c1", timeout_seconds=0) for _ in range(3)]
+    taken = [await mailbox.wait_for_callback("c1", timeout_seconds=0) for _ in range(3)]
 
     assert [each.event_id for each in taken] == ["evt_0", "evt_1", "evt_2"]
 
 
 async def test_two_who_wait_for_the_same_get_one_each() -> None:
-    mailbox = Mailbox(kept_max=10)
+    mailbox = CallbackInbox(capacity=10)
     async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(mailbox.take("c1", timeout_seconds=WAIT_SECONDS)) for _ in range(2)]
+        waiting = [group.create_task(mailbox.wait_for_callback("c1", timeout_seconds=WAIT_SECONDS)) for _ in range(2)]
         await asyncio.wait(waiting, timeout=0)
-        mailbox.put(callback("evt_1"))
+        mailbox.put_callback(callback("evt_1"))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        mailbox.put(callback("evt_2"))
+        mailbox.put_callback(callback("evt_2"))
 
     assert sorted(task.result().event_id for task in waiting) == ["evt_1", "evt_2"]
 
 
 async def test_a_waiter_who_is_cancelled_takes_nothing_along() -> None:
-    mailbox = Mailbox(kept_max=10)
-    waiting = asyncio.create_task(mailbox.take("c1", timeout_seconds=WAIT_SECONDS))
+    mailbox = CallbackInbox(capacity=10)
+    waiting = asyncio.create_task(mailbox.wait_for_callback("c1", timeout_seconds=WAIT_SECONDS))
     await asyncio.wait([waiting], timeout=0)
 
-    mailbox.put(callback("evt_1"))
+    mailbox.put_callback(callback("evt_1"))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    assert (await mailbox.take("c1", timeout_seconds=0)).event_id == "evt_1"
+    assert (await mailbox.wait_for_callback("c1", timeout_seconds=0)).event_id == "evt_1"
 
 
 async def test_the_oldest_callback_makes_room_when_too_many_are_kept() -> None:
-    mailbox = Mailbox(kept_max=2)
+    mailbox = CallbackInbox(capacity=2)
     for number in range(3):
-        mailbox.put(callback(f"evt_{number}"))
+        mailbox.put_callback(callback(f"evt_{number}"))
 
-    taken = [await mailbox.take("c1", timeout_seconds=0) for _ in range(2)]
+    taken = [await mailbox.wait_for_callback("c1", timeout_seconds=0) for _ in range(2)]
 
     assert [each.event_id for each in taken] == ["evt_1", "evt_2"]
     with pytest.raises(TimeoutError):
-        await mailbox.take("c1", timeout_seconds=0)
+        await mailbox.wait_for_callback("c1", timeout_seconds=0)
 
 
 async def test_callbacks_without_a_correlation_id_take_no_room() -> None:
-    mailbox = Mailbox(kept_max=1)
-    mailbox.put(callback("evt_1"))
-    mailbox.put(callback("evt_2", None))
+    mailbox = CallbackInbox(capacity=1)
+    mailbox.put_callback(callback("evt_1"))
+    mailbox.put_callback(callback("evt_2", None))
 
-    assert (await mailbox.take("c1", timeout_seconds=0)).event_id == "evt_1"
+    assert (await mailbox.wait_for_callback("c1", timeout_seconds=0)).event_id == "evt_1"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ringback.runner.arguments import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentChecker
+from ringback.runner.arguments import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
 
 SCHEMA = {
     "type": "object",
@@ -18,7 +18,7 @@ SCHEMA = {
 
 
 def errors(schema: Any, arguments: dict[str, Any]) -> list[dict[str, str]]:
-    return ArgumentChecker(schema, upstream="git", tool="log").errors(arguments)
+    return ArgumentValidator(schema, upstream="git", tool="log").find_errors(arguments)
 
 
 def test_arguments_that_fit_have_no_errors() -> None:
@@ -78,10 +78,10 @@ def test_a_dialect_that_is_named_is_honoured() -> None:
     ],
 )
 def test_a_broken_schema_refuses_nothing_and_is_logged_once(schema: Any, caplog: pytest.LogCaptureFixture) -> None:
-    checker = ArgumentChecker(schema, upstream="git", tool="log")
+    checker = ArgumentValidator(schema, upstream="git", tool="log")
 
-    assert checker.errors({"path": "a"}) == []
-    assert checker.errors({"path": "a"}) == []
+    assert checker.find_errors({"path": "a"}) == []
+    assert checker.find_errors({"path": "a"}) == []
     assert [record.getMessage() for record in caplog.records] == ["tool.schema_unusable"]
 
 
@@ -148,12 +148,12 @@ def test_what_would_take_long_is_left_to_the_tool(
     schema: dict[str, Any], arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    checker = ArgumentChecker({**schema, "required": ["x"]}, upstream="git", tool="log")
-    found = checker.errors(arguments)
+    checker = ArgumentValidator({**schema, "required": ["x"]}, upstream="git", tool="log")
+    found = checker.find_errors(arguments)
 
     assert len(found) <= ERRORS_MAX
     assert [record.getMessage() for record in caplog.records] in ([], ["tool.arguments_not_judged"])
-    assert checker.errors({"x": 1}) == []
+    assert checker.find_errors({"x": 1}) == []
 
 
 DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

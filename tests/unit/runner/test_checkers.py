@@ -9,8 +9,8 @@ import pytest
 from ringback.domain.errors import InvalidArguments
 from ringback.domain.upstreams import ToolInfo
 from ringback.runner import catalog as catalog_module
-from ringback.runner.arguments import ArgumentChecker
-from ringback.runner.catalog import UpstreamCatalog
+from ringback.runner.arguments import ArgumentValidator
+from ringback.runner.catalog import UpstreamToolCatalog
 from tests.support.fixed_upstreams import ListedConnection
 
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
@@ -36,9 +36,9 @@ class Renaming(ListedConnection):
 async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    alive = WeakSet[ArgumentChecker]()
+    alive = WeakSet[ArgumentValidator]()
 
-    class Counted(ArgumentChecker):
+    class Counted(ArgumentValidator):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             alive.add(self)
@@ -46,13 +46,13 @@ async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behi
     monkeypatch.setattr(catalog_module, "ArgumentChecker", Counted)
     renaming = Renaming()
     connections = {"git": renaming, "gone": Renaming()}
-    catalog = UpstreamCatalog(connections)
-    await catalog.check("gone", "first", {"n": 1}, visible=None)
+    catalog = UpstreamToolCatalog(connections)
+    await catalog.check_call("gone", "first", {"n": 1}, visible_upstreams=None)
     del connections["gone"]
     for number in range(5):
         renaming.rename(f"tool-{number}")
-        await catalog.check("git", f"tool-{number}", {"n": 1}, visible=None)
+        await catalog.check_call("git", f"tool-{number}", {"n": 1}, visible_upstreams=None)
         with pytest.raises(InvalidArguments):
-            await catalog.check("git", f"tool-{number}", {}, visible=None)
+            await catalog.check_call("git", f"tool-{number}", {}, visible_upstreams=None)
 
     assert len(alive) == 1

@@ -11,7 +11,7 @@ from ringback.runner.config import (
     ClientCredentials,
     ConfigError,
     Isolation,
-    Transport,
+    UpstreamTransport,
     UpstreamConfig,
     load_upstreams,
     parse_upstream_option,
@@ -37,7 +37,7 @@ def test_a_command_is_a_stdio_upstream() -> None:
 
     assert config == UpstreamConfig(
         name="git",
-        transport=Transport.STDIO,
+        transport=UpstreamTransport.STDIO,
         command="uvx",
         args=("mcp-server-git",),
         env={"A": "b"},
@@ -50,7 +50,7 @@ def test_a_command_is_a_stdio_upstream() -> None:
 def test_a_url_is_an_http_upstream(told: dict[str, str]) -> None:
     config = parse_one({"url": "https://mcp.example/mcp", "headers": {"X-Key": "k"}, **told})
 
-    assert (config.transport, config.url, config.max_concurrent) == (Transport.HTTP, "https://mcp.example/mcp", 256)
+    assert (config.transport, config.url, config.max_concurrent) == (UpstreamTransport.HTTP, "https://mcp.example/mcp", 256)
     assert config.headers == {"X-Key": "k"}
 
 
@@ -84,8 +84,8 @@ def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
         }
     )
 
-    assert [config.inline_wait_of(tool) for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
-    assert parse_one({"command": "uvx"}).inline_wait_of("any") is None
+    assert [config.get_inline_wait_seconds(tool) for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
+    assert parse_one({"command": "uvx"}).get_inline_wait_seconds("any") is None
 
 
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:
@@ -108,7 +108,7 @@ def test_tools_that_are_called_as_tasks_only_are_read() -> None:
 def test_the_keys_that_an_upstream_is_told_of_a_client_are_read(ours: dict[str, Any], passed: set[str]) -> None:
     config = parse_one({"command": "uvx", "ringback": ours})
 
-    assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.passes_meta(key)} == passed
+    assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.forwards_meta_key(key)} == passed
 
 
 def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> None:
@@ -294,7 +294,7 @@ def test_an_option_is_a_command_or_a_url() -> None:
     url = parse_upstream_option("web=http://127.0.0.1:9000/mcp?a=b")
 
     assert (command.command, command.args) == ("uvx", ("mcp-server-git", "--repository", "/srv/my repo"))
-    assert (url.transport, url.url) == (Transport.HTTP, "http://127.0.0.1:9000/mcp?a=b")
+    assert (url.transport, url.url) == (UpstreamTransport.HTTP, "http://127.0.0.1:9000/mcp?a=b")
 
 
 def test_an_option_was_expanded_by_the_shell_and_is_not_expanded_again() -> None:

@@ -15,10 +15,10 @@ from mcp_types import JSONRPCNotification
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
 from ringback.runner.direct_posts import DirectPosts
-from ringback.runner.dispatcher import LinkDispatcher
-from ringback.runner.faults import Faults
+from ringback.runner.dispatcher import SessionDispatcher
+from ringback.runner.faults import FaultCounter
 from ringback.runner.large_results import LargeResults
-from ringback.runner.session_transport import SessionTransport
+from ringback.runner.session_transport import LegacySessionTransport
 from ringback.runner.transport import SESSION_HEADER, GuardedTransport
 
 URL = "http://upstream.example/mcp"
@@ -56,17 +56,17 @@ def upstream() -> Upstream:
 
 @pytest.fixture
 def direct(upstream: Upstream) -> DirectPosts:
-    inner = GuardedTransport(upstream, faults=Faults("stage", clock=SystemClock()), large=LargeResults())
-    return DirectPosts(SessionTransport(inner), URL)
+    inner = GuardedTransport(upstream, faults=FaultCounter("stage", clock=SystemClock()), large_results=LargeResults())
+    return DirectPosts(LegacySessionTransport(inner), URL)
 
 
 @pytest.fixture
-async def dispatcher(direct: DirectPosts) -> AsyncGenerator[LinkDispatcher]:
+async def dispatcher(direct: DirectPosts) -> AsyncGenerator[SessionDispatcher]:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx2.AsyncClient(transport=direct, trust_env=False))
         direct.use(client)
         streams = await stack.enter_async_context(streamable_http_client(URL, http_client=client))
-        dispatcher = LinkDispatcher(*streams, direct=direct)
+        dispatcher = SessionDispatcher(*streams, direct=direct)
         async with anyio.create_task_group() as group:
             await group.start(dispatcher.run, None, None)
             yield dispatcher
@@ -74,13 +74,13 @@ async def dispatcher(direct: DirectPosts) -> AsyncGenerator[LinkDispatcher]:
 
 
 @pytest.fixture
-async def alone(direct: DirectPosts) -> AsyncGenerator[tuple[LinkDispatcher, Any]]:
+async def alone(direct: DirectPosts) -> AsyncGenerator[tuple[SessionDispatcher, Any]]:
     """A dispatcher whose streams lead nowhere, and what it writes into them."""
     send, read = anyio.create_memory_object_stream[Any](0)
     write, written = anyio.create_memory_object_stream[Any](8)
     async with httpx2.AsyncClient(transport=direct, trust_env=False) as client, send, written:
         direct.use(client)
-        dispatcher = LinkDispatcher(read, write, direct=direct)
+        dispatcher = SessionDispatcher(read, write, direct=direct)
         async with anyio.create_task_group() as group:
             await group.start(dispatcher.run, None, None)
             yield dispatcher, written
@@ -88,7 +88,7 @@ async def alone(direct: DirectPosts) -> AsyncGenerator[tuple[LinkDispatcher, Any
 
 
 async def test_a_json_answer_comes_without_the_sdk_transport(
-    alone: tuple[LinkDispatcher, Any], upstream: Upstream
+    alone: tuple[SessionDispatcher, Any], upstream: Upstream
 ) -> None:
     dispatcher, written = alone
 
@@ -102,7 +102,7 @@ async def test_a_json_answer_comes_without_the_sdk_transport(
 
 
 async def test_progress_is_asked_for_by_the_id_of_the_request(
-    alone: tuple[LinkDispatcher, Any], upstream: Upstream
+    alone: tuple[SessionDispatcher, Any], upstream: Upstream
 ) -> None:
     async def on_progress(progress: float, total: float | None, message: str | None) -> None: ...
 
@@ -112,7 +112,7 @@ async def test_progress_is_asked_for_by_the_id_of_the_request(
     assert message["params"]["_meta"] == {"a": 1, "progressToken": message["id"]}
 
 
-async def test_an_error_of_the_upstream_is_raised(alone: tuple[LinkDispatcher, Any], upstream: Upstream) -> None:
+async def test_an_error_of_the_upstream_is_raised(alone: tuple[SessionDispatcher, Any], upstream: Upstream) -> None:
     upstream.reply = {"error": {"code": -32602, "message": "no such tool", "data": {"name": "echo"}}}
 
     with pytest.raises(MCPError) as raised:
@@ -122,7 +122,7 @@ async def test_an_error_of_the_upstream_is_raised(alone: tuple[LinkDispatcher, A
 
 
 async def test_a_call_that_is_cancelled_is_taken_back_in_words(
-    alone: tuple[LinkDispatcher, Any], upstream: Upstream
+    alone: tuple[SessionDispatcher, Any], upstream: Upstream
 ) -> None:
     dispatcher, written = alone
     upstream.silent = True
@@ -139,7 +139,7 @@ async def test_a_call_that_is_cancelled_is_taken_back_in_words(
 
 
 async def test_an_event_stream_is_read_by_the_sdk_and_its_request_is_sent_once(
-    dispatcher: LinkDispatcher, upstream: Upstream
+    dispatcher: SessionDispatcher, upstream: Upstream
 ) -> None:
     upstream.as_events = True
 
@@ -148,7 +148,7 @@ async def test_an_event_stream_is_read_by_the_sdk_and_its_request_is_sent_once(
     assert len(upstream.requests) == 1
 
 
-async def test_other_requests_keep_their_place_in_the_sdk(alone: tuple[LinkDispatcher, Any]) -> None:
+async def test_other_requests_keep_their_place_in_the_sdk(alone: tuple[SessionDispatcher, Any]) -> None:
     dispatcher, written = alone
     asking = asyncio.create_task(dispatcher.send_raw_request("ping", {}, {}))
 

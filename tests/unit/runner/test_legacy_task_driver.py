@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Ending, Outcome
+from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers import Negotiated
-from ringback.runner.drivers.base import SessionName
-from ringback.runner.drivers.followed import REFUSALS_MAX
-from ringback.runner.drivers.legacy_task import LegacyTaskDriver, legacy_handle, runs_as_task
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused
+from ringback.runner.drivers import NegotiatedProtocol
+from ringback.runner.drivers.base import LegacySessionId
+from ringback.runner.drivers.followed import CONSECUTIVE_ERRORS_MAX
+from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
+from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError
 from tests.support.clock import FakeClock
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
@@ -21,18 +21,18 @@ TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 WORKING: dict[str, Any] = {"taskId": "t1", "status": "working"}
 COMPLETED = {**WORKING, "status": "completed"}
-GONE = Refused({"code": -32602, "message": "no such task"})
-SESSION = SessionName(session_id="s1", protocol_version="2025-11-25")
-KEPT = replace(CALL, handle=legacy_handle("t1", SESSION))
+GONE = UpstreamError({"code": -32602, "message": "no such task"})
+SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
+KEPT = replace(CALL, handle=make_legacy_task_handle("t1", SESSION))
 
 
-async def run(session: Answering, desk: PaperDesk) -> Ending:
-    return await LegacyTaskDriver(clock=FakeClock()).run(session, desk)
+async def run(session: Answering, desk: PaperDesk) -> CallCompletion:
+    return await LegacyTaskDriver(clock=FakeClock()).run_call(session, desk)
 
 
 class Listing(Answering):
     def __init__(self, capabilities: dict[str, Any], tool: dict[str, Any] | None) -> None:
-        super().__init__(RESULT, negotiated=Negotiated(protocol_version="2025-11-25", capabilities=capabilities))
+        super().__init__(RESULT, negotiated=NegotiatedProtocol(protocol_version="2025-11-25", capabilities=capabilities))
         self._tool = tool
 
     def tool(self, name: str) -> ToolInfo | None:
@@ -61,7 +61,7 @@ def test_a_call_becomes_a_task_when_the_server_and_the_tool_say_so(
 async def test_a_server_that_answers_at_once_has_answered() -> None:
     desk = PaperDesk(CALL)
 
-    assert (await run(Answering(RESULT), desk)).outcome is Outcome.RESULT
+    assert (await run(Answering(RESULT), desk)).outcome is CallOutcome.RESULT
     assert desk.kept == []
 
 
@@ -71,7 +71,7 @@ async def test_a_task_that_cannot_be_found_again_is_an_upstream_error(task: Any)
 
     ending = await run(Answering({"task": task}), desk)
 
-    assert (ending.outcome, desk.kept) == (Outcome.UPSTREAM_ERROR, [])
+    assert (ending.outcome, desk.kept) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
 async def test_the_handle_is_kept_before_anything_else_is_asked() -> None:
@@ -79,50 +79,50 @@ async def test_the_handle_is_kept_before_anything_else_is_asked() -> None:
 
     ending = await run(session, desk)
 
-    assert (ending.outcome, desk.kept) == (Outcome.RESULT, [legacy_handle("t1", None)])
+    assert (ending.outcome, desk.kept) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
     assert [method for method, _ in session.asked] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
     assert session.asked[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
 
 
 async def test_an_upstream_that_cannot_be_heard_for_a_while_is_asked_again() -> None:
     session = Answering(
-        *[Lost("lost")] * 30, *[NoAnswer("proxy")] * REFUSALS_MAX, COMPLETED, Lost("lost"), COMPLETED, RESULT
+        *[ResponseLost("lost")] * 30, *[InvalidUpstreamResponse("proxy")] * CONSECUTIVE_ERRORS_MAX, COMPLETED, ResponseLost("lost"), COMPLETED, RESULT
     )
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize("refusals", [[GONE], [NoAnswer("no task")], [{"status": "sleeping"}]])
+@pytest.mark.parametrize("refusals", [[GONE], [InvalidUpstreamResponse("no task")], [{"status": "sleeping"}]])
 async def test_an_upstream_that_no_longer_tells_of_the_task_leaves_unknown(refusals: list[Any]) -> None:
     session = Answering(*refusals)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.UNKNOWN
+    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.UNKNOWN
 
 
 async def test_a_session_that_is_forgotten_is_not_the_end_of_its_tasks() -> None:
-    session = Answering(Forgotten("forgotten"), COMPLETED, RESULT)
+    session = Answering(SessionNotFound("forgotten"), COMPLETED, RESULT)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
     assert session.held.rejoined == 1
 
 
 async def test_a_connection_that_cannot_be_had_ends_the_drive_and_not_the_call() -> None:
-    with pytest.raises(NotSent):
-        await run(Answering(NotSent("away")), PaperDesk(KEPT))
+    with pytest.raises(RequestNotSent):
+        await run(Answering(RequestNotSent("away")), PaperDesk(KEPT))
 
 
 async def test_a_refusal_while_input_is_wanted_says_nothing_of_the_end() -> None:
     session = Answering({**WORKING, "status": "input_required"}, GONE, COMPLETED, RESULT)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.parametrize(
     ("reply", "outcome"),
-    [({**WORKING, "status": "cancelled"}, Outcome.CANCELLED), (WORKING, None), (GONE, None)],
+    [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (WORKING, None), (GONE, None)],
 )
-async def test_only_a_task_that_is_cancelled_by_then_ends_the_call(reply: Any, outcome: Outcome | None) -> None:
-    ending = await LegacyTaskDriver(clock=FakeClock()).cancel(Answering(reply), KEPT)
+async def test_only_a_task_that_is_cancelled_by_then_ends_the_call(reply: Any, outcome: CallOutcome | None) -> None:
+    ending = await LegacyTaskDriver(clock=FakeClock()).cancel_call(Answering(reply), KEPT)
 
     assert (ending and ending.outcome) is outcome

@@ -8,7 +8,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
-from ringback.runner.dispatcher import LinkDispatcher
+from ringback.runner.dispatcher import SessionDispatcher
 
 MESSAGE = {"level": "info", "data": "…"}
 
@@ -39,10 +39,10 @@ class Line:
 
 
 @pytest.fixture
-async def line() -> AsyncGenerator[tuple[Line, LinkDispatcher]]:
+async def line() -> AsyncGenerator[tuple[Line, SessionDispatcher]]:
     send, read = anyio.create_memory_object_stream[Any](0)
     write, sent = anyio.create_memory_object_stream[Any](0)
-    line, dispatcher = Line(send), LinkDispatcher(read, write)
+    line, dispatcher = Line(send), SessionDispatcher(read, write)
 
     async def refuse(*_: Any) -> dict[str, Any]:
         raise AssertionError
@@ -53,9 +53,9 @@ async def line() -> AsyncGenerator[tuple[Line, LinkDispatcher]]:
         await send.aclose()
 
 
-async def test_a_message_belongs_to_the_only_one_who_asked(line: tuple[Line, LinkDispatcher]) -> None:
+async def test_a_message_belongs_to_the_only_one_who_asked(line: tuple[Line, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.overhearing(told.hears("one"), anywhere=True):
+    with dispatcher.receive_log_messages(told.hears("one"), anywhere=True):
         await told.say()
         await told.say("notifications/other")
     await told.say()
@@ -63,19 +63,19 @@ async def test_a_message_belongs_to_the_only_one_who_asked(line: tuple[Line, Lin
     assert told.heard == ["one"]
 
 
-async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[Line, LinkDispatcher]) -> None:
+async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[Line, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.overhearing(told.hears("one"), anywhere=True):
-        with dispatcher.overhearing(told.hears("other"), anywhere=True):
+    with dispatcher.receive_log_messages(told.hears("one"), anywhere=True):
+        with dispatcher.receive_log_messages(told.hears("other"), anywhere=True):
             await told.say()
         await told.say()
 
     assert told.heard == ["one"]
 
 
-async def test_whoever_hears_only_its_own_stream_gets_nothing_from_elsewhere(line: tuple[Line, LinkDispatcher]) -> None:
+async def test_whoever_hears_only_its_own_stream_gets_nothing_from_elsewhere(line: tuple[Line, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.overhearing(told.hears("one"), anywhere=False):
+    with dispatcher.receive_log_messages(told.hears("one"), anywhere=False):
         await told.say()
 
     assert told.heard == []

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ringback.domain import jsontext
-from ringback.domain.call import Ending, Outcome, Progress
+from ringback.domain.call import CallCompletion, CallOutcome, Progress
 from ringback.domain.results import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
-from ringback.runner.failures import Forgotten, Lost, NoAnswer, NotSent, Refused, RequestFailed
+from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.sessions import Answering
@@ -17,9 +17,9 @@ from tests.support.sessions import Answering
 TEXT = {"type": "text", "text": "done"}
 
 
-async def run(session: Answering, **changes: Any) -> tuple[Ending, list[Progress]]:
+async def run(session: Answering, **changes: Any) -> tuple[CallCompletion, list[Progress]]:
     desk = PaperDesk(replace(CALL, **changes))
-    return await PlainDriver().run(session, desk), desk.told
+    return await PlainDriver().run_call(session, desk), desk.told
 
 
 async def test_a_result_is_kept_as_it_came() -> None:
@@ -31,21 +31,21 @@ async def test_a_result_is_kept_as_it_came() -> None:
     }
     ending, _ = await run(Answering(result))
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert ending.result == jsontext.dumps(result)
 
 
 async def test_null_for_what_a_server_leaves_out_is_no_failure_and_is_not_kept() -> None:
     ending, _ = await run(Answering({"content": [TEXT], "_meta": None, "isError": None}))
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert ending.result == jsontext.dumps({"content": [TEXT]})
 
 
 async def test_an_error_of_the_tool_is_told_apart() -> None:
     ending, _ = await run(Answering({"content": [TEXT], "isError": True}))
 
-    assert ending.outcome is Outcome.TOOL_ERROR
+    assert ending.outcome is CallOutcome.TOOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
 async def test_what_is_no_result_is_an_upstream_error(result: dict[str, Any]) -> None:
     ending, _ = await run(Answering(result))
 
-    assert ending.outcome is Outcome.UPSTREAM_ERROR
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
     assert ending.result is None
 
 
@@ -97,13 +97,13 @@ async def test_a_result_that_asks_for_input_says_why_the_call_failed() -> None:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (NotSent("refused"), Outcome.REJECTED),
-        (Forgotten("forgotten"), Outcome.REJECTED),
-        (Lost("lost"), Outcome.UNKNOWN),
-        (NoAnswer("garbage"), Outcome.UPSTREAM_ERROR),
+        (RequestNotSent("refused"), CallOutcome.REJECTED),
+        (SessionNotFound("forgotten"), CallOutcome.REJECTED),
+        (ResponseLost("lost"), CallOutcome.UNKNOWN),
+        (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
 )
-async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: Outcome) -> None:
+async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: CallOutcome) -> None:
     ending, _ = await run(Answering(failure))
 
     assert ending.outcome is outcome
@@ -112,16 +112,16 @@ async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: Request
 
 async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
     error = {"code": -32042, "message": "no", "data": {"x": 1}}
-    ending, _ = await run(Answering(Refused(error)))
+    ending, _ = await run(Answering(UpstreamError(error)))
 
-    assert (ending.outcome, ending.error) == (Outcome.UPSTREAM_ERROR, error)
+    assert (ending.outcome, ending.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
 
 @pytest.mark.parametrize(
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
 )
 async def test_an_error_that_is_too_large_is_not_kept(error: dict[str, Any]) -> None:
-    ending, _ = await run(Answering(Refused({"code": 1, **error})))
+    ending, _ = await run(Answering(UpstreamError({"code": 1, **error})))
 
     assert ending.error is not None
     assert "too large" in ending.error["message"]

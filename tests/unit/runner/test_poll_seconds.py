@@ -2,12 +2,12 @@
 
 import pytest
 
-from ringback.runner.drivers.followed import poll_seconds
+from ringback.runner.drivers.followed import compute_poll_seconds
 
 
 @pytest.mark.parametrize(("milliseconds", "expected"), [(500, 0.5), (2500.0, 2.5), (0, 0.1), (-1, 0.1), (10**9, 60.0)])
 def test_an_interval_that_the_upstream_names_is_followed_within_bounds(milliseconds: float, expected: float) -> None:
-    assert poll_seconds(milliseconds, followed_seconds=10_000) == expected
+    assert compute_poll_seconds(milliseconds, elapsed_seconds=10_000) == expected
 
 
 @pytest.mark.parametrize("nothing", [None, True, "500", [500]])
@@ -15,4 +15,4 @@ def test_an_interval_that_the_upstream_names_is_followed_within_bounds(milliseco
 def test_without_one_the_end_is_noticed_late_by_a_twentieth_at_most(
     nothing: object, followed: float, expected: float
 ) -> None:
-    assert poll_seconds(nothing, followed_seconds=followed) == pytest.approx(expected)
+    assert compute_poll_seconds(nothing, elapsed_seconds=followed) == pytest.approx(expected)

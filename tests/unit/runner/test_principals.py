@@ -9,8 +9,8 @@ import pytest
 
 from ringback.domain.principal import Principal
 from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.link import Link
-from ringback.runner.principals import IDLE_SECONDS, LOOK_SECONDS, PrincipalLinks
+from ringback.runner.link import UpstreamSession
+from ringback.runner.principals import IDLE_SECONDS, SWEEP_SECONDS, PrincipalSessions
 from tests.support.clock import FakeClock, StandingClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -30,14 +30,14 @@ class Opener:
         self.links: list[PaperLink] = []
         self._away = away
 
-    async def open(self) -> Link:
+    async def open(self) -> UpstreamSession:
         if self._away:
             self._away -= 1
             raise UpstreamUnreachable("cannot connect.")
         self.links.append(PaperLink())
         return cast("Link", self.links[-1])
 
-    def aside(self, **_opening: Any) -> AbstractAsyncContextManager[Link]:
+    def aside(self, **_opening: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         raise AssertionError
 
     @property
@@ -54,35 +54,35 @@ class HeldClock(StandingClock):
         await asyncio.sleep(0)
 
 
-def links_of(opener: Opener, clock: FakeClock | None = None, **options: Any) -> PrincipalLinks:
-    return PrincipalLinks(opener, clock=clock or FakeClock(), patience_seconds=5.0, **options)
+def links_of(opener: Opener, clock: FakeClock | None = None, **options: Any) -> PrincipalSessions:
+    return PrincipalSessions(opener, clock=clock or FakeClock(), connect_timeout_seconds=5.0, **options)
 
 
 async def test_calls_at_once_share_one_link() -> None:
     opener = Opener()
     links = links_of(opener)
-    async with links.of(ALICE) as one, links.of(ALICE) as two, links.of(BOB) as other:
-        shared = await asyncio.gather(one.live(), two.live(), one.live())
+    async with links.acquire_session(ALICE) as one, links.acquire_session(ALICE) as two, links.acquire_session(BOB) as other:
+        shared = await asyncio.gather(one.get_shared_session(), two.get_shared_session(), one.get_shared_session())
         assert len(set(shared)) == 1
-        assert await other.live() not in shared
+        assert await other.get_shared_session() not in shared
 
     assert opener.open_now == [True, True]
 
 
 async def test_a_link_that_has_ended_is_opened_again() -> None:
     opener = Opener()
-    async with links_of(opener).of(ALICE) as held:
-        first = await held.live()
-        first.retire()
-        assert await held.live() is not first
+    async with links_of(opener).acquire_session(ALICE) as held:
+        first = await held.get_shared_session()
+        first.close_to_new_requests()
+        assert await held.get_shared_session() is not first
 
 
 async def test_room_is_made_by_closing_what_was_used_longest_ago() -> None:
     opener = Opener()
     links = links_of(opener, links_max=2)
     for principal in (ALICE, BOB, ALICE, CAROL):
-        async with links.of(principal) as held:
-            await held.live()
+        async with links.acquire_session(principal) as held:
+            await held.get_shared_session()
 
     assert opener.open_now == [True, False, True], "bob's was closed for carol's"
 
@@ -92,11 +92,11 @@ async def test_whoever_finds_no_room_waits_for_it() -> None:
     links = links_of(opener, links_max=1)
 
     async def call() -> None:
-        async with links.of(BOB) as held:
-            await held.live()
+        async with links.acquire_session(BOB) as held:
+            await held.get_shared_session()
 
-    async with links.of(ALICE) as held:
-        await held.live()
+    async with links.acquire_session(ALICE) as held:
+        await held.get_shared_session()
         waiting = asyncio.create_task(call())
         await asyncio.sleep(0)
         assert opener.open_now == [True]
@@ -108,15 +108,15 @@ async def test_whoever_finds_no_room_waits_for_it() -> None:
 async def test_a_link_that_nobody_uses_is_closed_after_a_while() -> None:
     opener, clock = Opener(), HeldClock()
     links = links_of(opener, clock)
-    looking = asyncio.create_task(links.run())
-    async with links.of(ALICE) as held, links.of(BOB) as other:
-        await held.live()
-        await other.live()
-    async with links.of(BOB) as other:
-        await clock.pass_seconds(IDLE_SECONDS + LOOK_SECONDS)
+    looking = asyncio.create_task(links.close_idle_sessions())
+    async with links.acquire_session(ALICE) as held, links.acquire_session(BOB) as other:
+        await held.get_shared_session()
+        await other.get_shared_session()
+    async with links.acquire_session(BOB) as other:
+        await clock.pass_seconds(IDLE_SECONDS + SWEEP_SECONDS)
         assert opener.open_now == [False, True]
-        assert await other.live()
-    await clock.pass_seconds(IDLE_SECONDS + LOOK_SECONDS)
+        assert await other.get_shared_session()
+    await clock.pass_seconds(IDLE_SECONDS + SWEEP_SECONDS)
 
     assert opener.open_now == [False, False]
     looking.cancel()
@@ -124,12 +124,12 @@ async def test_a_link_that_nobody_uses_is_closed_after_a_while() -> None:
 
 async def test_an_upstream_that_is_away_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.runner.principals.AGAIN_SECONDS", 0.001)
-    async with links_of(Opener(away=3)).of(ALICE) as held:
-        assert await held.live()
+    async with links_of(Opener(away=3)).acquire_session(ALICE) as held:
+        assert await held.get_shared_session()
 
 
 async def test_an_upstream_that_stays_away_is_told() -> None:
-    links = PrincipalLinks(Opener(away=1000), clock=FakeClock(), patience_seconds=0.01)
-    async with links.of(ALICE) as held:
+    links = PrincipalSessions(Opener(away=1000), clock=FakeClock(), connect_timeout_seconds=0.01)
+    async with links.acquire_session(ALICE) as held:
         with pytest.raises(UpstreamUnreachable, match="cannot connect"):
-            await held.live()
+            await held.get_shared_session()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from ringback.domain.call import Ending, Outcome, Status
+from ringback.domain.call import CallCompletion, CallOutcome, CallStatus
 from ringback.domain.inputs import INPUT_BYTES_MAX
-from ringback.runner.drivers.questions import while_answering
+from ringback.runner.drivers.questions import run_with_elicitations
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
@@ -37,14 +37,14 @@ class Working:
     def __init__(self, session: Held, desk: PaperDesk) -> None:
         self._session = session
         self._done = asyncio.Event()
-        self._task = asyncio.create_task(while_answering(session, desk, self._work()))
+        self._task = asyncio.create_task(run_with_elicitations(session, desk, self._work()))
 
     async def hear(self, name: str, asked: dict[str, Any] | None) -> None:
         await until(lambda: self._session.on_question is not None)
         assert self._session.on_question is not None
         self._session.on_question(name, asked)
 
-    async def result(self, *, let_go: bool = True) -> str | Ending:
+    async def result(self, *, let_go: bool = True) -> str | CallCompletion:
         if let_go:
             self._done.set()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -72,7 +72,7 @@ async def test_questions_are_answered_one_by_one_as_the_answers_come() -> None:
     assert await working.result() == "done"
     assert still_asked == ["1"]
     assert session.replied == [("2", YES), ("1", YES)]
-    assert (desk.call.status, desk.call.input_responses) == (Status.WORKING, {})
+    assert (desk.call.status, desk.call.input_responses) == (CallStatus.WORKING, {})
 
 
 async def test_a_question_that_is_taken_back_is_not_asked_any_more() -> None:
@@ -84,7 +84,7 @@ async def test_a_question_that_is_taken_back_is_not_asked_any_more() -> None:
     await until(lambda: not desk.call.input_requests)
 
     assert await working.result() == "done"
-    assert desk.call.status is Status.WORKING
+    assert desk.call.status is CallStatus.WORKING
 
 
 async def test_a_question_of_before_is_asked_on_and_answered_by_its_name() -> None:
@@ -110,8 +110,8 @@ async def test_more_than_can_be_kept_fails_the_call() -> None:
 
     ending = await working.result(let_go=False)
 
-    assert isinstance(ending, Ending)
-    assert ending.outcome is Outcome.UPSTREAM_ERROR
+    assert isinstance(ending, CallCompletion)
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
 
 
 async def test_nobody_is_heard_when_the_starter_cannot_answer() -> None:

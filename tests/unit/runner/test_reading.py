@@ -7,8 +7,8 @@ import pydantic_core
 import pytest
 
 from ringback.runner import reading
-from ringback.runner.lines import TAIL_BYTES, LineSplitter, Overlong
-from ringback.runner.reading import SLICE_BYTES, decode, find_id
+from ringback.runner.lines import TAIL_BYTES, LineSplitter, OversizedLine
+from ringback.runner.reading import CHUNK_BYTES, decode_json, find_response_id
 
 
 def page(count: int, separators: bytes) -> bytes:
@@ -32,9 +32,9 @@ async def test_a_large_list_is_decoded_in_slices_to_what_it_is(
     monkeypatch.setattr(reading, "from_json", watched)
     text = page(5000, separators)
 
-    assert await decode(text) == (orjson.loads(text), 0)
-    assert len(text) > 5 * SLICE_BYTES
-    assert max(sizes) < 2 * SLICE_BYTES
+    assert await decode_json(text) == (orjson.loads(text), 0)
+    assert len(text) > 5 * CHUNK_BYTES
+    assert max(sizes) < 2 * CHUNK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ async def test_a_large_list_is_decoded_in_slices_to_what_it_is(
     ],
 )
 def test_an_id_is_found_only_where_an_answer_has_it(text: bytes, found: Any) -> None:
-    assert find_id(text) == found
+    assert find_response_id(text) == found
 
 
 def test_lines_are_cut_wherever_the_chunks_end_and_a_long_one_is_skipped() -> None:
@@ -59,8 +59,8 @@ def test_lines_are_cut_wherever_the_chunks_end_and_a_long_one_is_skipped() -> No
     lines = [line for chunk in chunks for line in splitter.feed(chunk)]
 
     assert lines[:2] == [b"a", b"bcd"]
-    assert lines[2] == Overlong(head=b"toolong")
-    assert isinstance(lines[3], Overlong)
+    assert lines[2] == OversizedLine(head=b"toolong")
+    assert isinstance(lines[3], OversizedLine)
     assert lines[3].has_ended
     assert len(lines[3].tail) == TAIL_BYTES
     assert lines[4:] == [b"end"]

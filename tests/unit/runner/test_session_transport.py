@@ -7,9 +7,9 @@ import pytest
 from mcp_types import ErrorData
 
 from ringback.domain import jsontext
-from ringback.runner.failures import Lost, RequestFailed, SessionGone
-from ringback.runner.session_transport import SESSION_ID_LENGTH_MAX, SessionTransport
-from ringback.runner.transport import SESSION_HEADER, failure_of
+from ringback.runner.failures import ResponseLost, RequestFailed, SessionGone
+from ringback.runner.session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+from ringback.runner.transport import SESSION_HEADER, to_request_error
 
 URL = "http://upstream.example/mcp"
 EVENTS = {"content-type": "text/event-stream"}
@@ -40,7 +40,7 @@ class Breaking(httpx2.AsyncByteStream):
 
 async def events(outcome: httpx2.Response | Exception) -> list[httpx2.ServerSentEvent]:
     """What is read on from a session that was rejoined."""
-    client = httpx2.AsyncClient(transport=SessionTransport(Inner(outcome), rejoined="s1"), trust_env=False)
+    client = httpx2.AsyncClient(transport=LegacySessionTransport(Inner(outcome), rejoined="s1"), trust_env=False)
     async with client, client.stream("GET", URL, headers=READING_ON) as response:
         return [event async for event in httpx2.EventSource(response)]
 
@@ -48,7 +48,7 @@ async def events(outcome: httpx2.Response | Exception) -> list[httpx2.ServerSent
 def failure(event: httpx2.ServerSentEvent) -> RequestFailed:
     message = jsontext.loads(event.data)
     assert message["id"] is None
-    return failure_of(ErrorData.model_validate(message["error"]))
+    return to_request_error(ErrorData.model_validate(message["error"]))
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410])
@@ -71,14 +71,14 @@ async def test_a_session_that_is_not_known_is_gone(status: int) -> None:
 async def test_whatever_else_goes_wrong_is_worth_asking_again(outcome: httpx2.Response | Exception) -> None:
     (told,) = await events(outcome)
 
-    assert type(failure(told)) is Lost
+    assert type(failure(told)) is ResponseLost
 
 
 async def test_a_stream_that_just_ends_says_so() -> None:
     first, last = await events(httpx2.Response(200, headers=EVENTS, content=b"id: 8\ndata: {}\n\n"))
 
     assert (first.id, first.data) == ("8", "{}")
-    assert type(failure(last)) is Lost
+    assert type(failure(last)) is ResponseLost
 
 
 async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stays() -> None:
@@ -87,11 +87,11 @@ async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stay
 
     assert (first.event, first.id) == ("message", "8")
     assert cut.event not in {"message", ""}
-    assert (type(failure(last)), last.event, last.id) == (Lost, "message", "8")
+    assert (type(failure(last)), last.event, last.id) == (ResponseLost, "message", "8")
 
 
 async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
-    transport = SessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
+    transport = LegacySessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
 
@@ -100,7 +100,7 @@ async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
 
 @pytest.mark.parametrize("told", ["", "x" * (SESSION_ID_LENGTH_MAX + 1)])
 async def test_a_name_that_is_none_or_too_long_is_not_kept(told: str) -> None:
-    transport = SessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: told})))
+    transport = LegacySessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: told})))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
 
@@ -116,8 +116,8 @@ async def test_only_a_session_that_nobody_comes_back_to_is_ended(
     names: int, rejoined: str | None, sent: list[str]
 ) -> None:
     inner = Inner(httpx2.Response(200))
-    transport = SessionTransport(inner, rejoined=rejoined)
-    transport.names = names
+    transport = LegacySessionTransport(inner, rejoined=rejoined)
+    transport.resumable_calls = names
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         assert (await client.delete(URL)).is_success
 
@@ -125,7 +125,7 @@ async def test_only_a_session_that_nobody_comes_back_to_is_ended(
 
 
 async def test_the_stream_that_a_session_listens_on_is_the_sdks_own_matter() -> None:
-    transport = SessionTransport(Inner(httpx2.ConnectError("refused")))
+    transport = LegacySessionTransport(Inner(httpx2.ConnectError("refused")))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         with pytest.raises(httpx2.ConnectError):
             await client.get(URL, headers=READING_ON)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.catalog import PROFILE, CatalogPart
-from ringback.domain.upstreams import Change, Listing, Profile
+from ringback.domain.catalog import PROFILE_PART, CatalogPart
+from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamProfile
 from ringback.runner import shelf as shelf_module
-from ringback.runner.changes import Changes, ChangeStream
-from ringback.runner.shelf import Shelf
+from ringback.runner.changes import ChangeNotifications, ChangeStream
+from ringback.runner.shelf import CatalogCache
 from tests.support.clock import FakeClock
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 TOOL: dict[str, Any] = {"name": "log", "inputSchema": {"type": "object"}}
 NEW: dict[str, Any] = {"name": "diff", "inputSchema": {"type": "object"}}
-SAID = Profile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
+SAID = UpstreamProfile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
 
 
 class Kept:
@@ -33,89 +33,89 @@ class Kept:
 
 
 class Desk:
-    def __init__(self, stream: ChangeStream, changes: Changes) -> None:
+    def __init__(self, stream: ChangeStream, changes: ChangeNotifications) -> None:
         self.stream = stream
         self.clock = FakeClock()
         self.kept = Kept()
-        self.shelf = Shelf("git", clock=self.clock, changes=changes, keep=self.kept)
+        self.shelf = CatalogCache("git", clock=self.clock, change_notifications=changes, save_part=self.kept)
 
     def told(self) -> list[Listing | None]:
-        return [change.listing for change in self.stream.take_all()]
+        return [change.listing for change in self.stream.drain()]
 
 
 @pytest.fixture
 def desk() -> Any:
-    changes = Changes()
-    with changes.listen() as stream:
+    changes = ChangeNotifications()
+    with changes.subscribe_changes() as stream:
         yield Desk(stream, changes)
 
 
 async def test_the_first_list_is_no_change_and_another_one_is(desk: Desk) -> None:
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     assert desk.told() == []
 
-    await desk.shelf.put(Listing.TOOLS, [TOOL, NEW])
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL, NEW])
     assert desk.told() == [Listing.TOOLS]
     assert list(desk.shelf.tools or {}) == ["log", "diff"]
     assert desk.kept.parts == [("tools", [TOOL]), ("tools", [TOOL, NEW])]
 
 
 async def test_a_change_that_was_told_is_not_told_again_when_it_is_seen(desk: Desk) -> None:
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
-    desk.shelf.asked(Listing.TOOLS)
-    desk.shelf.tell(Change(upstream="git", listing=Listing.TOOLS))
-    assert desk.shelf.age_seconds(Listing.TOOLS) is None
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
+    desk.shelf.mark_requested(Listing.TOOLS)
+    desk.shelf.handle_change(UpstreamChange(upstream="git", listing=Listing.TOOLS))
+    assert desk.shelf.get_age_seconds(Listing.TOOLS) is None
 
-    await desk.shelf.put(Listing.TOOLS, [NEW])
+    await desk.shelf.put_listing(Listing.TOOLS, [NEW])
     assert desk.told() == [Listing.TOOLS]
 
 
 async def test_resources_and_their_templates_are_told_of_together(desk: Desk) -> None:
     for listing in (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES):
-        await desk.shelf.put(listing, [])
-        desk.shelf.asked(listing)
-    desk.shelf.tell(Change(upstream="git", listing=Listing.RESOURCES))
-    assert desk.shelf.age_seconds(Listing.RESOURCES) is desk.shelf.age_seconds(Listing.RESOURCE_TEMPLATES) is None
-    await desk.shelf.put(Listing.RESOURCE_TEMPLATES, [])
+        await desk.shelf.put_listing(listing, [])
+        desk.shelf.mark_requested(listing)
+    desk.shelf.handle_change(UpstreamChange(upstream="git", listing=Listing.RESOURCES))
+    assert desk.shelf.get_age_seconds(Listing.RESOURCES) is desk.shelf.get_age_seconds(Listing.RESOURCE_TEMPLATES) is None
+    await desk.shelf.put_listing(Listing.RESOURCE_TEMPLATES, [])
     assert desk.told() == [Listing.RESOURCES]
 
-    await desk.shelf.put(Listing.RESOURCE_TEMPLATES, [{"uriTemplate": "book://{n}"}])
+    await desk.shelf.put_listing(Listing.RESOURCE_TEMPLATES, [{"uriTemplate": "book://{n}"}])
     assert desk.told() == [Listing.RESOURCES]
 
 
 async def test_a_list_is_current_once_it_was_answered_and_has_its_age_also_when_it_was_not(desk: Desk) -> None:
-    desk.shelf.restore(CatalogPart(upstream="git", part="tools", body=[TOOL], fetched_at=START))
-    assert desk.shelf.entries(Listing.TOOLS) == [TOOL]
-    assert (desk.shelf.age_seconds(Listing.TOOLS), desk.shelf.is_current(Listing.TOOLS)) == (None, False)
+    desk.shelf.restore_part(CatalogPart(upstream="git", part="tools", body=[TOOL], fetched_at=START))
+    assert desk.shelf.get_entries(Listing.TOOLS) == [TOOL]
+    assert (desk.shelf.get_age_seconds(Listing.TOOLS), desk.shelf.is_current(Listing.TOOLS)) == (None, False)
 
-    desk.shelf.asked(Listing.TOOLS)
+    desk.shelf.mark_requested(Listing.TOOLS)
     desk.clock.advance(3)
-    assert (desk.shelf.age_seconds(Listing.TOOLS), desk.shelf.is_current(Listing.TOOLS)) == (3.0, False)
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
+    assert (desk.shelf.get_age_seconds(Listing.TOOLS), desk.shelf.is_current(Listing.TOOLS)) == (3.0, False)
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     assert desk.shelf.is_current(Listing.TOOLS)
 
 
 async def test_what_could_not_be_kept_is_kept_when_it_is_told_again(desk: Desk) -> None:
     desk.kept.works = False
-    await desk.shelf.introduce(SAID)
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
+    await desk.shelf.put_profile(SAID)
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     desk.kept.works = True
-    await desk.shelf.introduce(SAID)
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
-    await desk.shelf.put(Listing.TOOLS, [TOOL])
+    await desk.shelf.put_profile(SAID)
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
+    await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
 
-    assert [part for part, _ in desk.kept.parts] == [PROFILE, "tools"]
+    assert [part for part, _ in desk.kept.parts] == [PROFILE_PART, "tools"]
 
 
 async def test_a_profile_is_kept_and_read_back_whole(desk: Desk) -> None:
-    said = Profile(
+    said = UpstreamProfile(
         protocol_version="2026-07-28", capabilities={"events": {}}, instructions="Ask.", server_info={"name": "git"}
     )
-    await desk.shelf.introduce(said)
+    await desk.shelf.put_profile(said)
     part, body = desk.kept.parts[0]
-    other = Shelf("git", clock=desk.clock, changes=Changes(), keep=desk.kept)
-    other.restore(CatalogPart(upstream="git", part=part, body=body, fetched_at=START))
+    other = CatalogCache("git", clock=desk.clock, change_notifications=ChangeNotifications(), save_part=desk.kept)
+    other.restore_part(CatalogPart(upstream="git", part=part, body=body, fetched_at=START))
 
     assert other.profile == said
 
@@ -125,8 +125,8 @@ async def test_a_profile_that_cannot_be_kept_is_none(
     desk: Desk, capabilities: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf_module, "PROFILE_BYTES_MAX", 100)
-    await desk.shelf.introduce(
-        Profile(protocol_version="2026-07-28", capabilities=capabilities, instructions=None, server_info={})
+    await desk.shelf.put_profile(
+        UpstreamProfile(protocol_version="2026-07-28", capabilities=capabilities, instructions=None, server_info={})
     )
 
     assert desk.shelf.profile is None

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CANCELLED, Ending, Handle, Outcome
-from ringback.runner.drivers.base import LeaseLost, Place, SessionName
-from ringback.runner.drivers.stream import PAUSE_SECONDS_MAX, StreamDriver
-from ringback.runner.failures import Lost, NoAnswer, NotSent, Refused, RequestFailed, SessionGone
+from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, Handle, CallOutcome
+from ringback.runner.drivers.base import LeaseLost, StreamPosition, LegacySessionId
+from ringback.runner.drivers.stream import RESUME_BACKOFF_SECONDS_MAX, StreamDriver
+from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed, SessionGone
 from tests.support.clock import START, FakeClock
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
 from tests.support.sessions import Answering
 
-SESSION = SessionName(session_id="s1", protocol_version="2025-11-25")
+SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
 RESULT: dict[str, Any] = {"content": []}
 KEPT = replace(
     CALL,
@@ -35,12 +35,12 @@ class Unhurried(FakeClock):
         await super().sleep(seconds)
 
 
-def place(event_id: str) -> Place:
-    return Place(session=SESSION, request_id="r1", event_id=event_id)
+def place(event_id: str) -> StreamPosition:
+    return StreamPosition(session=SESSION, request_id="r1", event_id=event_id)
 
 
-async def run(session: Answering, desk: PaperDesk, clock: FakeClock | None = None) -> Ending:
-    return await StreamDriver(clock=clock or Unhurried()).run(session, desk)
+async def run(session: Answering, desk: PaperDesk, clock: FakeClock | None = None) -> CallCompletion:
+    return await StreamDriver(clock=clock or Unhurried()).run_call(session, desk)
 
 
 async def test_an_answer_without_a_place_leaves_no_handle() -> None:
@@ -48,23 +48,23 @@ async def test_an_answer_without_a_place_leaves_no_handle() -> None:
 
     ending = await run(Answering(RESULT), desk)
 
-    assert (ending.outcome, desk.kept) == (Outcome.RESULT, [])
+    assert (ending.outcome, desk.kept) == (CallOutcome.RESULT, [])
 
 
 async def test_a_lost_answer_without_a_place_is_unknown() -> None:
-    session = Answering(Lost("lost"))
+    session = Answering(ResponseLost("lost"))
 
-    assert (await run(session, PaperDesk(CALL))).outcome is Outcome.UNKNOWN
+    assert (await run(session, PaperDesk(CALL))).outcome is CallOutcome.UNKNOWN
     assert session.held.rejoined == 0
 
 
 async def test_the_newest_place_is_kept_before_reading_on() -> None:
-    session, desk = Answering(Lost("lost"), RESULT), PaperDesk(CALL)
+    session, desk = Answering(ResponseLost("lost"), RESULT), PaperDesk(CALL)
     session.places = [place("1"), place("2")]
 
     ending = await run(session, desk)
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert desk.kept[-1] is not None
     assert desk.kept[-1].data["event_id"] == "2"
     assert [each.event_id for each in session.held.resumed] == ["2"]
@@ -86,12 +86,12 @@ async def test_many_places_are_kept_now_and_then() -> None:
 
 
 async def test_reading_on_goes_on_until_the_answer_is_there_in_ever_longer_pauses() -> None:
-    session, clock = Answering(*[Lost("lost")] * 20, RESULT), Unhurried()
+    session, clock = Answering(*[ResponseLost("lost")] * 20, RESULT), Unhurried()
 
     ending = await run(session, PaperDesk(KEPT), clock)
 
-    assert (ending.outcome, len(session.held.resumed)) == (Outcome.RESULT, 21)
-    assert clock.monotonic() > 10 * PAUSE_SECONDS_MAX
+    assert (ending.outcome, len(session.held.resumed)) == (CallOutcome.RESULT, 21)
+    assert clock.monotonic() > 10 * RESUME_BACKOFF_SECONDS_MAX
     assert {each.event_id for each in session.held.resumed} == {"1"}
 
 
@@ -104,7 +104,7 @@ async def test_a_stream_that_stays_silent_is_left_and_read_again() -> None:
 
     session = Silent(RESULT)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is Outcome.RESULT
+    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
     assert len(session.held.resumed) == 3
 
 
@@ -112,18 +112,18 @@ async def test_a_stream_that_stays_silent_is_left_and_read_again() -> None:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (SessionGone("gone"), Outcome.UNKNOWN),
-        (Refused({"code": -1, "message": "no"}), Outcome.UPSTREAM_ERROR),
-        (NoAnswer("garbage"), Outcome.UPSTREAM_ERROR),
+        (SessionGone("gone"), CallOutcome.UNKNOWN),
+        (UpstreamError({"code": -1, "message": "no"}), CallOutcome.UPSTREAM_ERROR),
+        (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
 )
-async def test_what_reading_on_brings_is_the_truth(failure: RequestFailed, outcome: Outcome) -> None:
+async def test_what_reading_on_brings_is_the_truth(failure: RequestFailed, outcome: CallOutcome) -> None:
     assert (await run(Answering(failure), PaperDesk(KEPT))).outcome is outcome
 
 
 async def test_a_connection_that_cannot_be_had_ends_the_drive_and_not_the_call() -> None:
-    with pytest.raises(NotSent):
-        await run(Answering(NotSent("away")), PaperDesk(KEPT))
+    with pytest.raises(RequestNotSent):
+        await run(Answering(RequestNotSent("away")), PaperDesk(KEPT))
 
 
 async def test_a_lost_lease_ends_the_drive() -> None:
@@ -145,7 +145,7 @@ async def test_cancelling_says_which_request_is_meant() -> None:
     session = Answering(RESULT)
     driver = StreamDriver(clock=FakeClock(START))
 
-    assert await driver.cancel(session, KEPT) == CANCELLED
+    assert await driver.cancel_call(session, KEPT) == CANCELLED_COMPLETION
     assert session.held.told == [("notifications/cancelled", {"requestId": "r1"})]
-    assert await driver.cancel(session, CALL) == CANCELLED
+    assert await driver.cancel_call(session, CALL) == CANCELLED_COMPLETION
     assert len(session.held.told) == 1

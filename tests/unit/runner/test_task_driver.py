@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, Ending, Handle, Outcome
-from ringback.runner.drivers import Negotiated, driver_for
-from ringback.runner.drivers.choice import Stranded
-from ringback.runner.drivers.followed import REFUSALS_MAX, TASK_ID_LENGTH_MAX
+from ringback.domain.call import Call, CallCompletion, Handle, CallOutcome
+from ringback.runner.drivers import NegotiatedProtocol, select_driver
+from ringback.runner.drivers.choice import UnsupportedHandleDriver
+from ringback.runner.drivers.followed import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.drivers.task import TaskDriver
-from ringback.runner.failures import Lost, NoAnswer, Refused
+from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, UpstreamError
 from tests.support.clock import FakeClock
 from tests.support.desks import PaperDesk
 from tests.support.examples import CALL
@@ -25,13 +25,13 @@ DONE: dict[str, Any] = {"status": "completed", "result": {"content": []}}
 WORKING: dict[str, Any] = {"status": "working"}
 ASKING: dict[str, Any] = {"status": "input_required", "inputRequests": {"name": QUESTION}}
 ACK: dict[str, Any] = {"resultType": "complete"}
-INVALID = Refused({"code": -32602, "message": "no"})
+INVALID = UpstreamError({"code": -32602, "message": "no"})
 
 
-async def run(call: Call, *replies: Reply) -> tuple[Ending, PaperDesk, Answering]:
+async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, PaperDesk, Answering]:
     desk, session = PaperDesk(call), Answering(*replies)
-    ending = await TaskDriver(clock=FakeClock()).run(session, desk)
-    assert isinstance(ending, Ending)
+    ending = await TaskDriver(clock=FakeClock()).run_call(session, desk)
+    assert isinstance(ending, CallCompletion)
     return ending, desk, session
 
 
@@ -39,7 +39,7 @@ async def run(call: Call, *replies: Reply) -> tuple[Ending, PaperDesk, Answering
 async def test_a_task_without_a_usable_name_cannot_be_followed(task_id: object) -> None:
     ending, desk, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
 
-    assert (ending.outcome, desk.kept) == (Outcome.UPSTREAM_ERROR, [])
+    assert (ending.outcome, desk.kept) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
 async def test_the_handle_is_kept_before_the_task_is_looked_at() -> None:
@@ -52,36 +52,36 @@ async def test_the_handle_is_kept_before_the_task_is_looked_at() -> None:
 async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
     ending, desk, _ = await run(CALL, {"content": []})
 
-    assert (ending.outcome, desk.kept) == (Outcome.RESULT, [])
+    assert (ending.outcome, desk.kept) == (CallOutcome.RESULT, [])
 
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
     "unclear",
     [
-        Lost("lost"),
-        NoAnswer("502"),
-        Refused({"code": -32603, "message": "busy"}),
+        ResponseLost("lost"),
+        InvalidUpstreamResponse("502"),
+        UpstreamError({"code": -32603, "message": "busy"}),
         {"status": "asleep"},
         {"status": "completed"},
     ],
     ids=["lost", "no answer", "refused", "unknown status", "no result"],
 )
 async def test_a_look_that_shows_nothing_is_repeated(unclear: Reply) -> None:
-    ending, _, _ = await run(FOLLOWED, *[unclear] * REFUSALS_MAX, DONE)
+    ending, _, _ = await run(FOLLOWED, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
-    "replies", [[Refused({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]]
+    "replies", [[UpstreamError({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]]
 )
 async def test_an_upstream_that_cannot_tell_any_more_leaves_nobody_who_knows(replies: list[Reply]) -> None:
     ending, _, session = await run(FOLLOWED, *replies)
 
-    assert ending.outcome is Outcome.UNKNOWN
-    assert len(session.asked) in {1, REFUSALS_MAX + 1}
+    assert ending.outcome is CallOutcome.UNKNOWN
+    assert len(session.asked) in {1, CONSECUTIVE_ERRORS_MAX + 1}
 
 
 async def test_answers_that_the_upstream_does_not_take_are_asked_for_again() -> None:
@@ -91,7 +91,7 @@ async def test_answers_that_the_upstream_does_not_take_are_asked_for_again() -> 
 
     ending, desk, session = await run(answered.call, ASKING, INVALID, ASKING, DONE)
 
-    assert ending.outcome is Outcome.RESULT
+    assert ending.outcome is CallOutcome.RESULT
     assert [method for method, _ in session.asked] == ["tasks/get", "tasks/update", "tasks/get", "tasks/get"]
     assert list(desk.call.input_requests) == ["r2.1"]
     assert desk.call.input_responses == {}
@@ -114,8 +114,8 @@ async def test_every_request_declares_the_extension() -> None:
     assert [declared and declared["extensions"] for declared in session.declared] == [{TASKS: {}}] * 2
 
 
-LEGACY = Negotiated(protocol_version="2025-11-25")
-MODERN = Negotiated(protocol_version="2026-07-28")
+LEGACY = NegotiatedProtocol(protocol_version="2025-11-25")
+MODERN = NegotiatedProtocol(protocol_version="2026-07-28")
 WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS: {}}})
 
 
@@ -128,13 +128,13 @@ WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS: {}}})
         ("mrtr", WITH_TASKS, TaskDriver),
         ("mrtr", MODERN, MrtrDriver),
         ("task", MODERN, TaskDriver),
-        ("task", LEGACY, Stranded),
-        ("mrtr", LEGACY, Stranded),
+        ("task", LEGACY, UnsupportedHandleDriver),
+        ("mrtr", LEGACY, UnsupportedHandleDriver),
     ],
 )
 def test_the_driver_of_a_call_is_that_of_its_handle_or_the_best_there_is(
-    handle: str | None, negotiated: Negotiated, driver: type[object]
+    handle: str | None, negotiated: NegotiatedProtocol, driver: type[object]
 ) -> None:
     call = replace(CALL, handle=handle and Handle(driver=handle, data={"task_id": "1"}))
 
-    assert type(driver_for(call, Answering(negotiated=negotiated), clock=FakeClock())) is driver
+    assert type(select_driver(call, Answering(negotiated=negotiated), clock=FakeClock())) is driver

@@ -9,21 +9,21 @@ import pytest
 from mcp_types import ErrorData
 
 from ringback.runner import transport
-from ringback.runner.connection import pause_seconds
+from ringback.runner.connection import reconnect_backoff_seconds
 from ringback.runner.failures import (
-    AuthorizationRequired,
-    Forgotten,
-    Lost,
-    NoAnswer,
-    NoToken,
-    NotSent,
-    Refused,
-    Unauthorised,
+    CredentialsRequired,
+    SessionNotFound,
+    ResponseLost,
+    InvalidUpstreamResponse,
+    TokenUnavailable,
+    RequestNotSent,
+    UpstreamError,
+    CredentialsRejected,
 )
-from ringback.runner.faults import Faults
+from ringback.runner.faults import FaultCounter
 from ringback.runner.large_results import LargeResults
-from ringback.runner.problems import ADVICE, Problem, problem_of
-from ringback.runner.transport import GuardedTransport, failure_of
+from ringback.runner.problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
+from ringback.runner.transport import GuardedTransport, to_request_error
 from tests.support.clock import FakeClock
 
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
@@ -63,7 +63,7 @@ class Breaking(httpx2.AsyncByteStream):
 
 
 def guarded_over(inner: Inner) -> GuardedTransport:
-    return GuardedTransport(inner, faults=Faults("stage", clock=FakeClock()), large=LargeResults())
+    return GuardedTransport(inner, faults=FaultCounter("stage", clock=FakeClock()), large_results=LargeResults())
 
 
 async def post(
@@ -77,14 +77,14 @@ async def post(
 async def failure(outcome: httpx2.Response | Exception, headers: dict[str, str] | None = None) -> Exception:
     response = await post(outcome, headers=headers)
     assert response.status_code >= 400
-    return failure_of(ErrorData.model_validate(response.json()["error"]))
+    return to_request_error(ErrorData.model_validate(response.json()["error"]))
 
 
 @pytest.mark.parametrize(
     "error", [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), httpx2.PoolTimeout("full")]
 )
 async def test_a_request_that_never_connected_was_not_sent(error: Exception) -> None:
-    assert isinstance(await failure(error), NotSent)
+    assert isinstance(await failure(error), RequestNotSent)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ async def test_a_request_that_never_connected_was_not_sent(error: Exception) -> 
     ],
 )
 async def test_a_request_whose_bytes_may_have_gone_out_is_lost(error: Exception) -> None:
-    assert isinstance(await failure(error), Lost)
+    assert isinstance(await failure(error), ResponseLost)
 
 
 async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
     body = Breaking()
 
-    assert isinstance(await failure(httpx2.Response(200, headers=JSON, stream=body)), Lost)
+    assert isinstance(await failure(httpx2.Response(200, headers=JSON, stream=body)), ResponseLost)
     assert body.closed
 
 
@@ -113,7 +113,7 @@ async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.
     body = Breaking(endless=True)
     found = await failure(httpx2.Response(200, headers=JSON, stream=body))
 
-    assert isinstance(found, NoAnswer)
+    assert isinstance(found, InvalidUpstreamResponse)
     assert "larger than 10000 bytes" in str(found)
     assert body.closed
 
@@ -139,7 +139,7 @@ async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.
     ],
 )
 async def test_what_is_no_answer_is_told_as_such(response: httpx2.Response) -> None:
-    assert isinstance(await failure(response), NoAnswer)
+    assert isinstance(await failure(response), InvalidUpstreamResponse)
 
 
 async def test_a_status_is_told_and_the_body_is_not() -> None:
@@ -157,10 +157,10 @@ async def test_an_answer_passes_with_the_session_it_opens() -> None:
 async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status: int) -> None:
     error = {"code": -32601, "message": "no such method", "data": [1]}
     response = await post(httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}))
-    found = failure_of(ErrorData.model_validate(response.json()["error"]))
+    found = to_request_error(ErrorData.model_validate(response.json()["error"]))
 
     assert response.status_code >= 400
-    assert isinstance(found, Refused)
+    assert isinstance(found, UpstreamError)
     assert found.error == error
 
 
@@ -177,11 +177,11 @@ async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status
     ],
 )
 async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response: httpx2.Response) -> None:
-    assert isinstance(await failure(response, {"mcp-session-id": "s1"}), Forgotten)
+    assert isinstance(await failure(response, {"mcp-session-id": "s1"}), SessionNotFound)
 
 
 async def test_a_404_outside_of_a_session_is_no_forgotten_session() -> None:
-    assert not isinstance(await failure(httpx2.Response(404, text="gone")), NotSent)
+    assert not isinstance(await failure(httpx2.Response(404, text="gone")), RequestNotSent)
 
 
 async def test_events_that_are_about_the_request_pass_as_they_came() -> None:
@@ -199,7 +199,7 @@ async def test_an_event_that_cannot_be_the_answer_ends_the_request_with_an_error
     response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
     first = json.loads(response.content.partition(b"\n\n")[0].removeprefix(b"data: "))
 
-    assert isinstance(failure_of(ErrorData.model_validate(first["error"])), NoAnswer)
+    assert isinstance(to_request_error(ErrorData.model_validate(first["error"])), InvalidUpstreamResponse)
 
 
 async def test_a_redirect_that_keeps_the_message_is_left_to_the_sdk() -> None:
@@ -231,16 +231,16 @@ async def test_only_what_nobody_waits_for_has_a_read_timeout(method: str, body: 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ErrorData(code=-32000, message="Connection closed"), Lost),
-        (ErrorData(code=-32000, message="SSE stream ended without a response"), Lost),
-        (ErrorData(code=-32000, message="SSE stream failed: Server-sent event exceeded the 9 byte limit."), NoAnswer),
-        (ErrorData(code=-32700, message="Failed to parse SSE message: 1 validation error"), NoAnswer),
-        (ErrorData(code=-32000, message="the tool's own"), Refused),
-        (ErrorData(code=-32011, message="not from here"), Refused),
+        (ErrorData(code=-32000, message="Connection closed"), ResponseLost),
+        (ErrorData(code=-32000, message="SSE stream ended without a response"), ResponseLost),
+        (ErrorData(code=-32000, message="SSE stream failed: Server-sent event exceeded the 9 byte limit."), InvalidUpstreamResponse),
+        (ErrorData(code=-32700, message="Failed to parse SSE message: 1 validation error"), InvalidUpstreamResponse),
+        (ErrorData(code=-32000, message="the tool's own"), UpstreamError),
+        (ErrorData(code=-32011, message="not from here"), UpstreamError),
     ],
 )
 def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: ErrorData, kind: type[Exception]) -> None:
-    assert type(failure_of(error)) is kind
+    assert type(to_request_error(error)) is kind
 
 
 @pytest.mark.parametrize(
@@ -249,22 +249,22 @@ def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: Err
         (FileNotFoundError(), "command_or_folder_not_found"),
         (PermissionError(), "command_cannot_be_started"),
         (TimeoutError(), "no_answer_in_time"),
-        (ExceptionGroup("", [ExceptionGroup("", [NotSent()])]), "cannot_connect"),
-        (Lost(), "connection_lost"),
-        (AuthorizationRequired(), "authorization_required"),
-        (Unauthorised(), "unauthorised"),
-        (NoToken(), "no_token"),
+        (ExceptionGroup("", [ExceptionGroup("", [RequestNotSent()])]), "cannot_connect"),
+        (ResponseLost(), "connection_lost"),
+        (CredentialsRequired(), "authorization_required"),
+        (CredentialsRejected(), "unauthorised"),
+        (TokenUnavailable(), "no_token"),
         (ValueError("their words"), "handshake_failed"),
     ],
 )
 def test_a_problem_is_told_in_fixed_words(error: Exception, problem: str) -> None:
-    assert problem_of(error) == problem
+    assert classify_problem(error) == problem
 
 
 def test_there_is_advice_for_every_problem() -> None:
-    assert set(ADVICE) == set(Problem)
+    assert set(PROBLEM_ADVICE) == set(ConnectionProblem)
 
 
 def test_pauses_double_up_to_ten_seconds_and_are_jittered() -> None:
-    assert [pause_seconds(failures, chance=0.5) for failures in (1, 2, 3, 7, 50)] == [0.25, 0.5, 1.0, 10.0, 10.0]
-    assert (pause_seconds(1, chance=0.0), pause_seconds(50, chance=1.0)) == pytest.approx((0.2, 12.0))
+    assert [reconnect_backoff_seconds(failures, random_fraction=0.5) for failures in (1, 2, 3, 7, 50)] == [0.25, 0.5, 1.0, 10.0, 10.0]
+    assert (reconnect_backoff_seconds(1, random_fraction=0.0), reconnect_backoff_seconds(50, random_fraction=1.0)) == pytest.approx((0.2, 12.0))

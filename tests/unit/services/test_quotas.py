@@ -9,28 +9,28 @@ from hypothesis import strategies as st
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Principal
 from ringback.services import quotas
-from ringback.services.quotas import QuotaKeeper, Quotas
+from ringback.services.quotas import QuotaEnforcer, Quotas
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
 
 
-def keeper(clock: FakeClock, **limits: int) -> QuotaKeeper:
-    return QuotaKeeper(Quotas(**limits), clock=clock)
+def keeper(clock: FakeClock, **limits: int) -> QuotaEnforcer:
+    return QuotaEnforcer(Quotas(**limits), clock=clock)
 
 
 def test_a_refused_start_says_when_the_next_one_is_taken() -> None:
     clock = FakeClock()
     kept = keeper(clock, starts_per_minute=6)
     for _ in range(6):
-        kept.count_start(ALICE)
+        kept.acquire_start(ALICE)
 
     with pytest.raises(QuotaExceeded) as caught:
-        kept.count_start(ALICE)
+        kept.acquire_start(ALICE)
 
     assert caught.value.retry_after_seconds == 10
     clock.advance(10)
-    kept.count_start(ALICE)
-    kept.count_start(BOB)
+    kept.acquire_start(ALICE)
+    kept.acquire_start(BOB)
 
 
 @given(pauses=st.lists(st.floats(0, 90), max_size=200))
@@ -41,10 +41,10 @@ def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_throu
     for pause in pauses:
         clock.advance(pause)
         try:
-            kept.count_start(ALICE)
+            kept.acquire_start(ALICE)
         except QuotaExceeded as refusal:
             clock.advance(refusal.retry_after_seconds)
-            kept.count_start(ALICE)
+            kept.acquire_start(ALICE)
         taken.append(clock.monotonic())
 
     for moment in taken:
@@ -56,24 +56,24 @@ def test_principals_that_have_been_quiet_are_forgotten(monkeypatch: pytest.Monke
     clock = FakeClock()
     kept = keeper(clock, starts_per_minute=1)
     for number in range(3):
-        kept.count_start(Principal(f"quiet-{number}"))
+        kept.acquire_start(Principal(f"quiet-{number}"))
     clock.advance(61)
-    kept.count_start(ALICE)
+    kept.acquire_start(ALICE)
 
-    assert kept.rates_kept == 1
+    assert kept.rate_limiter_count == 1
     with pytest.raises(QuotaExceeded):
-        kept.count_start(ALICE)
+        kept.acquire_start(ALICE)
 
 
 def test_a_stream_counts_until_it_is_closed_however_it_ends() -> None:
     kept = keeper(FakeClock(), streams=1)
-    with kept.stream(ALICE):
-        with pytest.raises(QuotaExceeded), kept.stream(ALICE):
+    with kept.open_stream(ALICE):
+        with pytest.raises(QuotaExceeded), kept.open_stream(ALICE):
             pass
-        with kept.stream(BOB):
-            assert kept.open_streams == 2
-        with suppress(ZeroDivisionError), kept.stream(BOB):
+        with kept.open_stream(BOB):
+            assert kept.open_stream_count == 2
+        with suppress(ZeroDivisionError), kept.open_stream(BOB):
             raise ZeroDivisionError
-        assert kept.open_streams == 1
+        assert kept.open_stream_count == 1
 
-    assert kept.open_streams == 0
+    assert kept.open_stream_count == 0

@@ -9,7 +9,7 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.services.readiness import FRESH_SECONDS, WriteCheck
+from ringback.services.readiness import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
 from tests.support.clock import FakeClock
 from tests.support.stores import StoreAround, UnsteadyStore, sqlite_store
 
@@ -28,13 +28,13 @@ async def test_a_flood_of_questions_is_one_write_a_second(tmp_path: Path) -> Non
     clock = FakeClock()
     async with sqlite_store(tmp_path, clock) as opened:
         store = Counting(opened)
-        check = WriteCheck(store=store, clock=clock)
+        check = WriteHealthCheck(store=store, clock=clock)
 
-        await asyncio.gather(*(check.require() for _ in range(50)))
-        await check.require()
+        await asyncio.gather(*(check.require_writable() for _ in range(50)))
+        await check.require_writable()
         assert store.writes == 1
-        clock.advance(FRESH_SECONDS)
-        await asyncio.gather(*(check.require() for _ in range(50)))
+        clock.advance(WRITE_CHECK_TTL_SECONDS)
+        await asyncio.gather(*(check.require_writable() for _ in range(50)))
         assert store.writes == 2
 
 
@@ -42,12 +42,12 @@ async def test_a_refusal_is_told_to_all_who_asked_and_is_over_when_a_write_succe
     clock = FakeClock()
     async with sqlite_store(tmp_path, clock) as opened:
         store = UnsteadyStore(opened)
-        check = WriteCheck(store=store, clock=clock)
+        check = WriteHealthCheck(store=store, clock=clock)
         store.refusals = 1
 
-        answers = await asyncio.gather(*(check.require() for _ in range(5)), return_exceptions=True)
+        answers = await asyncio.gather(*(check.require_writable() for _ in range(5)), return_exceptions=True)
         assert [str(answer) for answer in answers] == ["The disk is full."] * 5
         with pytest.raises(StoreUnavailable):
-            await check.require()
-        clock.advance(FRESH_SECONDS)
-        await check.require()
+            await check.require_writable()
+        clock.advance(WRITE_CHECK_TTL_SECONDS)
+        await check.require_writable()

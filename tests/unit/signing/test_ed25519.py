@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook
 
 from ringback.receiver import ReceiverApp
-from ringback.signing.ed25519 import InvalidSigningKey, generate, parse_signing_key
+from ringback.signing.ed25519 import InvalidSigningKey, generate_signing_key, parse_signing_key
 from ringback.signing.secrets import InvalidSecret
-from ringback.signing.standard_webhooks import VerificationError, sign, signed_headers, verify
+from ringback.signing.standard_webhooks import VerificationError, sign_message, build_signed_headers, verify
 
 KEY = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
 PUBLIC = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
@@ -24,7 +24,7 @@ SIGNATURE = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7A
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW = datetime.fromtimestamp(TIMESTAMP, UTC)
 SIGNING = parse_signing_key(KEY)
-OTHER = parse_signing_key(generate(b"o" * 32))
+OTHER = parse_signing_key(generate_signing_key(b"o" * 32))
 
 
 def headers_of(signature: str) -> dict[str, str]:
@@ -33,10 +33,10 @@ def headers_of(signature: str) -> dict[str, str]:
 
 @pytest.mark.requirement("R23")
 def test_the_reference_vector_is_signed_as_published() -> None:
-    signed = sign([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY, keys=[SIGNING])
+    signed = sign_message([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY, keys=[SIGNING])
 
     assert signed.split(" ")[1] == SIGNATURE
-    assert SIGNING.public == PUBLIC
+    assert SIGNING.public_key == PUBLIC
 
 
 @pytest.mark.requirement("R23")
@@ -47,9 +47,9 @@ def test_a_receiver_with_the_public_key_verifies_without_a_secret() -> None:
 @pytest.mark.requirement("R23")
 def test_verifiers_that_know_v1_alone_still_accept_the_message() -> None:
     now = datetime.now(UTC)  # noqa: TID251 - standardwebhooks reads the machine's clock
-    headers = signed_headers([SECRET], message_id=MESSAGE_ID, timestamp=int(now.timestamp()), body=BODY)
+    headers = build_signed_headers([SECRET], message_id=MESSAGE_ID, timestamp=int(now.timestamp()), body=BODY)
     headers["webhook-signature"] = " ".join(
-        [SIGNING.sign(b"whatever"), headers["webhook-signature"], OTHER.sign(b"whatever")]
+        [SIGNING.sign_content(b"whatever"), headers["webhook-signature"], OTHER.sign_content(b"whatever")]
     )
 
     Webhook(SECRET).verify(BODY, headers, json_parse=False)
@@ -58,9 +58,9 @@ def test_verifiers_that_know_v1_alone_still_accept_the_message() -> None:
 
 @pytest.mark.requirement("R23")
 def test_while_keys_are_rotated_a_receiver_with_either_public_key_verifies() -> None:
-    signed = sign([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY, keys=[OTHER, SIGNING])
+    signed = sign_message([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY, keys=[OTHER, SIGNING])
 
-    for public in (PUBLIC, OTHER.public):
+    for public in (PUBLIC, OTHER.public_key):
         verify(headers_of(signed), BODY, [public], now=NOW)
 
 
@@ -74,7 +74,7 @@ def test_while_keys_are_rotated_a_receiver_with_either_public_key_verifies() -> 
         SIGNATURE.replace("g==", "h=="),  # other bits, the same bytes
         "v1a,",
         "v1a",
-        OTHER.sign(b"another message"),
+        OTHER.sign_content(b"another message"),
     ],
 )
 def test_any_other_signature_is_refused(signature: str) -> None:
@@ -83,7 +83,7 @@ def test_any_other_signature_is_refused(signature: str) -> None:
 
 
 def test_a_public_key_verifies_no_hmac_and_a_secret_no_ed25519() -> None:
-    hmac_of_public = sign(
+    hmac_of_public = sign_message(
         ["whsec_" + PUBLIC.removeprefix("whpk_")], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY
     )
     with pytest.raises(VerificationError):
@@ -95,7 +95,7 @@ def test_a_public_key_verifies_no_hmac_and_a_secret_no_ed25519() -> None:
 def test_a_seed_alone_is_the_same_key() -> None:
     seed = KEY.removeprefix("whsk_")[:43] + "="
 
-    assert parse_signing_key(f"whsk_{seed[:-2]}c=").public == PUBLIC
+    assert parse_signing_key(f"whsk_{seed[:-2]}c=").public_key == PUBLIC
 
 
 def test_the_published_key_is_the_one_that_signs() -> None:

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from ringback.domain.sealed import Sealer
-from ringback.signing.sealing import AesGcmSealer, InvalidKeyRing, UnsealError, new_key, parse_key_ring
+from ringback.signing.sealing import AesGcmSealer, InvalidKeyRing, UnsealError, generate_key_ring_entry, parse_key_ring
 
 OLD_KEY, NEW_KEY = b"o" * 32, b"n" * 32
 PLACE = "webhooks/wh_1/secrets"
@@ -15,20 +15,20 @@ PLAINTEXT = b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 def sealer(**keys: bytes) -> AesGcmSealer:
     """Seals with the first key."""
-    return AesGcmSealer(keys, current=next(iter(keys)), random=os.urandom)
+    return AesGcmSealer(keys, current=next(iter(keys)), random_bytes=os.urandom)
 
 
 def test_what_was_sealed_is_unsealed_at_its_place() -> None:
     seals: Sealer = sealer(old=OLD_KEY)
 
-    assert seals.unseal(seals.seal(PLAINTEXT, place=PLACE), place=PLACE) == PLAINTEXT
+    assert seals.unseal(seals.seal(PLAINTEXT, associated_data=PLACE), associated_data=PLACE) == PLAINTEXT
 
 
 def test_a_sealed_value_shows_version_key_and_nonce_and_nothing_of_the_plaintext() -> None:
     numbers = count(1)
-    seals = AesGcmSealer({"k1": OLD_KEY}, current="k1", random=lambda size: bytes([next(numbers)] * size))
+    seals = AesGcmSealer({"k1": OLD_KEY}, current="k1", random_bytes=lambda size: bytes([next(numbers)] * size))
 
-    first, second = (seals.seal(PLAINTEXT, place=PLACE) for _ in range(2))
+    first, second = (seals.seal(PLAINTEXT, associated_data=PLACE) for _ in range(2))
 
     assert first[:16] == b"\x01\x02k1" + b"\x01" * 12
     assert second[:16] == b"\x01\x02k1" + b"\x02" * 12
@@ -39,53 +39,53 @@ def test_a_sealed_value_shows_version_key_and_nonce_and_nothing_of_the_plaintext
 
 def test_a_sealed_value_opens_nowhere_else() -> None:
     seals = sealer(old=OLD_KEY)
-    sealed = seals.seal(PLAINTEXT, place=PLACE)
+    sealed = seals.seal(PLAINTEXT, associated_data=PLACE)
 
     with pytest.raises(UnsealError, match="another place"):
-        seals.unseal(sealed, place="webhooks/wh_2/secrets")
+        seals.unseal(sealed, associated_data="webhooks/wh_2/secrets")
 
 
 def test_every_cut_of_a_sealed_value_is_refused() -> None:
     seals = sealer(old=OLD_KEY)
-    sealed = seals.seal(PLAINTEXT, place=PLACE)
+    sealed = seals.seal(PLAINTEXT, associated_data=PLACE)
 
     for length in range(len(sealed)):
         with pytest.raises(UnsealError):
-            seals.unseal(sealed[:length], place=PLACE)
+            seals.unseal(sealed[:length], associated_data=PLACE)
 
 
 def test_a_new_key_seals_while_old_rows_still_open() -> None:
-    sealed_before = sealer(old=OLD_KEY).seal(PLAINTEXT, place=PLACE)
+    sealed_before = sealer(old=OLD_KEY).seal(PLAINTEXT, associated_data=PLACE)
     rotated = sealer(new=NEW_KEY, old=OLD_KEY)
-    sealed_after = rotated.seal(PLAINTEXT, place=PLACE)
+    sealed_after = rotated.seal(PLAINTEXT, associated_data=PLACE)
 
-    assert rotated.unseal(sealed_before, place=PLACE) == PLAINTEXT
-    assert sealer(new=NEW_KEY).unseal(sealed_after, place=PLACE) == PLAINTEXT
+    assert rotated.unseal(sealed_before, associated_data=PLACE) == PLAINTEXT
+    assert sealer(new=NEW_KEY).unseal(sealed_after, associated_data=PLACE) == PLAINTEXT
     with pytest.raises(UnsealError, match="not in the key ring"):
-        sealer(new=NEW_KEY).unseal(sealed_before, place=PLACE)
+        sealer(new=NEW_KEY).unseal(sealed_before, associated_data=PLACE)
 
 
 def test_another_key_under_the_same_id_opens_nothing() -> None:
-    sealed = sealer(k=OLD_KEY).seal(PLAINTEXT, place=PLACE)
+    sealed = sealer(k=OLD_KEY).seal(PLAINTEXT, associated_data=PLACE)
 
     with pytest.raises(UnsealError):
-        sealer(k=NEW_KEY).unseal(sealed, place=PLACE)
+        sealer(k=NEW_KEY).unseal(sealed, associated_data=PLACE)
 
 
 def test_the_same_key_under_another_id_opens_nothing() -> None:
     seals = sealer(k1=OLD_KEY, k2=OLD_KEY)
-    sealed = seals.seal(PLAINTEXT, place=PLACE)
+    sealed = seals.seal(PLAINTEXT, associated_data=PLACE)
 
     with pytest.raises(UnsealError):
-        seals.unseal(sealed.replace(b"k1", b"k2", 1), place=PLACE)
+        seals.unseal(sealed.replace(b"k1", b"k2", 1), associated_data=PLACE)
 
 
 def test_a_key_ring_is_read_in_order_and_its_first_key_seals() -> None:
-    newest, oldest = new_key(NEW_KEY), new_key(OLD_KEY)
+    newest, oldest = generate_key_ring_entry(NEW_KEY), generate_key_ring_entry(OLD_KEY)
     ring = parse_key_ring(f"{newest}, {oldest.rstrip('=')}")
 
     assert list(ring.keys.values()) == [NEW_KEY, OLD_KEY]
-    assert ring.current == newest.split(":")[0]
+    assert ring.current_id == newest.split(":")[0]
     assert "bytes" not in repr(ring)
     assert str(NEW_KEY) not in repr(ring)
 
@@ -95,11 +95,11 @@ def test_a_key_ring_is_read_in_order_and_its_first_key_seals() -> None:
     [
         ("", "Entry 1 of the key ring is not of the form id:base64"),
         ("justakey", "Entry 1 of the key ring is not of the form id:base64"),
-        (f"{new_key(OLD_KEY)},", "Entry 2 of the key ring is not of the form id:base64"),
+        (f"{generate_key_ring_entry(OLD_KEY)},", "Entry 2 of the key ring is not of the form id:base64"),
         ("k1:c2hvcnQ=", "Entry 1 of the key ring: a key is 32 bytes; this one has 5"),
         ("k1:not base64", "Entry 1 of the key ring: its key is not standard base64"),
-        (new_key(OLD_KEY).replace(":", "!:"), "Entry 1 of the key ring: a key id is 1 to 32 letters"),
-        (f"{new_key(OLD_KEY)},{new_key(OLD_KEY)}", "Entry 2 of the key ring repeats the id"),
+        (generate_key_ring_entry(OLD_KEY).replace(":", "!:"), "Entry 1 of the key ring: a key id is 1 to 32 letters"),
+        (f"{generate_key_ring_entry(OLD_KEY)},{generate_key_ring_entry(OLD_KEY)}", "Entry 2 of the key ring repeats the id"),
     ],
 )
 def test_a_key_ring_that_cannot_be_used_says_why(text: str, reason: str) -> None:
@@ -114,4 +114,4 @@ def test_a_sealer_refuses_keys_that_it_could_not_use() -> None:
     with pytest.raises(InvalidKeyRing, match="32 bytes"):
         sealer(short=b"short")
     with pytest.raises(InvalidKeyRing, match="current key"):
-        AesGcmSealer({"old": OLD_KEY}, current="new", random=os.urandom)
+        AesGcmSealer({"old": OLD_KEY}, current="new", random_bytes=os.urandom)

@@ -7,14 +7,14 @@ import pytest
 from ringback.signing.secrets import (
     API_KEY_RANDOM_BYTES,
     InvalidSecret,
-    generate,
+    generate_secret,
     hash_api_key,
-    looks_like_api_key,
-    new_api_key,
-    parse,
+    is_well_formed_api_key,
+    generate_api_key,
+    parse_secret,
 )
 
-KEY = new_api_key(bytes(range(API_KEY_RANDOM_BYTES)))
+KEY = generate_api_key(bytes(range(API_KEY_RANDOM_BYTES)))
 
 
 def secret_of(size: int) -> str:
@@ -23,13 +23,13 @@ def secret_of(size: int) -> str:
 
 @pytest.mark.parametrize("size", [24, 25, 26, 32, 63, 64])
 def test_a_secret_may_be_padded_or_not(size: int) -> None:
-    assert parse(secret_of(size)) == parse(secret_of(size).rstrip("=")) == b"k" * size
+    assert parse_secret(secret_of(size)) == parse_secret(secret_of(size).rstrip("=")) == b"k" * size
 
 
 @pytest.mark.parametrize("size", [0, 1, 23, 65, 66, 10_000])
 def test_a_secret_outside_24_to_64_bytes_is_refused(size: int) -> None:
     with pytest.raises(InvalidSecret, match="24 to 64"):
-        parse(secret_of(size))
+        parse_secret(secret_of(size))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_secret_outside_24_to_64_bytes_is_refused(size: int) -> None:
 )
 def test_a_secret_without_its_prefix_is_told_what_it_lacks(text: str) -> None:
     with pytest.raises(InvalidSecret, match="begins with whsec_"):
-        parse(text)
+        parse_secret(text)
 
 
 @pytest.mark.parametrize("odd", ["-", "_", " ", "\n", "=", "é", "\ud800"])
@@ -45,30 +45,30 @@ def test_a_secret_in_another_alphabet_is_refused_and_not_repeated(odd: str) -> N
     text = f"whsec_MfKQ9r8GKYqr{odd}TwjUPD8ILPZIo2LaLaSw"
 
     with pytest.raises(InvalidSecret, match="not standard base64") as refused:
-        parse(text)
+        parse_secret(text)
 
     assert "MfKQ" not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
 def test_a_generated_secret_is_a_secret() -> None:
-    assert parse(generate(b"r" * 32)) == b"r" * 32
+    assert parse_secret(generate_secret(b"r" * 32)) == b"r" * 32
     with pytest.raises(ValueError, match="32 random bytes"):
-        generate(b"r" * 31)
+        generate_secret(b"r" * 31)
 
 
 @pytest.mark.parametrize("random", [bytes(24), b"\xff" * 24, bytes(range(24))])
 def test_an_api_key_is_one_word_of_constant_length_that_is_recognised(random: bytes) -> None:
-    key = new_api_key(random)
+    key = generate_api_key(random)
 
-    assert looks_like_api_key(key)
+    assert is_well_formed_api_key(key)
     assert len(key) == 43
     assert key.removeprefix("rbk_").isalnum()
 
 
 def test_an_api_key_takes_exactly_its_random_bytes() -> None:
     with pytest.raises(ValueError, match="24 random bytes"):
-        new_api_key(b"too few")
+        generate_api_key(b"too few")
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_an_api_key_takes_exactly_its_random_bytes() -> None:
     ],
 )
 def test_what_is_no_api_key_is_not_taken_for_one(text: str) -> None:
-    assert not looks_like_api_key(text)
+    assert not is_well_formed_api_key(text)
 
 
 def test_a_single_mistyped_character_is_noticed_anywhere_in_an_api_key() -> None:
     typos = [KEY[:place] + ("0" if KEY[place] != "0" else "1") + KEY[place + 1 :] for place in range(len(KEY))]
 
-    assert not any(looks_like_api_key(typo) for typo in typos)
+    assert not any(is_well_formed_api_key(typo) for typo in typos)
 
 
 def test_the_hash_of_an_api_key_is_sha_256_in_hex() -> None:

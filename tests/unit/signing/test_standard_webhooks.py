@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ringback.signing.secrets import InvalidSecret, generate
+from ringback.signing.secrets import InvalidSecret, generate_secret
 from ringback.signing.standard_webhooks import (
     SIGNATURE_HEADER_LENGTH_MAX,
     VerificationError,
-    sign,
-    signed_headers,
+    sign_message,
+    build_signed_headers,
     verify,
 )
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-OTHER_SECRET = generate(b"o" * 32)
+OTHER_SECRET = generate_secret(b"o" * 32)
 MESSAGE_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 TIMESTAMP = 1614265330
 BODY = b'{"test": 2432232314}'
@@ -33,8 +33,8 @@ def refusal(headers: Mapping[str, str], *, now: datetime = NOW) -> str:
 
 @pytest.mark.requirement("R23")
 def test_the_official_vector_is_signed_as_published() -> None:
-    assert sign([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY) == SIGNATURE
-    assert signed_headers([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY) == HEADERS
+    assert sign_message([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY) == SIGNATURE
+    assert build_signed_headers([SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY) == HEADERS
 
 
 @pytest.mark.requirement("R23")
@@ -52,7 +52,7 @@ def test_names_of_headers_may_come_in_any_case() -> None:
 
 @pytest.mark.requirement("R23")
 def test_during_a_rotation_every_secret_signs_and_either_verifies() -> None:
-    headers = signed_headers([OTHER_SECRET, SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY)
+    headers = build_signed_headers([OTHER_SECRET, SECRET], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY)
 
     assert headers["webhook-signature"].split(" ")[1] == SIGNATURE
     for known in ([SECRET], [OTHER_SECRET], [OTHER_SECRET, SECRET]):
@@ -128,13 +128,13 @@ def test_without_a_secret_nothing_verifies_and_nothing_is_signed() -> None:
     with pytest.raises(VerificationError):
         verify(HEADERS, BODY, [], now=NOW)
     with pytest.raises(ValueError, match="at least one secret"):
-        sign([], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY)
+        sign_message([], message_id=MESSAGE_ID, timestamp=TIMESTAMP, body=BODY)
 
 
 @pytest.mark.parametrize("message_id", ["", "evt.1", "evt 1", "evt\r\nx: y", "ü", "x" * 257])
 def test_an_id_that_could_be_mistaken_is_not_signed(message_id: str) -> None:
     with pytest.raises(ValueError, match="message id"):
-        sign([SECRET], message_id=message_id, timestamp=TIMESTAMP, body=BODY)
+        sign_message([SECRET], message_id=message_id, timestamp=TIMESTAMP, body=BODY)
 
 
 def test_a_wrong_secret_of_our_own_is_not_blamed_on_the_sender() -> None:

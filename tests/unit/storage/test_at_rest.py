@@ -57,7 +57,7 @@ async def test_what_is_sealed_for_one_row_opens_in_no_other(store: SqliteStore, 
         delivery = await tx.deliveries.get(deliveries[1].id)
         assert webhook is not None
         assert delivery is not None
-        return webhook.unreadable or delivery.unreadable
+        return webhook.has_unreadable_secrets or delivery.is_unreadable
 
     await store.write(insert)
     assert not await store.read(unreadable)

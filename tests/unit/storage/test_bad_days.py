@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[3]
 
 
 async def reserve(tx: Transaction) -> int:
-    return await tx.events.reserve(ALICE, 1)
+    return await tx.events.reserve_seqs(ALICE, 1)
 
 
 async def head(store: SqliteStore) -> int:
-    return await store.read(lambda tx: tx.event_places.head(ALICE))
+    return await store.read(lambda tx: tx.event_log.get_head(ALICE))
 
 
 def part(path: Path, suffix: str) -> Path:
@@ -70,7 +70,7 @@ async def test_a_commit_into_a_file_that_nobody_finds_is_not_acknowledged(
     heard: list[bool] = []
 
     async def reserve_and_tell(tx: Transaction) -> int:
-        tx.at_end(heard.append)
+        tx.on_end(heard.append)
         return await reserve(tx)
 
     assert await store.write(reserve_and_tell) == 1
@@ -100,7 +100,7 @@ async def test_a_unit_that_changes_nothing_looks_at_no_file(store: SqliteStore, 
     await store.write(reserve)
     remove(path)
 
-    assert await store.write(lambda tx: tx.event_places.head(ALICE)) == 1
+    assert await store.write(lambda tx: tx.event_log.get_head(ALICE)) == 1
 
 
 async def test_closing_saves_what_the_log_holds_although_its_name_is_gone(
@@ -275,7 +275,7 @@ async def test_a_crash_alone_loses_no_commit_and_alarms_nobody(path: Path, clock
     killed_after_writing(path)
     looking = SqliteStore(path, clock=clock, sealer=a_sealer())
     await looking.open(exclusive=False)
-    await looking.write(lambda tx: tx.keys.insert(a_key()))  # beside it, and not counted
+    await looking.write(lambda tx: tx.api_keys.insert(a_key()))  # beside it, and not counted
     await looking.close()  # the last one that closes removes the log
 
     store = await open_again(path, clock)
@@ -304,7 +304,7 @@ async def test_what_changes_nothing_is_not_counted(store: SqliteStore, path: Pat
     count = part(path, ".lock").read_bytes()
 
     for _ in range(10):
-        await store.write(lambda tx: tx.event_places.head(ALICE))
+        await store.write(lambda tx: tx.event_log.get_head(ALICE))
 
     assert part(path, "-wal").stat().st_size == size
     assert part(path, ".lock").read_bytes() == count

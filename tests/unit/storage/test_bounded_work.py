@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.storage.queries import load
+from ringback.storage.queries import load_statements
 from tests.support.filled_store import a_filled_store
 from tests.support.statements import COMMON, FEW, MANY, PARAMETERS, WHOLE_ON_PURPOSE
 
@@ -56,7 +56,7 @@ def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, 
         counted += STEPS_A_COUNT
         return 0
 
-    statement = load("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
+    statement = load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
     with undone(connection):
         connection.set_progress_handler(count, STEPS_A_COUNT)
         try:
@@ -70,7 +70,7 @@ def test_every_statement_is_asked() -> None:
     folder = resources.files("ringback.storage.sqlite") / "sql"
     nouns = {file.name.removesuffix(".sql") for file in folder.iterdir()} - NOT_NOUNS
 
-    assert {noun: set(load("ringback.storage.sqlite", f"sql/{noun}.sql")) for noun in nouns} == {
+    assert {noun: set(load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")) for noun in nouns} == {
         noun: set(statements) for noun, statements in PARAMETERS.items()
     }
     assert set(STATEMENTS) >= WHOLE_ON_PURPOSE.keys()

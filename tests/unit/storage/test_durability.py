@@ -30,8 +30,8 @@ async def kill_and_compare(path: Path) -> None:
     async with open_store(str(path), clock=FakeClock(), sealer=a_sealer(), exclusive=True) as store:
 
         async def read(tx: Transaction) -> tuple[list[int], int]:
-            events = await tx.events.after(ALICE, 0, EventFilter(), limit=1_000_000)
-            return [event.seq for event in events], await tx.event_places.head(ALICE)
+            events = await tx.events.list_after(ALICE, 0, EventFilter(), limit=1_000_000)
+            return [event.seq for event in events], await tx.event_log.get_head(ALICE)
 
         kept, head = await store.read(read)
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from ringback.admission import AdmissionGate, is_admission
+from ringback.admission import AdmissionGate, is_in_admission
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.storage.sqlite.commits import Commits
-from ringback.storage.sqlite.database import connect, use_wal
+from ringback.storage.sqlite.commits import CommitCounter
+from ringback.storage.sqlite.database import connect, enable_wal
 from ringback.storage.sqlite.group_commit import (
     LOCK_WAIT_SECONDS,
-    SHARE_BESIDE_ADMISSIONS,
-    SUSPECT_SECONDS,
+    BACKGROUND_SHARE_DIVISOR,
+    SAVEPOINT_SECONDS,
     UNITS_IN_GROUP_MAX,
     GroupCommit,
 )
-from ringback.storage.sqlite.migrate import migrate, shipped
-from ringback.storage.sqlite.trust import Trust
-from ringback.storage.sqlite.webhooks import WebhookReader
+from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
+from ringback.storage.sqlite.trust import DatabaseIntegrity
+from ringback.storage.sqlite.webhooks import CachingWebhookReader
 from tests.support.builders import a_call
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
@@ -33,8 +33,8 @@ from tests.support.stores import a_sealer
 @pytest.fixture
 def connection(path: Path) -> Generator[sqlite3.Connection]:
     with closing(connect(path, lock_wait_seconds=0)) as connection:
-        use_wal(connection)
-        migrate(connection, shipped(), now=START)
+        enable_wal(connection)
+        apply_migrations(connection, load_migrations(), now=START)
         yield connection
 
 
@@ -55,27 +55,27 @@ def rung() -> list[str]:
 async def writer(
     connection: sqlite3.Connection, path: Path, clock: FakeClock, rung: list[str]
 ) -> AsyncGenerator[GroupCommit]:
-    trust = Trust(path)
+    trust = DatabaseIntegrity(path)
     writer = GroupCommit(
         connection,
         clock=clock,
         sealer=a_sealer(),
-        reader=WebhookReader(a_sealer()),
-        ring=rung.extend,
-        commits=Commits(connection, trust=trust),
-        trust=trust,
+        reader=CachingWebhookReader(a_sealer()),
+        notify=rung.extend,
+        commits=CommitCounter(connection, trust=trust),
+        integrity=trust,
     )
     yield writer
     await writer.close()
 
 
 async def reserve(tx: Transaction) -> int:
-    tx.ring("grown")
-    return await tx.events.reserve(ALICE, 1)
+    tx.notify("grown")
+    return await tx.events.reserve_seqs(ALICE, 1)
 
 
 async def head(writer: GroupCommit) -> int:
-    return await writer.write(lambda tx: tx.event_places.head(ALICE))
+    return await writer.write(lambda tx: tx.event_log.get_head(ALICE))
 
 
 @contextmanager
@@ -204,7 +204,7 @@ async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whethe
     neighbour = Neighbour()
 
     async def meet_trouble(tx: Transaction) -> None:
-        await (reserve(tx) if writes_before else tx.event_places.head(ALICE))
+        await (reserve(tx) if writes_before else tx.event_log.get_head(ALICE))
         error = sqlite3.DatabaseError("trouble")
         error.sqlite_errorcode = getattr(sqlite3, code)
         raise error
@@ -234,7 +234,7 @@ async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
     async def reserve_and_tell(tx: Transaction) -> int:
         nonlocal runs
         runs += 1
-        tx.at_end(told.append)
+        tx.on_end(told.append)
         return await reserve(tx)
 
     async def failing(tx: Transaction) -> None:
@@ -266,8 +266,8 @@ class Neighbour:
 
 async def refuse(tx: Transaction) -> None:
     """As a quota does, or an id that is not there: it reads, and raises."""
-    await tx.event_places.head(ALICE)
-    tx.ring("never heard")
+    await tx.event_log.get_head(ALICE)
+    tx.notify("never heard")
     raise LookupError
 
 
@@ -282,7 +282,7 @@ async def test_one_that_raises_without_having_written_fails_alone_and_no_other_i
     neighbour, told = Neighbour(), list[bool]()
 
     async def refuse_and_tell(tx: Transaction) -> None:
-        tx.at_end(told.append)
+        tx.on_end(told.append)
         await refuse(tx)
 
     outcomes = await asyncio.gather(
@@ -326,7 +326,7 @@ async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_on
     assert neighbour.runs == 2 * 50 + 1
     assert await head(writer) == 2 * 50
 
-    clock.advance(SUSPECT_SECONDS)
+    clock.advance(SAVEPOINT_SECONDS)
     await groups(1)
     assert neighbour.runs == 2 * 51 + 2
 
@@ -384,7 +384,7 @@ async def test_callers_go_on_before_what_begins_at_the_ends_of_units(writer: Gro
     loop, order = asyncio.get_running_loop(), list[str]()
 
     async def reserve_and_begin(tx: Transaction) -> int:
-        tx.at_end(lambda _: loop.call_soon(order.append, "begun") and None)
+        tx.on_end(lambda _: loop.call_soon(order.append, "begun") and None)
         return await reserve(tx)
 
     async def call() -> None:
@@ -406,8 +406,8 @@ async def test_an_ending_that_raises_is_no_harm_to_those_who_share_its_commit(
         raise ZeroDivisionError
 
     async def reserve_and_break(tx: Transaction) -> int:
-        tx.at_end(broken)
-        tx.at_end(told.append)
+        tx.on_end(broken)
+        tx.on_end(told.append)
         return await reserve(tx)
 
     assert await asyncio.gather(writer.write(reserve_and_break), writer.write(reserve)) == [1, 2]
@@ -422,7 +422,7 @@ async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit,
 
     async def reserve_and_tell(tx: Transaction) -> None:
         await reserve(tx)
-        tx.at_end(told.append)
+        tx.on_end(told.append)
 
     await writer.write(reserve_and_tell)
     with full_disk(path):
@@ -435,9 +435,9 @@ async def test_what_begins_at_the_end_of_an_admission_writes_as_all_background_w
     begun = asyncio.get_running_loop().create_future()
 
     async def begin(tx: Transaction) -> None:
-        tx.at_end(lambda _: begun.set_result(is_admission()))
+        tx.on_end(lambda _: begun.set_result(is_in_admission()))
 
-    with AdmissionGate().admitting():
+    with AdmissionGate().admit_call():
         await writer.write(begin)
 
     assert await begun is False
@@ -449,7 +449,7 @@ async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_w
     gate, ended = AdmissionGate(), list[str]()
 
     async def admit() -> None:
-        with gate.admitting():
+        with gate.admit_call():
             await writer.write(reserve)
         ended.append("admission")
 
@@ -460,7 +460,7 @@ async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_w
     await asyncio.gather(*(go_on() for _ in range(80)), *(admit() for _ in range(2 * UNITS_IN_GROUP_MAX)))
 
     before_the_second_group = ended[: ended.index("admission", UNITS_IN_GROUP_MAX)]
-    assert before_the_second_group.count("background") == 80 // SHARE_BESIDE_ADMISSIONS
+    assert before_the_second_group.count("background") == 80 // BACKGROUND_SHARE_DIVISOR
 
 
 async def test_a_unit_without_neighbours_is_written_without_a_savepoint_and_undone_as_a_whole(

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ringback.domain.clock import seconds
-from ringback.domain.delivery import DeliveryState, Kind
+from ringback.domain.delivery import DeliveryState, DeliveryKind
 from ringback.domain.ids import CallId, WebhookId
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import a_delivery, a_webhook
@@ -33,7 +33,7 @@ async def test_the_count_follows_every_way_into_holding_and_out_of_it(
     webhook = a_webhook()
     held = [a_delivery(webhook_id=hook, state=DeliveryState.HELD) for hook in (HOOK, HOOK, HOOK, OTHER, webhook.id)]
     old = a_delivery(webhook_id=HOOK, state=DeliveryState.HELD, give_up_at=START)
-    progress = a_delivery(webhook_id=HOOK, state=DeliveryState.HELD, kind=Kind.PROGRESS, call_id=CALL)
+    progress = a_delivery(webhook_id=HOOK, state=DeliveryState.HELD, kind=DeliveryKind.PROGRESS, call_id=CALL)
     pending = [a_delivery(webhook_id=HOOK, state=DeliveryState.PENDING) for _ in range(3)]
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     seen: list[dict[str, int]] = []
@@ -45,13 +45,13 @@ async def test_the_count_follows_every_way_into_holding_and_out_of_it(
 
     await store.write(lambda tx: tx.deliveries.insert([*held, old, progress, *pending]))
     note()
-    await store.write(lambda tx: tx.delivery_lanes.hold(HOOK, limit=2))
+    await store.write(lambda tx: tx.webhook_deliveries.hold_pending(HOOK, limit=2))
     note()
-    await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=START, limit=1))
+    await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=START, limit=1))
     note()
-    await store.write(lambda tx: tx.call_deliveries.supersede([CALL]))
+    await store.write(lambda tx: tx.call_deliveries.cancel_superseded_progress([CALL]))
     note()
-    await store.write(lambda tx: tx.delivery_upkeep.give_up_held(now=START, limit=10))
+    await store.write(lambda tx: tx.delivery_maintenance.give_up_expired_held(now=START, limit=10))
     note()
     await store.write(lambda tx: tx.webhooks.delete(webhook.id))
     note()
@@ -65,7 +65,7 @@ async def test_a_webhook_of_which_nothing_is_held_has_no_row(store: SqliteStore,
     await store.write(
         lambda tx: tx.deliveries.insert([a_delivery(webhook_id=HOOK, state=DeliveryState.HELD) for _ in range(3)])
     )
-    await store.write(lambda tx: tx.delivery_lanes.release(HOOK, now=START, limit=10))
+    await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=START, limit=10))
 
     assert kept_and_counted(path) == ({}, {})
-    assert await store.read(lambda tx: tx.delivery_lanes.held(HOOK, limit=10)) == 0
+    assert await store.read(lambda tx: tx.webhook_deliveries.count_held(HOOK, limit=10)) == 0

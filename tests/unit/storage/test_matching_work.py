@@ -13,9 +13,9 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrate import migrate, shipped
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive
-from ringback.storage.sqlite.webhooks import WebhookReader
+from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
+from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
+from ringback.storage.sqlite.webhooks import CachingWebhookReader
 from tests.support.builders import a_webhook, an_event
 from tests.support.clock import START
 from tests.support.examples import ALICE
@@ -68,7 +68,7 @@ INSERT INTO webhooks ({columns}) SELECT {values} FROM numbers CROSS JOIN webhook
 @pytest.fixture
 def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
     with closing(connect(tmp_path / "ringback.db", lock_wait_seconds=0)) as connection:
-        migrate(connection, shipped(), now=START)
+        apply_migrations(connection, load_migrations(), now=START)
         connection.execute("BEGIN")
         yield connection
 
@@ -76,7 +76,7 @@ def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
 @pytest.fixture
 def tx(connection: sqlite3.Connection) -> SqliteTransaction:
     sealer = a_sealer()
-    return SqliteTransaction(connection, sealer=sealer, reader=WebhookReader(sealer), now=START)
+    return SqliteTransaction(connection, sealer=sealer, webhook_reader=CachingWebhookReader(sealer), now=START)
 
 
 def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix: str = "") -> None:
@@ -91,7 +91,7 @@ def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix
 
 def steps_of(connection: sqlite3.Connection, tx: SqliteTransaction, event: Event) -> tuple[int, list[str]]:
     with counting(connection) as steps:
-        (found,) = drive(tx.webhooks.candidates([event], catching_up=False))
+        (found,) = run_to_completion(tx.webhooks.find_candidates([event], catching_up=False))
     return steps.count, [webhook.id for webhook in found]
 
 
@@ -117,7 +117,7 @@ def test_an_event_visits_only_the_webhooks_that_hear_it(
         expires_at=None,
     )
     for webhook in (deaf, hearing):
-        drive(tx.webhooks.insert(webhook))
+        run_to_completion(tx.webhooks.insert(webhook))
 
     copy(connection, deaf, FEW, suffix="of-few")
     among_few, found = steps_of(connection, tx, event)
@@ -133,11 +133,11 @@ def test_starting_a_call_asks_for_nothing_that_grows_with_webhooks(
     connection: sqlite3.Connection, tx: SqliteTransaction
 ) -> None:
     webhook = a_webhook(principal=ALICE)
-    drive(tx.webhooks.insert(webhook))
+    run_to_completion(tx.webhooks.insert(webhook))
 
     def steps() -> int:
         with counting(connection) as counted:
-            drive(tx.usage.of(ALICE))
+            run_to_completion(tx.usage.get_usage(ALICE))
         return counted.count
 
     alone = steps()

@@ -8,8 +8,8 @@ from importlib import resources
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.database import SESSION
-from ringback.storage.sqlite.migrate import Migration, migrate, shipped
+from ringback.storage.sqlite.database import SESSION_STATEMENTS
+from ringback.storage.sqlite.migrate import Migration, apply_migrations, load_migrations
 from tests.support.clock import START
 
 ONE = Migration(
@@ -33,9 +33,9 @@ def columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def test_each_migration_is_applied_once_and_in_order(connection: sqlite3.Connection) -> None:
-    migrate(connection, [ONE], now=START)
-    migrate(connection, [ONE, TWO], now=START)
-    migrate(connection, [ONE, TWO], now=START)
+    apply_migrations(connection, [ONE], now=START)
+    apply_migrations(connection, [ONE, TWO], now=START)
+    apply_migrations(connection, [ONE, TWO], now=START)
 
     assert columns(connection, "one") == ["text", "more"]
     assert [tuple(row) for row in connection.execute("SELECT * FROM one")] == [("a;b", None)]
@@ -47,37 +47,37 @@ def test_each_migration_is_applied_once_and_in_order(connection: sqlite3.Connect
 
 def test_a_migration_that_fails_leaves_nothing_behind(connection: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.OperationalError):
-        migrate(connection, [ONE, BROKEN], now=START)
+        apply_migrations(connection, [ONE, BROKEN], now=START)
 
     assert columns(connection, "one") == ["text"]
     assert columns(connection, "two") == []
-    migrate(connection, [ONE, TWO], now=START)
+    apply_migrations(connection, [ONE, TWO], now=START)
     assert columns(connection, "one") == ["text", "more"]
 
 
 def test_a_migration_that_was_edited_after_it_was_applied_is_refused(connection: sqlite3.Connection) -> None:
-    migrate(connection, [ONE], now=START)
+    apply_migrations(connection, [ONE], now=START)
 
     with pytest.raises(StoreUnavailable, match="Migration 1 is not the one that made this database"):
-        migrate(connection, [Migration(1, f"{ONE.text} "), TWO], now=START)
+        apply_migrations(connection, [Migration(1, f"{ONE.text} "), TWO], now=START)
 
     assert columns(connection, "one") == ["text"]
 
 
 def test_a_database_from_the_future_is_refused(connection: sqlite3.Connection) -> None:
-    migrate(connection, [ONE, TWO], now=START)
+    apply_migrations(connection, [ONE, TWO], now=START)
 
     with pytest.raises(StoreUnavailable, match=r"newer version \(migration 2\)"):
-        migrate(connection, [ONE], now=START)
+        apply_migrations(connection, [ONE], now=START)
 
 
 def test_what_is_shipped_is_numbered_without_gaps_and_makes_every_statement_valid(
     connection: sqlite3.Connection,
 ) -> None:
-    migrations = shipped()
-    migrate(connection, migrations, now=START)
+    migrations = load_migrations()
+    apply_migrations(connection, migrations, now=START)
 
     assert [migration.number for migration in migrations] == list(range(1, len(migrations) + 1))
-    assert SESSION
+    assert SESSION_STATEMENTS
     folder = resources.files("ringback.storage.sqlite") / "sql"
     assert {file.name for file in folder.iterdir()} >= {"calls.sql", "deliveries.sql"}

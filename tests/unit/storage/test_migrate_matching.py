@@ -9,16 +9,16 @@ from pathlib import Path
 
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
-from ringback.domain.webhook import Origin, Webhook, WebhookState
+from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrate import Migration, migrate, shipped
-from ringback.storage.sqlite.transaction import drive
-from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
+from ringback.storage.sqlite.migrate import Migration, apply_migrations, load_migrations
+from ringback.storage.sqlite.transaction import run_to_completion
+from ringback.storage.sqlite.webhooks import SqliteWebhooks, CachingWebhookReader
 from tests.support.builders import a_webhook
 from tests.support.clock import START
 from tests.support.stores import a_sealer
 
-BEFORE = [migration for migration in shipped() if migration.number < 3]
+BEFORE = [migration for migration in load_migrations() if migration.number < 3]
 
 
 def of_every_kind() -> Sequence[Webhook]:
@@ -38,7 +38,7 @@ def of_every_kind() -> Sequence[Webhook]:
             )
         )
     some += [a_webhook(state=state) for state in WebhookState]
-    some += [a_webhook(origin=origin, call_id=CallId("c")) for origin in Origin]
+    some += [a_webhook(origin=origin, call_id=CallId("c")) for origin in WebhookOrigin]
     some += [a_webhook(events=frozenset(EventName), upstream="git", resource_uri=uri) for uri in (None, "file:///ä")]
     return [*some, a_webhook(events=frozenset()), a_webhook(expires_at=START + timedelta(days=1))]
 
@@ -46,24 +46,24 @@ def of_every_kind() -> Sequence[Webhook]:
 def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]) -> set[tuple[object, ...]]:
     """What the database finds webhooks by that are registered when only these migrations were made."""
     with closing(connect(path, lock_wait_seconds=0)) as connection:
-        migrate(connection, before, now=START)
+        apply_migrations(connection, before, now=START)
         insert(connection, webhooks)
-        migrate(connection, shipped(), now=START)
+        apply_migrations(connection, load_migrations(), now=START)
         return {tuple(row) for row in connection.execute("SELECT * FROM webhook_matches")}
 
 
 def insert(connection: sqlite3.Connection, webhooks: Sequence[Webhook]) -> None:
     sealer = a_sealer()
-    rows = SqliteWebhooks(connection, sealer=sealer, reader=WebhookReader(sealer), now=START)
+    rows = SqliteWebhooks(connection, sealer=sealer, reader=CachingWebhookReader(sealer), now=START)
     for webhook in webhooks:
-        drive(rows.insert(webhook))
+        run_to_completion(rows.insert(webhook))
 
 
 def test_webhooks_of_before_are_found_as_those_registered_since(tmp_path: Path) -> None:
     webhooks = of_every_kind()
 
     migrated = matches(tmp_path / "old.db", webhooks, BEFORE)
-    fresh = matches(tmp_path / "new.db", webhooks, shipped())
+    fresh = matches(tmp_path / "new.db", webhooks, load_migrations())
 
     assert migrated == fresh
     assert len(migrated) > len(webhooks)

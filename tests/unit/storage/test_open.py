@@ -64,7 +64,7 @@ async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -
     before = os.umask(0)
     try:
         async with opening(path) as store:
-            await store.write(lambda tx: tx.keys.insert(a_key()))
+            await store.write(lambda tx: tx.api_keys.insert(a_key()))
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     finally:
         os.umask(before)
@@ -75,10 +75,10 @@ async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -
 async def test_what_was_written_is_there_when_the_file_is_opened_again(path: Path) -> None:
     key = a_key()
     async with opening(path) as store:
-        await store.write(lambda tx: tx.keys.insert(key))
+        await store.write(lambda tx: tx.api_keys.insert(key))
 
     async with opening(path) as store:
-        assert await store.read(lambda tx: tx.keys.all()) == [key]
+        assert await store.read(lambda tx: tx.api_keys.list_all()) == [key]
 
 
 async def test_a_second_service_on_the_same_file_is_refused_by_name_of_the_first(path: Path) -> None:
@@ -88,16 +88,16 @@ async def test_a_second_service_on_the_same_file_is_refused_by_name_of_the_first
                 raise NotImplementedError
 
     async with opening(path) as store:
-        assert await store.read(lambda tx: tx.keys.all()) == []
+        assert await store.read(lambda tx: tx.api_keys.list_all()) == []
 
 
 async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) -> None:
     key = a_key()
     async with opening(path) as service:
         async with opening(path, exclusive=False) as tool:
-            await tool.write(lambda tx: tx.keys.insert(key))
+            await tool.write(lambda tx: tx.api_keys.insert(key))
 
-        assert await service.read(lambda tx: tx.keys.all()) == [key]
+        assert await service.read(lambda tx: tx.api_keys.list_all()) == [key]
 
 
 def test_the_lock_goes_with_its_process_however_that_ends(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.
 
 def test_a_database_that_cannot_use_wal_is_told() -> None:
     with closing(sqlite3.connect(":memory:")) as memory, pytest.raises(StoreUnavailable, match="local disk"):
-        database.use_wal(memory)
+        database.enable_wal(memory)
 
 
 async def test_closing_twice_is_closing_once(path: Path) -> None:
@@ -165,4 +165,4 @@ async def test_closing_twice_is_closing_once(path: Path) -> None:
     await store.close()
 
     async with opening(path) as again:
-        assert await again.read(lambda tx: tx.keys.all()) == []
+        assert await again.read(lambda tx: tx.api_keys.list_all()) == []

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ringback.storage.queries import load
+from ringback.storage.queries import load_statements
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrate import migrate, shipped
+from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
 from tests.support.clock import START
 
 NOUNS = [
@@ -39,12 +39,12 @@ WHOLE_TABLE_ON_PURPOSE = {
 @pytest.fixture
 def connection(path: Path) -> Generator[sqlite3.Connection]:
     with closing(connect(path, lock_wait_seconds=0)) as connection:
-        migrate(connection, shipped(), now=START)
+        apply_migrations(connection, load_migrations(), now=START)
         yield connection
 
 
 def plan(connection: sqlite3.Connection, noun: str, name: str) -> list[str]:
-    statement = load("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
+    statement = load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
     parameters: defaultdict[str, Any] = defaultdict(lambda: None)
     return [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
 
@@ -60,7 +60,7 @@ def test_every_file_of_statements_is_looked_at() -> None:
     [
         (noun, name)
         for noun in NOUNS
-        for name in load("ringback.storage.sqlite", f"sql/{noun}.sql")
+        for name in load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")
         if (noun, name) not in WHOLE_TABLE_ON_PURPOSE
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.storage.queries import load, parameters, parse
+from ringback.storage.queries import load_statements, parameters, parse_statements
 
 TEXT = """\
 -- About the file.
@@ -19,7 +19,7 @@ SELECT 2
 
 
 def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
-    statements = parse(TEXT)
+    statements = parse_statements(TEXT)
 
     assert list(statements) == ["one", "two"]
     assert statements["one"].startswith("SELECT 1;")
@@ -28,11 +28,11 @@ def test_each_name_opens_a_statement_that_reaches_to_the_next() -> None:
 
 def test_a_name_that_comes_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="'one'"):
-        parse(TEXT + TEXT)
+        parse_statements(TEXT + TEXT)
 
 
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
-    statements = load("ringback.storage.sqlite", "sql/keys.sql")
+    statements = load_statements("ringback.storage.sqlite", "sql/keys.sql")
 
     assert set(statements) == {"insert", "by_hash", "all", "revoke"}
     with pytest.raises(TypeError):
@@ -40,5 +40,5 @@ def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None
 
 
 def test_the_parameters_of_a_statement_are_found_by_their_names() -> None:
-    assert parameters(parse(TEXT)["two"]) == {"more"}
+    assert parameters(parse_statements(TEXT)["two"]) == {"more"}
     assert parameters("UPDATE a SET b = :b2, c=:c WHERE d = :b2 AND e = 'x'") == {"b2", "c"}

@@ -11,7 +11,7 @@ import pytest
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.storage.sqlite.read_pool import READERS
+from ringback.storage.sqlite.read_pool import READER_COUNT
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.examples import ALICE, BOB
 
@@ -28,7 +28,7 @@ class Gate:
 
     def holds(self, name: str) -> Callable[[Transaction], Awaitable[str]]:
         async def work(tx: Transaction) -> str:
-            await tx.event_places.head(ALICE)
+            await tx.event_log.get_head(ALICE)
             self.began.append(name)
             assert self.go_on.wait(HANG_SECONDS)
             return name
@@ -51,7 +51,7 @@ async def gate(store: SqliteStore) -> AsyncGenerator[Gate]:
 
 def names(gate: Gate, name: str) -> Callable[[Transaction], Awaitable[str]]:
     async def work(tx: Transaction) -> str:
-        await tx.event_places.head(ALICE)
+        await tx.event_log.get_head(ALICE)
         gate.began.append(name)
         return name
 
@@ -59,15 +59,15 @@ def names(gate: Gate, name: str) -> Callable[[Transaction], Awaitable[str]]:
 
 
 async def reserve(tx: Transaction) -> int:
-    return await tx.events.reserve(ALICE, 1)
+    return await tx.events.reserve_seqs(ALICE, 1)
 
 
 async def head(tx: Transaction) -> int:
-    return await tx.event_places.head(ALICE)
+    return await tx.event_log.get_head(ALICE)
 
 
 async def head_and_thread(tx: Transaction) -> tuple[int, int]:
-    return await tx.event_places.head(ALICE), threading.get_ident()
+    return await tx.event_log.get_head(ALICE), threading.get_ident()
 
 
 def scanning(
@@ -106,7 +106,7 @@ async def test_a_scan_that_writes_or_waits_is_told_and_leaves_its_connection_to_
         await head(tx)
         await asyncio.sleep(0)
 
-    for _ in range(READERS + 1):
+    for _ in range(READER_COUNT + 1):
         with pytest.raises(StoreUnavailable, match="readonly"):
             await store.scan(ALICE, reserve)
         with pytest.raises(RuntimeError, match="never inside"):
@@ -116,21 +116,21 @@ async def test_a_scan_that_writes_or_waits_is_told_and_leaves_its_connection_to_
 
 
 async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteStore, gate: Gate) -> None:
-    scans = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
-    await gate.until_held(READERS)
+    scans = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
+    await gate.until_held(READER_COUNT)
 
     assert await store.write(reserve) == 1
     assert await store.read(head) == 1
 
     gate.go_on.set()
-    assert await asyncio.gather(*scans) == ["held"] * READERS
+    assert await asyncio.gather(*scans) == ["held"] * READER_COUNT
 
 
 async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them(
     store: SqliteStore, gate: Gate
 ) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
-    await gate.until_held(READERS)
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
+    await gate.until_held(READER_COUNT)
     crowd = [scanning(store, ALICE, names(gate, "alice")) for _ in range(100)]
     await asyncio.sleep(0)
     lone = scanning(store, BOB, names(gate, "bob"))
@@ -138,13 +138,13 @@ async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them
     gate.go_on.set()
     await asyncio.gather(*held, *crowd, lone)
 
-    begun = gate.began[READERS:]
-    assert begun.index("bob") <= READERS
+    begun = gate.began[READER_COUNT:]
+    assert begun.index("bob") <= READER_COUNT
 
 
 async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: SqliteStore, gate: Gate) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
-    await gate.until_held(READERS)
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
+    await gate.until_held(READER_COUNT)
     gone = [scanning(store, ALICE, names(gate, "gone")) for _ in range(10)]
     await asyncio.sleep(0)
     for task in gone:
@@ -158,26 +158,26 @@ async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: Sq
 
 
 async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(store: SqliteStore, gate: Gate) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READERS)]
-    await gate.until_held(READERS)
+    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
+    await gate.until_held(READER_COUNT)
     for task in held:
         task.cancel()
     await asyncio.wait(held)
     gate.go_on.set()
 
-    scans = [scanning(store, BOB, names(gate, "bob")) for _ in range(3 * READERS)]
-    assert await asyncio.gather(*scans) == ["bob"] * 3 * READERS
+    scans = [scanning(store, BOB, names(gate, "bob")) for _ in range(3 * READER_COUNT)]
+    assert await asyncio.gather(*scans) == ["bob"] * 3 * READER_COUNT
 
 
 async def test_closing_interrupts_what_runs_and_refuses_what_waits(store: SqliteStore) -> None:
-    began = threading.Barrier(READERS + 1)
+    began = threading.Barrier(READER_COUNT + 1)
 
     async def endless(tx: Transaction) -> None:
         connection = getattr(tx, "_connection")  # noqa: B009 - no statement of ours runs for ever
         began.wait(HANG_SECONDS)
         connection.execute(FOREVER)
 
-    scans = [asyncio.create_task(store.scan(ALICE, endless)) for _ in range(READERS + 5)]
+    scans = [asyncio.create_task(store.scan(ALICE, endless)) for _ in range(READER_COUNT + 5)]
     await asyncio.to_thread(began.wait, HANG_SECONDS)
 
     async with asyncio.timeout(HANG_SECONDS):

@@ -12,7 +12,7 @@ async def test_a_ring_wakes_whoever_listens_to_its_topic_and_nobody_else() -> No
         waiting = asyncio.create_task(both.wait(5))
         await asyncio.sleep(0)
 
-        signals.ring(["deliveries"])
+        signals.notify(["deliveries"])
 
         assert await waiting
         assert not await calls.wait(0)
@@ -21,7 +21,7 @@ async def test_a_ring_wakes_whoever_listens_to_its_topic_and_nobody_else() -> No
 async def test_a_ring_before_the_wait_is_not_lost_and_is_heard_once() -> None:
     signals = LocalSignals()
     with signals.listen("calls") as bell:
-        signals.ring(["calls", "calls"])
+        signals.notify(["calls", "calls"])
 
         assert await bell.wait(5)
         assert not await bell.wait(0)
@@ -37,7 +37,7 @@ async def test_a_ring_after_a_wait_that_ran_out_is_heard_by_the_next() -> None:
     signals = LocalSignals()
     with signals.listen("calls") as bell:
         assert not await bell.wait(0)
-        signals.ring(["calls"])
+        signals.notify(["calls"])
 
         assert await bell.wait(0)
 
@@ -47,10 +47,10 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     with signals.listen("calls", "calls") as bell:
         left = weakref.ref(bell)
         with signals.listen("calls"):
-            signals.ring(["calls"])
+            signals.notify(["calls"])
 
     del bell
-    signals.ring(["calls", "nobody"])
+    signals.notify(["calls", "nobody"])
 
     assert left() is None
 
@@ -68,9 +68,9 @@ async def test_ten_thousand_listeners_are_told_apart() -> None:
     for _ in tasks:
         await ready.acquire()
 
-    signals.ring(["call:7"])
+    signals.notify(["call:7"])
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert done == {tasks[7]}
 
-    signals.ring(["all"])
+    signals.notify(["all"])
     assert all(await asyncio.gather(*tasks))

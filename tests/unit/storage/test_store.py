@@ -11,16 +11,16 @@ from tests.support.examples import ALICE
 
 
 async def reserve(tx: Transaction) -> int:
-    return await tx.events.reserve(ALICE, 1)
+    return await tx.events.reserve_seqs(ALICE, 1)
 
 
 async def head(store: SqliteStore) -> int:
-    return await store.read(lambda tx: tx.event_places.head(ALICE))
+    return await store.read(lambda tx: tx.event_log.get_head(ALICE))
 
 
 async def test_a_read_that_waits_or_writes_is_told(store: SqliteStore) -> None:
     async def waiting(tx: Transaction) -> None:
-        await tx.event_places.head(ALICE)
+        await tx.event_log.get_head(ALICE)
         await asyncio.sleep(0)
 
     with pytest.raises(RuntimeError, match="never inside"):

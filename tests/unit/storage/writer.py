@@ -18,7 +18,7 @@ TASKS = 8
 
 
 async def append(tx: Transaction) -> int:
-    seq = await tx.events.reserve(ALICE, 1)
+    seq = await tx.events.reserve_seqs(ALICE, 1)
     await tx.events.insert([an_event(seq=seq)])
     return seq
 

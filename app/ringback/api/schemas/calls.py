@@ -5,58 +5,58 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX, NEXT_CURSOR
+from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, NEXT_CURSOR_DESCRIPTION
 from ringback.api.schemas.fields import (
-    EVENTS_DEFAULT,
-    WHEN,
-    Body,
+    DEFAULT_EVENTS_SCHEMA,
+    WHEN_DESCRIPTION,
+    RequestBody,
     Cursor,
     Description,
     EventNames,
-    Flag,
+    StrictBool,
     Id,
     Instant,
     Label,
-    Question,
+    QueryParams,
     Secret,
-    Sometimes,
+    OmittedIfNone,
     Url,
-    View,
+    ResponseBody,
     WaitSeconds,
 )
-from ringback.domain.call import Call, InputRequest, Outcome, Progress, RerunPolicy, Status
+from ringback.domain.call import Call, InputRequest, CallOutcome, Progress, RerunPolicy, CallStatus
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState, When
-from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCall
-from ringback.services.registrations import Registration
-from ringback.services.started import Started
+from ringback.domain.retry import RetryProfile
+from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookState, DeliveryCondition
+from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCallRequest
+from ringback.services.registrations import WebhookRegistration
+from ringback.services.started import StartedCall
 
-HINT = (
+NO_WEBHOOK_HINT = (
     "Nobody will be rung when this call ends. Register a webhook (POST /v1/webhooks), send a `callback` with the call, "
     "or ask: GET /v1/calls/{id}?wait_seconds=60"
 )
 
-JOINED_MAX: Final = 100
+JOIN_CALLS_MAX: Final = 100
 """Calls in one wait: a page of them."""
 
 
-class CallbackBody(Body):
+class CallbackBody(RequestBody):
     """Whom to ring for this one call."""
 
     url: Url
     secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
-    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=EVENTS_DEFAULT)
+    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
     correlation_id: Label | None = Field(
         default=None, description="A label of the receiver's: its callbacks carry it as `webhook_correlation_id`."
     )
-    retries: Profile = Profile.DAYS
-    include_result: Flag = False
-    when: When = Field(default=When.ALWAYS, description=WHEN)
+    retries: RetryProfile = RetryProfile.DAYS
+    include_result: StrictBool = False
+    when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
     description: Description | None = None
 
-    def registration(self) -> Registration:
-        return Registration(
+    def to_registration(self) -> WebhookRegistration:
+        return WebhookRegistration(
             url=self.url,
             secret=self.secret.get_secret_value() if self.secret else None,
             events=self.events,
@@ -68,13 +68,13 @@ class CallbackBody(Body):
         )
 
 
-Callback = Annotated[
+OptionalCallback = Annotated[
     CallbackBody | None, Field(description="Whom to ring for this call. Takes a key with the scope `webhooks`, too.")
 ]
 TimeoutSeconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
 
 
-class StartCallBody(Body):
+class StartCallBody(RequestBody):
     """A tool call to be made."""
 
     upstream: Label
@@ -84,14 +84,14 @@ class StartCallBody(Body):
         default=None, description="Your name for your session; comes back everywhere."
     )
     correlation_id: Label | None = Field(default=None, description="Your name for this work; comes back everywhere.")
-    callback: Callback = None
+    callback: OptionalCallback = None
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
         default=0.0, description="Wait so long for the end before answering; the call goes on in any case."
     )
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, from now."
     )
-    accepts_input: Flag = Field(
+    accepts_input: StrictBool = Field(
         default=False,
         description="Whether you can answer questions of the tool (`call.input_required`). Without it, it is told not to ask.",
     )
@@ -101,15 +101,15 @@ class StartCallBody(Body):
         "`if_safe` when it says that this does no harm (readOnlyHint, idempotentHint) and its upstream is trusted to say so.",
     )
 
-    def request(self, *, idempotency_key: str | None) -> StartCall:
-        return StartCall(
+    def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
+        return StartCallRequest(
             upstream=self.upstream,
             tool=self.tool,
             arguments=self.arguments,
             client_session_id=self.client_session_id,
             correlation_id=self.correlation_id,
             idempotency_key=idempotency_key,
-            callback=self.callback.registration() if self.callback else None,
+            callback=self.callback.to_registration() if self.callback else None,
             wait_seconds=self.wait_seconds,
             timeout_seconds=self.timeout_seconds,
             accepts_input=self.accepts_input,
@@ -117,16 +117,16 @@ class StartCallBody(Body):
         )
 
 
-class CallsQuestion(Question):
+class CallListQuery(QueryParams):
     client_session_id: Label | None = None
     correlation_id: Label | None = None
-    status: Status | None = None
+    status: CallStatus | None = None
     upstream: Label | None = None
     tool: Label | None = None
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
     cursor: Cursor | None = None
 
-    def where(self) -> CallFilter:
+    def to_filter(self) -> CallFilter:
         return CallFilter(
             client_session_id=self.client_session_id,
             correlation_id=self.correlation_id,
@@ -136,40 +136,40 @@ class CallsQuestion(Question):
         )
 
 
-class WaitQuestion(Question):
+class WaitQuery(QueryParams):
     wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for a change of the status.")
 
 
-class JoinCallsBody(Body):
+class JoinCallsBody(RequestBody):
     """Calls to wait for together."""
 
-    call_ids: list[Id] = Field(min_length=1, max_length=JOINED_MAX)
+    call_ids: list[Id] = Field(min_length=1, max_length=JOIN_CALLS_MAX)
     mode: JoinMode = Field(default=JoinMode.ALL, description="Wait until `any` of them has ended, or `all`.")
     wait_seconds: Annotated[WaitSeconds, Strict()] = Field(default=0.0, description="Wait so long at most.")
 
 
-class ProgressView(View):
+class ProgressView(ResponseBody):
     progress: float
     total: float | None
     message: str | None
 
     @classmethod
-    def of(cls, progress: Progress) -> Self:
+    def from_progress(cls, progress: Progress) -> Self:
         return cls(progress=progress.progress, total=progress.total, message=progress.message)
 
 
-class InputRequestView(View):
+class InputRequestView(ResponseBody):
     """A question of the tool: an MCP request, to be answered with an ElicitResult."""
 
     method: str
     params: dict[str, Any]
 
     @classmethod
-    def of(cls, request: InputRequest) -> Self:
+    def from_input_request(cls, request: InputRequest) -> Self:
         return cls(method=request.method, params=dict(request.params))
 
 
-class CallView(View):
+class CallView(ResponseBody):
     """One durable tool call."""
 
     id: str
@@ -177,8 +177,8 @@ class CallView(View):
     tool: str
     client_session_id: str | None
     correlation_id: str | None
-    status: Status
-    outcome: Outcome | None = Field(description="Why it ended, truthfully; `unknown` means that it may have run.")
+    status: CallStatus
+    outcome: CallOutcome | None = Field(description="Why it ended, truthfully; `unknown` means that it may have run.")
     progress: ProgressView | None
     error: dict[str, Any] | None = Field(description="The JSON-RPC error object of a failed call.")
     result_bytes: int | None
@@ -198,7 +198,7 @@ class CallView(View):
     expires_at: Instant | None = Field(description="When the result and its resume tokens go, together.")
 
     @classmethod
-    def of(cls, call: Call) -> Self:
+    def from_call(cls, call: Call) -> Self:
         return cls(
             id=call.id,
             upstream=call.upstream,
@@ -207,12 +207,12 @@ class CallView(View):
             correlation_id=call.correlation_id,
             status=call.status,
             outcome=call.outcome,
-            progress=ProgressView.of(call.progress) if call.progress else None,
+            progress=ProgressView.from_progress(call.progress) if call.progress else None,
             error=call.error,
             result_bytes=call.result_bytes,
             result_sha256=call.result_sha256,
             accepts_input=call.accepts_input,
-            input_requests={key: InputRequestView.of(request) for key, request in call.input_requests.items()},
+            input_requests={key: InputRequestView.from_input_request(request) for key, request in call.input_requests.items()},
             rerun_policy=call.rerun_policy,
             cancel_requested=call.cancel_requested,
             runs=call.runs,
@@ -225,7 +225,7 @@ class CallView(View):
         )
 
 
-class ListenerView(View):
+class ListenerView(ResponseBody):
     """A webhook that will be rung when the call ends."""
 
     id: str
@@ -233,48 +233,48 @@ class ListenerView(View):
     url: str
 
     @classmethod
-    def of(cls, webhook: Webhook) -> Self:
+    def from_webhook(cls, webhook: Webhook) -> Self:
         return cls(id=webhook.id, state=webhook.state, url=webhook.url)
 
 
-class StartedCallView(View):
+class StartedCallView(ResponseBody):
     """A call that was taken on: it runs from now on, whatever becomes of you."""
 
     call: CallView
     resume_token: str
     webhooks: list[ListenerView] = Field(description="Who will be rung.")
-    hint: Sometimes[str] = Field(default=None, description="What to do, when nobody will be rung.")
-    callback_secret: Sometimes[str] = Field(
+    hint: OmittedIfNone[str] = Field(default=None, description="What to do, when nobody will be rung.")
+    callback_secret: OmittedIfNone[str] = Field(
         default=None, description="The callback's generated signing secret, shown this once."
     )
-    result: Sometimes[dict[str, Any]] = Field(
+    result: OmittedIfNone[dict[str, Any]] = Field(
         default=None, description="The CallToolResult, if the call ended while you waited."
     )
 
     @classmethod
-    def of(cls, started: Started, call: Call) -> Self:
+    def from_started(cls, started: StartedCall, call: Call) -> Self:
         return cls(
-            call=CallView.of(call),
+            call=CallView.from_call(call),
             resume_token=started.resume_token,
-            webhooks=[ListenerView.of(webhook) for webhook in started.webhooks],
-            hint=None if call.final or started.webhooks else HINT,
-            callback_secret=started.secret,
+            webhooks=[ListenerView.from_webhook(webhook) for webhook in started.webhooks],
+            hint=None if call.is_final or started.webhooks else NO_WEBHOOK_HINT,
+            callback_secret=started.callback_secret,
         )
 
 
-class JoinedCallsView(View):
+class JoinedCallsView(ResponseBody):
     calls: list[CallView] = Field(description="In the order asked for.")
     done: bool = Field(description="Whether any or all of them have ended, whichever was asked for.")
 
     @classmethod
-    def of(cls, calls: Sequence[Call], *, done: bool) -> Self:
-        return cls(calls=[CallView.of(call) for call in calls], done=done)
+    def from_calls(cls, calls: Sequence[Call], *, done: bool) -> Self:
+        return cls(calls=[CallView.from_call(call) for call in calls], done=done)
 
 
-class CallPageView(View):
+class CallPageView(ResponseBody):
     calls: list[CallView]
-    next_cursor: str | None = Field(description=NEXT_CURSOR)
+    next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def of(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:
-        return cls(calls=[CallView.of(call) for call in calls], next_cursor=next_cursor)
+    def from_calls(cls, calls: Sequence[Call], next_cursor: str | None) -> Self:
+        return cls(calls=[CallView.from_call(call) for call in calls], next_cursor=next_cursor)

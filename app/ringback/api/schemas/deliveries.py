@@ -5,21 +5,21 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX, NEXT_CURSOR
-from ringback.api.schemas.fields import Cursor, Id, Instant, Question, View
-from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
+from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, NEXT_CURSOR_DESCRIPTION
+from ringback.api.schemas.fields import Cursor, Id, Instant, QueryParams, ResponseBody
+from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryState, DeliveryKind
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 
 
-class DeliveriesQuestion(Question):
+class DeliveryListQuery(QueryParams):
     state: DeliveryState | None = None
     webhook_id: Id | None = None
     call_id: Id | None = None
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
     cursor: Cursor | None = None
 
-    def where(self) -> DeliveryFilter:
+    def to_filter(self) -> DeliveryFilter:
         return DeliveryFilter(
             state=self.state,
             webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
@@ -27,12 +27,12 @@ class DeliveriesQuestion(Question):
         )
 
 
-class DeliveryView(View):
+class DeliveryView(ResponseBody):
     """One event for one webhook."""
 
     id: str
     webhook_id: str
-    kind: Kind
+    kind: DeliveryKind
     event_id: str | None = Field(description="Null for the envelope that tells of a gap, which is in no log.")
     message_id: str = Field(description="The `webhook-id` header of every attempt; the event's id where there is one.")
     call_id: str | None = Field(description="Null for what is about no call: a test, a webhook, a gap.")
@@ -41,14 +41,14 @@ class DeliveryView(View):
     )
     state: DeliveryState
     attempt_count: int
-    last_category: Category | None
+    last_category: AttemptCategory | None
     due_at: Instant
     give_up_at: Instant
     created_at: Instant
     finished_at: Instant | None
 
     @classmethod
-    def of(cls, delivery: Delivery, **more: Any) -> Self:
+    def from_delivery(cls, delivery: Delivery, **more: Any) -> Self:
         return cls(
             id=delivery.id,
             webhook_id=delivery.webhook_id,
@@ -68,19 +68,19 @@ class DeliveryView(View):
         )
 
 
-class AttemptView(View):
+class AttemptView(ResponseBody):
     """One POST."""
 
     id: str
     number: int
     started_at: Instant
     duration_ms: int
-    category: Category
+    category: AttemptCategory
     status_code: int | None
     excerpt: str | None = Field(description="The first bytes of what the receiver answered.")
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Self:
+    def from_attempt(cls, attempt: Attempt) -> Self:
         return cls(
             id=attempt.id,
             number=attempt.number,
@@ -96,14 +96,14 @@ class DeliveryWithAttemptsView(DeliveryView):
     attempts: list[AttemptView]
 
     @classmethod
-    def with_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
-        return cls.of(delivery, attempts=[AttemptView.of(attempt) for attempt in attempts])
+    def from_delivery_and_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
+        return cls.from_delivery(delivery, attempts=[AttemptView.from_attempt(attempt) for attempt in attempts])
 
 
-class DeliveryPageView(View):
+class DeliveryPageView(ResponseBody):
     deliveries: list[DeliveryView]
-    next_cursor: str | None = Field(description=NEXT_CURSOR)
+    next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
     @classmethod
-    def of(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
-        return cls(deliveries=[DeliveryView.of(delivery) for delivery in deliveries], next_cursor=next_cursor)
+    def from_deliveries(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
+        return cls(deliveries=[DeliveryView.from_delivery(delivery) for delivery in deliveries], next_cursor=next_cursor)

@@ -4,27 +4,27 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.api.schemas.calls import CallView
-from ringback.api.schemas.fields import Body, Cursor, Flag, Id, Instant, Label, Question, Sometimes, View, WaitSeconds
+from ringback.api.schemas.fields import RequestBody, Cursor, StrictBool, Id, Instant, Label, QueryParams, OmittedIfNone, ResponseBody, WaitSeconds
 from ringback.domain.call import Call
-from ringback.domain.cursor import encode_place
+from ringback.domain.cursor import encode_log_position
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.services.events import EventPage
-from ringback.services.resume import Resumed
+from ringback.services.resume import ResumedCall
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 
-class StreamQuestion(Question):
+class EventStreamQuery(QueryParams):
     cursor: Cursor | None = Field(default=None, description="From the last answer; without it, from the oldest event.")
     name: EventName | None = None
     call_id: Id | None = None
     client_session_id: Label | None = None
     correlation_id: Label | None = None
 
-    def where(self) -> EventFilter:
+    def to_filter(self) -> EventFilter:
         return EventFilter(
             name=self.name,
             call_id=CallId(self.call_id) if self.call_id else None,
@@ -33,29 +33,29 @@ class StreamQuestion(Question):
         )
 
 
-class EventsQuestion(StreamQuestion):
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+class EventListQuery(EventStreamQuery):
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
     wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
 
 
-class ResumeTokenBody(Body):
+class ResumeTokenBody(RequestBody):
     """Whether a fresh token is to be the only one."""
 
-    revoke_older: Flag = Field(default=False, description="Refuse every token that was made before this one.")
+    revoke_older: StrictBool = Field(default=False, description="Refuse every token that was made before this one.")
 
 
-class ResumeTokenView(View):
+class ResumeTokenView(ResponseBody):
     resume_token: str
 
 
-class ResumeBody(Body):
+class ResumeBody(RequestBody):
     """A resume token, as a callback or a started call gave it."""
 
     resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX)
     wait_seconds: WaitSeconds = Field(default=0.0, strict=True, description="Wait so long for the call's end.")
 
 
-class EventView(View):
+class EventView(ResponseBody):
     """Something that happened to a call, to a webhook or to an upstream."""
 
     event_id: str = Field(serialization_alias="eventId")
@@ -65,17 +65,17 @@ class EventView(View):
     data: dict[str, Any]
 
     @classmethod
-    def of(cls, event: Event) -> Self:
+    def from_event(cls, event: Event) -> Self:
         return cls(
             event_id=event.id,
             name=event.name,
             timestamp=event.created_at,
-            cursor=encode_place(event.place),
+            cursor=encode_log_position(event.position),
             data=dict(event.data),
         )
 
 
-class EventPageView(View):
+class EventPageView(ResponseBody):
     events: list[EventView]
     cursor: str = Field(description="Poll with it to get what comes after this page.")
     truncated: bool = Field(
@@ -87,16 +87,16 @@ class EventPageView(View):
     )
 
     @classmethod
-    def of(cls, page: EventPage) -> Self:
+    def from_page(cls, page: EventPage) -> Self:
         return cls(
-            events=[EventView.of(event) for event in page.events],
+            events=[EventView.from_event(event) for event in page.events],
             cursor=page.cursor,
-            truncated=page.truncated,
+            truncated=page.is_truncated,
             has_more=page.has_more,
         )
 
 
-class ResumedView(View):
+class ResumedView(ResponseBody):
     """Where the call stands."""
 
     call: CallView
@@ -106,14 +106,14 @@ class ResumedView(View):
         "the call's events."
     )
     resume_token: str = Field(description="A fresh token, standing after these events.")
-    result: Sometimes[dict[str, Any]] = Field(default=None, description="The CallToolResult, once there is one.")
+    result: OmittedIfNone[dict[str, Any]] = Field(default=None, description="The CallToolResult, once there is one.")
 
     @classmethod
-    def of(cls, resumed: Resumed) -> Self:
+    def from_resumed(cls, resumed: ResumedCall) -> Self:
         call: Call = resumed.call
         return cls(
-            call=CallView.of(call),
-            events=[EventView.of(event) for event in resumed.events],
-            truncated=resumed.truncated,
+            call=CallView.from_call(call),
+            events=[EventView.from_event(event) for event in resumed.events],
+            truncated=resumed.is_truncated,
             resume_token=resumed.resume_token,
         )

@@ -125,7 +125,7 @@ WEBHOOK: Final[dict[str, Any]] = {
     "failing_since": None,
     "paused_until": None,
 }
-REGISTER_WATCH: Final[dict[str, Any]] = {
+REGISTER_CHANGE_WEBHOOK: Final[dict[str, Any]] = {
     "url": "https://agent.example/callback",
     "events": ["upstream.changed"],
     "upstream": "git",
@@ -163,30 +163,30 @@ EVENT: Final[dict[str, Any]] = {
     "data": FINISHED_DATA,
 }
 
-_FOR_THE_RECEIVER: Final[dict[str, Any]] = {
+_RECEIVER_DATA: Final[dict[str, Any]] = {
     "webhook_correlation_id": "inbox-3",
     "resume_token": RESUME_TOKEN,
     "resume_url": "https://ringback.example/v1/resume",
     "resource_uri": f"ringback://calls/{CALL_ID}",
     "mcp_url": "https://ringback.example/mcp",
 }
-_STILL: Final[dict[str, Any]] = {
+_COMMON_CALL_DATA: Final[dict[str, Any]] = {
     name: FINISHED_DATA[name]
     for name in ("call_id", "upstream", "tool", "correlation_id", "client_session_id", "created_at")
 }
 FINISHED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
-    "data": {**FINISHED_DATA, **_FOR_THE_RECEIVER, "answered_inline": False},
+    "data": {**FINISHED_DATA, **_RECEIVER_DATA, "answered_inline": False},
 }
 INPUT_REQUIRED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "call.input_required",
-    "data": {**_STILL, "status": "input_required", "input_keys": ["r1.1"], **_FOR_THE_RECEIVER},
+    "data": {**_COMMON_CALL_DATA, "status": "input_required", "input_keys": ["r1.1"], **_RECEIVER_DATA},
 }
 PROGRESS_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "call.progress",
-    "data": {**_STILL, "status": "working", "progress": WORKING_CALL["progress"], **_FOR_THE_RECEIVER},
+    "data": {**_COMMON_CALL_DATA, "status": "working", "progress": WORKING_CALL["progress"], **_RECEIVER_DATA},
 }
 
 DELIVERY: Final[dict[str, Any]] = {
@@ -220,12 +220,12 @@ TEST_CALLBACK: Final[dict[str, Any]] = {
     "name": "webhook.test",
     "data": {"webhook_id": WEBHOOK_ID, "client_session_id": "session-7", "webhook_correlation_id": "inbox-3"},
 }
-_ABOUT_A_WEBHOOK: Final[dict[str, Any]] = {"webhook_id": WEBHOOK_ID, "webhook_correlation_id": "inbox-3"}
+_WEBHOOK_DATA: Final[dict[str, Any]] = {"webhook_id": WEBHOOK_ID, "webhook_correlation_id": "inbox-3"}
 SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "webhook.suspended",
     "data": {
-        **_ABOUT_A_WEBHOOK,
+        **_WEBHOOK_DATA,
         "state": "suspended",
         "last_error": "timeout",
         "failing_since": "2026-11-16T17:00:00.000Z",
@@ -234,7 +234,7 @@ SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
 RECOVERED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "webhook.recovered",
-    "data": {**_ABOUT_A_WEBHOOK, "state": "active", "last_error": None, "failing_since": None},
+    "data": {**_WEBHOOK_DATA, "state": "active", "last_error": None, "failing_since": None},
 }
 UPSTREAM_CHANGED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
@@ -286,7 +286,7 @@ JWK_SET: Final[dict[str, Any]] = {
     ]
 }
 
-EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
+EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "AnswerBody": [ANSWER],
     "AnsweredView": [ANSWERED],
     "StartCallBody": [START_CALL, START_CALL_WITH_CALLBACK],
@@ -304,7 +304,7 @@ EXAMPLES_OF: Final[dict[str, list[dict[str, Any]]]] = {
     "JoinCallsBody": [{"call_ids": [CALL_ID], "mode": "all", "wait_seconds": 30}],
     "JoinedCallsView": [{"calls": [FINISHED_CALL], "done": True}],
     "CallPageView": [{"calls": [WORKING_CALL], "next_cursor": None}],
-    "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_WATCH],
+    "RegisterWebhookBody": [REGISTER_WEBHOOK, REGISTER_CHANGE_WEBHOOK],
     "RegisteredWebhookView": [REGISTERED_WEBHOOK],
     "ChangeWebhookBody": [{"state": "disabled"}],
     "RotateSecretBody": [{"overlap_seconds": 3600}],

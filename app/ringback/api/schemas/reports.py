@@ -4,32 +4,32 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from ringback.api.schemas.calls import Callback, TimeoutSeconds
-from ringback.api.schemas.fields import Body, Label
-from ringback.domain.call import CANCELLED, Ending, Progress
+from ringback.api.schemas.calls import OptionalCallback, TimeoutSeconds
+from ringback.api.schemas.fields import RequestBody, Label
+from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, Progress
 from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT
-from ringback.services.reports import Report, ending_of_error, ending_of_result
+from ringback.services.reports import CallReport, parse_error_completion, parse_result_completion
 
 KEY_LENGTH_MAX: Final = 256
 """As for an Idempotency-Key: room for several UUIDs, or for the reporter's own name of the work."""
 _FINITE: Final = Field(allow_inf_nan=False)
 
-Told = Literal["working", "completed", "failed", "cancelled"]
+ReportedStatus = Literal["working", "completed", "failed", "cancelled"]
 
 
-class ProgressBody(Body):
+class ProgressBody(RequestBody):
     """MCP's progress."""
 
     progress: Annotated[float, Strict(), _FINITE]
     total: Annotated[float, Strict(), _FINITE] | None = None
     message: Annotated[str, Field(max_length=PROGRESS_MESSAGE_LENGTH_MAX)] | None = None
 
-    def value(self) -> Progress:
+    def to_progress(self) -> Progress:
         return Progress(progress=self.progress, total=self.total, message=self.message)
 
 
-class ErrorBody(Body):
+class ErrorBody(RequestBody):
     """A JSON-RPC error object."""
 
     code: Annotated[int, Strict()]
@@ -37,7 +37,7 @@ class ErrorBody(Body):
     data: Any = None
 
 
-class ReportBody(Body):
+class ReportBody(RequestBody):
     """What is known of a tool call that runs elsewhere. Every report may be the first: it makes the call then."""
 
     key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x20-\x7e]+$")] = Field(
@@ -48,45 +48,45 @@ class ReportBody(Body):
     arguments: dict[str, Any] | None = Field(default=None, description="What the tool was called with.")
     client_session_id: Label | None = None
     correlation_id: Label | None = None
-    callback: Callback = None
+    callback: OptionalCallback = None
     timeout_seconds: TimeoutSeconds = Field(
         default=TIMEOUT_SECONDS_DEFAULT,
         description="From the first report on: a call whose end was not reported by then ends as `unknown`.",
     )
     progress: ProgressBody | None = None
-    status: Told | None = Field(default=None, description="Follows from the rest, but for `cancelled`.")
+    status: ReportedStatus | None = Field(default=None, description="Follows from the rest, but for `cancelled`.")
     result: dict[str, Any] | None = Field(default=None, description="The CallToolResult of a call that has ended.")
     error: ErrorBody | None = Field(default=None, description="The JSON-RPC error of a call that has failed.")
 
     @model_validator(mode="after")
-    def _tells_one_story(self) -> Self:
-        shown = {"completed": self.result, "failed": self.error}
-        told = [status for status, how in shown.items() if how is not None]
-        told = told or ["cancelled" if self.status == "cancelled" else "working"]
-        if told != [self.status or told[0]]:
+    def _check_consistent(self) -> Self:
+        outcomes = {"completed": self.result, "failed": self.error}
+        statuses = [status for status, how in outcomes.items() if how is not None]
+        statuses = statuses or ["cancelled" if self.status == "cancelled" else "working"]
+        if statuses != [self.status or statuses[0]]:
             raise ValueError(
                 "Send `result` for a completed call, `error` for a failed one, `status: cancelled` for a cancelled one, "
                 "and none of these while it runs."
             )
         return self
 
-    def report(self) -> Report:
-        return Report(
+    def to_report(self) -> CallReport:
+        return CallReport(
             key=self.key,
             upstream=self.upstream,
             tool=self.tool,
             arguments=self.arguments,
             client_session_id=self.client_session_id,
             correlation_id=self.correlation_id,
-            callback=self.callback.registration() if self.callback else None,
+            callback=self.callback.to_registration() if self.callback else None,
             timeout_seconds=self.timeout_seconds,
-            progress=self.progress.value() if self.progress else None,
-            ending=self._ending(),
+            progress=self.progress.to_progress() if self.progress else None,
+            completion=self._completion(),
         )
 
-    def _ending(self) -> Ending | None:
+    def _completion(self) -> CallCompletion | None:
         if self.result is not None:
-            return ending_of_result(self.result)
+            return parse_result_completion(self.result)
         if self.error is not None:
-            return ending_of_error(self.error.model_dump(exclude_unset=True))
-        return CANCELLED if self.status == "cancelled" else None
+            return parse_error_completion(self.error.model_dump(exclude_unset=True))
+        return CANCELLED_COMPLETION if self.status == "cancelled" else None

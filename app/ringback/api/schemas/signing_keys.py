@@ -5,10 +5,10 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.schemas.fields import View
+from ringback.api.schemas.fields import ResponseBody
 
 
-class JwkView(View):
+class JwkView(ResponseBody):
     """An Ed25519 key that verifies `v1a` signatures."""
 
     kty: str = Field(examples=["OKP"])
@@ -19,11 +19,11 @@ class JwkView(View):
     alg: str = Field(examples=["EdDSA"])
 
 
-class JwkSetView(View):
+class JwkSetView(ResponseBody):
     """Newest first. Empty when callbacks carry no `v1a` signature."""
 
     keys: list[JwkView]
 
     @classmethod
-    def of(cls, keys: Sequence[Mapping[str, Any]]) -> Self:
+    def from_keys(cls, keys: Sequence[Mapping[str, Any]]) -> Self:
         return cls(keys=[JwkView.model_validate(key) for key in keys])

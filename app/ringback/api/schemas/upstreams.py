@@ -5,11 +5,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ringback.api.schemas.fields import View
+from ringback.api.schemas.fields import ResponseBody
 from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
 
 
-class UpstreamView(View):
+class UpstreamView(ResponseBody):
     """An MCP server behind the service."""
 
     name: str
@@ -30,7 +30,7 @@ class UpstreamView(View):
     )
 
     @classmethod
-    def of(cls, info: UpstreamInfo) -> Self:
+    def from_info(cls, info: UpstreamInfo) -> Self:
         return cls(
             name=info.name,
             transport=info.transport,
@@ -46,15 +46,15 @@ class UpstreamView(View):
         )
 
 
-class UpstreamsView(View):
+class UpstreamsView(ResponseBody):
     upstreams: list[UpstreamView]
 
     @classmethod
-    def of(cls, infos: Sequence[UpstreamInfo]) -> Self:
-        return cls(upstreams=[UpstreamView.of(info) for info in infos])
+    def from_infos(cls, infos: Sequence[UpstreamInfo]) -> Self:
+        return cls(upstreams=[UpstreamView.from_info(info) for info in infos])
 
 
-class ReloadedView(View):
+class ReloadedView(ResponseBody):
     """What reading the configuration again has changed; names of upstreams, sorted."""
 
     added: list[str]
@@ -63,7 +63,7 @@ class ReloadedView(View):
     unchanged: list[str]
 
     @classmethod
-    def of(cls, reloaded: Reloaded) -> Self:
+    def from_reloaded(cls, reloaded: Reloaded) -> Self:
         return cls(
             added=list(reloaded.added),
             changed=list(reloaded.changed),
@@ -72,26 +72,26 @@ class ReloadedView(View):
         )
 
 
-class ToolsView(View):
+class ToolsView(ResponseBody):
     tools: list[dict[str, Any]] = Field(description="MCP Tool objects, as the upstream lists them.")
 
     @classmethod
-    def of(cls, infos: Sequence[ToolInfo]) -> Self:
+    def from_infos(cls, infos: Sequence[ToolInfo]) -> Self:
         return cls(tools=[dict(info.raw) for info in infos])
 
 
-class HealthView(View):
+class HealthView(ResponseBody):
     status: Literal["ok"] = "ok"
 
 
-class ReadinessView(View):
+class ReadinessView(ResponseBody):
     status: Literal["ready"] = "ready"
     degraded: list[str] = Field(
         description="MCP endpoints that failed and are being restarted, by path. All others, and REST, are served."
     )
 
 
-class ProblemTypeView(View):
+class ProblemTypeView(ResponseBody):
     """What a problem type means."""
 
     type: str

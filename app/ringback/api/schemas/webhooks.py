@@ -6,42 +6,42 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
 
-from ringback.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.api.schemas.fields import (
-    EVENTS_DEFAULT,
-    WHEN,
-    Body,
+    DEFAULT_EVENTS_SCHEMA,
+    WHEN_DESCRIPTION,
+    RequestBody,
     Cursor,
     Description,
     EventNames,
     ExpirySeconds,
-    Flag,
+    StrictBool,
     Id,
     Instant,
     Label,
-    Question,
-    Rate,
+    QueryParams,
+    RatePerSecond,
     ResourceUri,
     Secret,
-    Sometimes,
+    OmittedIfNone,
     Url,
-    View,
+    ResponseBody,
 )
 from ringback.domain.event import EventName
-from ringback.domain.retry import Profile
-from ringback.domain.webhook import DEFAULT_EVENTS, Origin, Webhook, WebhookState, When, describe
-from ringback.services.registrations import Registered, Registration
-from ringback.services.replays import Replayed, ReplayFrom
+from ringback.domain.retry import RetryProfile
+from ringback.domain.webhook import DEFAULT_EVENTS, WebhookOrigin, Webhook, WebhookState, DeliveryCondition, describe_webhook
+from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
+from ringback.services.replays import ReplayResult, ReplayRequest
 from ringback.services.webhooks import (
-    OVERLAP_SECONDS_DEFAULT,
-    OVERLAP_SECONDS_MAX,
-    Change,
-    Rotated,
-    Unlimited,
+    SECRET_OVERLAP_SECONDS_DEFAULT,
+    SECRET_OVERLAP_SECONDS_MAX,
+    WebhookChange,
+    RotatedSecret,
+    RateLimitRemoval,
 )
 
 
-class RegisterWebhookBody(Body):
+class RegisterWebhookBody(RequestBody):
     """A callback URL, and what it wants to hear."""
 
     url: Url
@@ -50,8 +50,8 @@ class RegisterWebhookBody(Body):
     correlation_id: Label | None = Field(
         default=None, description="A label: callbacks carry it as `webhook_correlation_id`. See match_correlation."
     )
-    match_correlation: Flag = Field(default=False, description="Hear only calls with this correlation_id.")
-    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=EVENTS_DEFAULT)
+    match_correlation: StrictBool = Field(default=False, description="Hear only calls with this correlation_id.")
+    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
     upstream: Label | None = None
     resource_uri: ResourceUri | None = Field(
         default=None,
@@ -59,21 +59,21 @@ class RegisterWebhookBody(Body):
     )
     tool: Label | None = None
     call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
-    retries: Profile = Profile.DAYS
-    include_result: Flag = Field(default=False, description="Put the result into the callback if it fits.")
-    when: When = Field(default=When.ALWAYS, description=WHEN)
-    ordered: Flag = Field(
+    retries: RetryProfile = RetryProfile.DAYS
+    include_result: StrictBool = Field(default=False, description="Put the result into the callback if it fits.")
+    when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
+    ordered: StrictBool = Field(
         default=False,
         description="One callback at a time for each client_session_id, or call where there is none, in the order of the "
         "log. One that fails holds up those behind it, for at most an hour.",
     )
-    rate_per_second: Rate | None = Field(default=None, description="Attempts a second at most.")
+    rate_per_second: RatePerSecond | None = Field(default=None, description="Attempts a second at most.")
     cursor: Cursor | None = Field(default=None, description="Hear from this place in the event log on, not from now.")
     expires_in_seconds: ExpirySeconds | None = None
     description: Description | None = None
 
-    def registration(self) -> Registration:
-        return Registration(
+    def to_registration(self) -> WebhookRegistration:
+        return WebhookRegistration(
             url=self.url,
             secret=self.secret.get_secret_value() if self.secret else None,
             events=self.events,
@@ -95,57 +95,57 @@ class RegisterWebhookBody(Body):
         )
 
 
-class ChangeWebhookBody(Body):
+class ChangeWebhookBody(RequestBody):
     """What is to be different; what is left out stays."""
 
     url: Url | None = None
     events: EventNames | None = None
     description: Description | None = None
-    include_result: Flag | None = None
-    when: When | None = None
-    retries: Profile | None = None
-    rate_per_second: Rate | None = Field(default=None, description="Attempts a second at most; null removes the limit.")
+    include_result: StrictBool | None = None
+    when: DeliveryCondition | None = None
+    retries: RetryProfile | None = None
+    rate_per_second: RatePerSecond | None = Field(default=None, description="Attempts a second at most; null removes the limit.")
     state: Literal["active", "disabled"] | None = None
 
     @field_validator("*", mode="before")
     @classmethod
-    def _says_something(cls, value: Any, info: ValidationInfo) -> Any:
+    def _reject_null(cls, value: Any, info: ValidationInfo) -> Any:
         """Null would mean "remove" to some and "leave" to others, where it cannot only mean "no limit"."""
         if value is None and info.field_name != "rate_per_second":
             raise ValueError("Null is no value for this. Leave the member out to keep what is there.")
         return value
 
-    def change(self) -> Change:
-        return Change(
+    def to_change(self) -> WebhookChange:
+        return WebhookChange(
             url=self.url,
             events=self.events,
             description=self.description,
             include_result=self.include_result,
             when=self.when,
             retries=self.retries,
-            rate_per_second=self._rate(),
+            rate_per_second=self._rate_change(),
             state=WebhookState(self.state) if self.state else None,
         )
 
-    def _rate(self) -> float | Unlimited | None:
+    def _rate_change(self) -> float | RateLimitRemoval | None:
         if "rate_per_second" in self.model_fields_set and self.rate_per_second is None:
-            return Unlimited.UNLIMITED
+            return RateLimitRemoval.UNLIMITED
         return self.rate_per_second
 
 
-class RotateSecretBody(Body):
+class RotateSecretBody(RequestBody):
     """A new signing secret, and how long the old ones go on beside it."""
 
     secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
     overlap_seconds: Annotated[float, Strict()] = Field(
-        default=OVERLAP_SECONDS_DEFAULT,
+        default=SECRET_OVERLAP_SECONDS_DEFAULT,
         ge=0,
-        le=OVERLAP_SECONDS_MAX,
+        le=SECRET_OVERLAP_SECONDS_MAX,
         description="So long callbacks carry a signature of each older secret, too. 0 ends all of them now.",
     )
 
 
-class ReplayBody(Body):
+class ReplayBody(RequestBody):
     """What to send again: exactly one of these."""
 
     since: datetime | None = Field(default=None, description="What happened from this time on; with its offset.")
@@ -154,16 +154,16 @@ class ReplayBody(Body):
 
     @field_validator("since")
     @classmethod
-    def _has_an_offset(cls, value: datetime | None) -> datetime | None:
+    def _require_offset(cls, value: datetime | None) -> datetime | None:
         if value is not None and value.tzinfo is None:
             raise ValueError("Say in which time zone: 2026-11-20T17:00:00Z.")
         return value
 
-    def wanted(self) -> ReplayFrom:
-        return ReplayFrom(since=self.since, cursor=self.cursor, dead=self.dead is True)
+    def to_request(self) -> ReplayRequest:
+        return ReplayRequest(since=self.since, cursor=self.cursor, only_dead=self.dead is True)
 
 
-class ReplayedView(View):
+class ReplayedView(ResponseBody):
     replayed: int = Field(description="How many deliveries are sent again.")
     still_open: int = Field(description="How many were left alone, because they are being delivered anyway.")
     more: bool = Field(
@@ -172,21 +172,21 @@ class ReplayedView(View):
     cursor: str | None
 
     @classmethod
-    def of(cls, replayed: Replayed) -> Self:
+    def from_result(cls, replayed: ReplayResult) -> Self:
         return cls(
             replayed=replayed.replayed,
             still_open=replayed.still_open,
-            more=replayed.more,
+            more=replayed.has_more,
             cursor=replayed.cursor,
         )
 
 
-class WebhooksQuestion(Question):
-    limit: int = Field(default=LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+class WebhookListQuery(QueryParams):
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
     cursor: Cursor | None = None
 
 
-class WebhookView(View):
+class WebhookView(ResponseBody):
     """A registration of a callback URL."""
 
     id: str
@@ -199,14 +199,14 @@ class WebhookView(View):
     client_session_id: str | None
     correlation_id: str | None
     match_correlation: bool
-    retries: Profile
+    retries: RetryProfile
     include_result: bool
-    when: When
+    when: DeliveryCondition
     ordered: bool
     rate_per_second: float | None
     description: str | None
     state: WebhookState
-    origin: Origin
+    origin: WebhookOrigin
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None
@@ -218,7 +218,7 @@ class WebhookView(View):
     )
 
     @classmethod
-    def of(cls, webhook: Webhook, **more: Any) -> Self:
+    def from_webhook(cls, webhook: Webhook, **more: Any) -> Self:
         return cls(
             id=webhook.id,
             url=webhook.url,
@@ -253,28 +253,28 @@ class RegisteredWebhookView(WebhookView):
     """A webhook just made, with what is shown this once."""
 
     hears: str = Field(description="One sentence that says what will ring.")
-    secret: Sometimes[str] = Field(default=None, description="The signing secret if it was generated; shown this once.")
+    secret: OmittedIfNone[str] = Field(default=None, description="The signing secret if it was generated; shown this once.")
 
     @classmethod
-    def registered(cls, registered: Registered) -> Self:
-        return cls.of(registered.webhook, hears=describe(registered.webhook), secret=registered.secret)
+    def from_registered(cls, registered: RegisteredWebhook) -> Self:
+        return cls.from_webhook(registered.webhook, hears=describe_webhook(registered.webhook), secret=registered.secret)
 
 
 class RotatedWebhookView(WebhookView):
     """A webhook with a new secret, which is shown this once."""
 
     overlap_ends_at: Instant = Field(description="Until then callbacks carry signatures of older secrets, too.")
-    secret: Sometimes[str] = Field(default=None, description="The signing secret if it was generated; shown this once.")
+    secret: OmittedIfNone[str] = Field(default=None, description="The signing secret if it was generated; shown this once.")
 
     @classmethod
-    def rotated(cls, rotated: Rotated) -> Self:
-        return cls.of(rotated.webhook, overlap_ends_at=rotated.overlap_ends_at, secret=rotated.secret)
+    def from_rotated(cls, rotated: RotatedSecret) -> Self:
+        return cls.from_webhook(rotated.webhook, overlap_ends_at=rotated.overlap_ends_at, secret=rotated.secret)
 
 
-class WebhookPageView(View):
+class WebhookPageView(ResponseBody):
     webhooks: list[WebhookView]
     next_cursor: str | None
 
     @classmethod
-    def of(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
-        return cls(webhooks=[WebhookView.of(webhook) for webhook in webhooks], next_cursor=next_cursor)
+    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
+        return cls(webhooks=[WebhookView.from_webhook(webhook) for webhook in webhooks], next_cursor=next_cursor)

@@ -17,7 +17,7 @@ from ringback.runner.config.upstream import (
     ClientCredentials,
     ConfigError,
     Isolation,
-    Transport,
+    UpstreamTransport,
     UpstreamConfig,
 )
 
@@ -29,7 +29,7 @@ __all__ = [
     "ClientCredentials",
     "ConfigError",
     "Isolation",
-    "Transport",
+    "UpstreamTransport",
     "UpstreamConfig",
     "load_upstreams",
     "parse_upstream_option",

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ringback.domain import jsontext
-from ringback.runner.config.entry import parse_entry
+from ringback.runner.config.entry import parse_server_entry
 from ringback.runner.config.upstream import ConfigError, UpstreamConfig
-from ringback.runner.config.values import NAME_LENGTH_MAX, Values
+from ringback.runner.config.values import SHOWN_NAME_LENGTH_MAX, ConfigFields
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
 """An mcpServers file is a few kilobytes; what is larger is some other file."""
 UPSTREAMS_MAX: Final = 200
 """Each is a connection of its own, most of them a child process."""
-_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
+_SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
 
 
 def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
@@ -31,8 +31,8 @@ def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[Upstream
 
 def parse_upstreams(text: bytes | str, *, source: str, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
     """The upstreams in an `mcpServers` (or VS Code `servers`) document, in its order, without those marked disabled."""
-    entries = {name: _values(source, name, settings, environment) for name, settings in _servers(text, source).items()}
-    return tuple(parse_entry(name, values) for name, values in entries.items() if values.raw("disabled") is not True)
+    entries = {name: _make_fields(source, name, settings, environment) for name, settings in _parse_servers(text, source).items()}
+    return tuple(parse_server_entry(name, values) for name, values in entries.items() if values.get_raw("disabled") is not True)
 
 
 def parse_upstream_option(option: str) -> UpstreamConfig:
@@ -49,17 +49,17 @@ def parse_upstream_option(option: str) -> UpstreamConfig:
         except ValueError as error:
             raise ConfigError(f"{source}: the command cannot be split ({error}). Check its quotes.") from None
         settings = {"command": command, "args": args}
-    return parse_entry(name, _values(source, name, settings, None))
+    return parse_server_entry(name, _make_fields(source, name, settings, None))
 
 
-def _values(source: str, name: str, settings: Any, environment: Mapping[str, str] | None) -> Values:
-    where = f"{source}: upstream '{name[:NAME_LENGTH_MAX]}'"
+def _make_fields(source: str, name: str, settings: Any, environment: Mapping[str, str] | None) -> ConfigFields:
+    where = f"{source}: upstream '{name[:SHOWN_NAME_LENGTH_MAX]}'"
     if not isinstance(settings, dict):
         raise ConfigError(f"{where}: must be an object with a 'command' or a 'url'.")
-    return Values(cast("dict[str, Any]", settings), where=where, environment=environment)
+    return ConfigFields(cast("dict[str, Any]", settings), where=where, environment=environment)
 
 
-def _servers(text: bytes | str, source: str) -> dict[str, Any]:
+def _parse_servers(text: bytes | str, source: str) -> dict[str, Any]:
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError(f"{source}: larger than {CONFIG_BYTES_MAX} bytes, so it is not an mcpServers file.")
     try:
@@ -67,7 +67,7 @@ def _servers(text: bytes | str, source: str) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are not JSON.") from None
     settings = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
-    keys = [key for key in _KEYS if key in settings]
+    keys = [key for key in _SERVER_KEYS if key in settings]
     if len(keys) != 1:
         raise ConfigError(f"{source}: needs an object with one key 'mcpServers' (or VS Code's 'servers').")
     servers = settings[keys[0]]

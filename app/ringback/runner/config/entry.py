@@ -7,22 +7,22 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from ringback.domain import meta
 from ringback.domain.loopback import is_loopback
-from ringback.domain.upstreams import UPSTREAM_NAME
+from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.runner.config.upstream import (
-    ANY_END,
+    META_WILDCARD,
     INLINE_WAIT_SECONDS_MAX,
     MAX_CONCURRENT_HTTP,
-    MAX_CONCURRENT_MAX,
+    CONCURRENT_CALLS_MAX,
     MAX_CONCURRENT_STDIO,
     AuthMethod,
     ClientCredentials,
     Isolation,
-    Transport,
+    UpstreamTransport,
     UpstreamConfig,
 )
-from ringback.runner.config.values import NAME_LENGTH_MAX, Values
+from ringback.runner.config.values import SHOWN_NAME_LENGTH_MAX, ConfigFields
 
-_OURS: Final = (
+_RINGBACK_SETTINGS: Final = (
     "max_concurrent",
     "trust_annotations",
     "isolation",
@@ -31,157 +31,157 @@ _OURS: Final = (
     "pass_meta",
     "oauth",
 )
-_OURS_OF_A_TOOL: Final = ("inline_wait_seconds", "task_only")
-_OAUTH: Final = ("token_url", "client_id", "client_secret", "scope", "resource", "auth_method")
+_TOOL_SETTINGS: Final = ("inline_wait_seconds", "task_only")
+_OAUTH_SETTINGS: Final = ("token_url", "client_id", "client_secret", "scope", "resource", "auth_method")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2, a token
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
-_TRANSPORTS: Final = {
-    "stdio": Transport.STDIO,
-    "http": Transport.HTTP,
-    "streamable-http": Transport.HTTP,
-    "streamableHttp": Transport.HTTP,
+_TRANSPORT_NAMES: Final = {
+    "stdio": UpstreamTransport.STDIO,
+    "http": UpstreamTransport.HTTP,
+    "streamable-http": UpstreamTransport.HTTP,
+    "streamableHttp": UpstreamTransport.HTTP,
 }
 
 
-def parse_entry(name: str, values: Values) -> UpstreamConfig:
+def parse_server_entry(name: str, values: ConfigFields) -> UpstreamConfig:
     """Raises `ConfigError`."""
     _check_name(name, values)
-    transport = _transport(values)
-    ours = values.within("ringback")
-    ours.only(_OURS)
-    specific = _stdio(values, ours) if transport is Transport.STDIO else _http(values, ours)
-    default = MAX_CONCURRENT_STDIO if transport is Transport.STDIO else MAX_CONCURRENT_HTTP
+    transport = _parse_transport(values)
+    our_settings = values.get_object("ringback")
+    our_settings.reject_unknown(_RINGBACK_SETTINGS)
+    specific = _parse_stdio(values, our_settings) if transport is UpstreamTransport.STDIO else _parse_http(values, our_settings)
+    default = MAX_CONCURRENT_STDIO if transport is UpstreamTransport.STDIO else MAX_CONCURRENT_HTTP
     return UpstreamConfig(
         name=name,
         transport=transport,
-        max_concurrent=ours.whole_number("max_concurrent", default=default, at_most=MAX_CONCURRENT_MAX),
-        trust_annotations=ours.flag("trust_annotations", default=False),
-        isolation=Isolation(ours.choice("isolation", list(Isolation), default=Isolation.SHARED)),
-        inline_wait_seconds=ours.seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX),
-        tool_inline_wait_seconds=_tool_windows(ours),
-        task_only_tools=_task_only_tools(ours),
-        pass_meta=_pass_meta(ours) if "pass_meta" in ours else (ANY_END,),
+        max_concurrent=our_settings.get_int("max_concurrent", default=default, at_most=CONCURRENT_CALLS_MAX),
+        trusts_annotations=our_settings.get_bool("trust_annotations", default=False),
+        isolation=Isolation(our_settings.get_choice("isolation", list(Isolation), default=Isolation.SHARED)),
+        inline_wait_seconds=our_settings.get_seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX),
+        tool_inline_wait_seconds=_parse_tool_inline_waits(our_settings),
+        task_only_tools=_parse_task_only_tools(our_settings),
+        forwarded_meta_keys=_parse_pass_meta(our_settings) if "pass_meta" in our_settings else (META_WILDCARD,),
         **specific,
     )
 
 
-def _check_name(name: str, values: Values) -> None:
-    if not UPSTREAM_NAME.fullmatch(name):
+def _check_name(name: str, values: ConfigFields) -> None:
+    if not UPSTREAM_NAME_PATTERN.fullmatch(name):
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-") or "upstream-1"
-        raise values.error(f"names are 1 to 24 of a-z, 0-9 and '-'; rename it, for example to '{better}'")
+        raise values.make_error(f"names are 1 to 24 of a-z, 0-9 and '-'; rename it, for example to '{better}'")
 
 
-def _transport(values: Values) -> Transport:
-    told = values.raw("type" if "type" in values else "transport")
-    if told == "sse":
-        raise values.error("'sse' is a transport that MCP has retired; use the server's streamable HTTP URL ('http')")
-    if told is not None:
-        if not isinstance(told, str) or told not in _TRANSPORTS:
-            raise values.error(f"'type' must be one of {', '.join(_TRANSPORTS)}")
-        return _TRANSPORTS[told]
+def _parse_transport(values: ConfigFields) -> UpstreamTransport:
+    declared = values.get_raw("type" if "type" in values else "transport")
+    if declared == "sse":
+        raise values.make_error("'sse' is a transport that MCP has retired; use the server's streamable HTTP URL ('http')")
+    if declared is not None:
+        if not isinstance(declared, str) or declared not in _TRANSPORT_NAMES:
+            raise values.make_error(f"'type' must be one of {', '.join(_TRANSPORT_NAMES)}")
+        return _TRANSPORT_NAMES[declared]
     given = [key for key in ("command", "url") if key in values]
     if len(given) != 1:
-        raise values.error("give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'")
-    return Transport.STDIO if given == ["command"] else Transport.HTTP
+        raise values.make_error("give either a 'command' (stdio) or a 'url' (HTTP), or say which with 'type'")
+    return UpstreamTransport.STDIO if given == ["command"] else UpstreamTransport.HTTP
 
 
-def _stdio(values: Values, ours: Values) -> Mapping[str, Any]:
-    if "oauth" in ours:
-        raise values.error("'ringback.oauth' is for upstreams with a 'url'; give a command its secrets with 'env'")
+def _parse_stdio(values: ConfigFields, our_settings: ConfigFields) -> Mapping[str, Any]:
+    if "oauth" in our_settings:
+        raise values.make_error("'ringback.oauth' is for upstreams with a 'url'; give a command its secrets with 'env'")
     return {
-        "command": values.text("command"),
-        "args": values.texts("args"),
-        "env": values.text_map("env"),
-        "cwd": values.text("cwd") if "cwd" in values else None,
+        "command": values.get_text("command"),
+        "args": values.get_texts("args"),
+        "env": values.get_text_map("env"),
+        "cwd": values.get_text("cwd") if "cwd" in values else None,
     }
 
 
-def _http(values: Values, ours: Values) -> Mapping[str, Any]:
-    url, headers = _url(values, "url"), _headers(values)
-    if "oauth" in ours and any(name.lower() == "authorization" for name in headers):
-        raise values.error("give either an 'Authorization' header or 'ringback.oauth', which makes one")
-    return {"url": url, "headers": headers, "oauth": _oauth(ours.within("oauth"), url) if "oauth" in ours else None}
+def _parse_http(values: ConfigFields, our_settings: ConfigFields) -> Mapping[str, Any]:
+    url, headers = _parse_url(values, "url"), _parse_headers(values)
+    if "oauth" in our_settings and any(name.lower() == "authorization" for name in headers):
+        raise values.make_error("give either an 'Authorization' header or 'ringback.oauth', which makes one")
+    return {"url": url, "headers": headers, "oauth": _parse_oauth(our_settings.get_object("oauth"), url) if "oauth" in our_settings else None}
 
 
-def _url(values: Values, key: str) -> str:
-    url = values.text(key)
-    parts = _split(url)
-    if parts is None or not url.isprintable() or " " in url:
-        raise values.error(f"{values.place(key)} must be an http:// or https:// URL with a host")
+def _parse_url(values: ConfigFields, key: str) -> str:
+    url = values.get_text(key)
+    url_parts = _split_url(url)
+    if url_parts is None or not url.isprintable() or " " in url:
+        raise values.make_error(f"{values.quote_path(key)} must be an http:// or https:// URL with a host")
     return url
 
 
-def _split(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        url_parts = urlsplit(url)
+        usable = url_parts.scheme in {"http", "https"} and bool(url_parts.hostname) and url_parts.port != 0
     except ValueError:
         return None
-    return parts if usable else None
+    return url_parts if usable else None
 
 
-def _headers(values: Values) -> dict[str, str]:
-    headers = values.text_map("headers")
+def _parse_headers(values: ConfigFields) -> dict[str, str]:
+    headers = values.get_text_map("headers")
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            shown = name[:NAME_LENGTH_MAX]
-            raise values.error(f"header '{shown}' is no valid HTTP header: one line of visible ASCII characters")
+            shown = name[:SHOWN_NAME_LENGTH_MAX]
+            raise values.make_error(f"header '{shown}' is no valid HTTP header: one line of visible ASCII characters")
     return headers
 
 
-def _tool_windows(ours: Values) -> dict[str, float]:
+def _parse_tool_inline_waits(our_settings: ConfigFields) -> dict[str, float]:
     windows: dict[str, float] = {}
-    for tool, settings in ours.within("tools").each().items():
-        settings.only(_OURS_OF_A_TOOL)
-        if (wait := settings.seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX)) is not None:
+    for tool, settings in our_settings.get_object("tools").get_objects().items():
+        settings.reject_unknown(_TOOL_SETTINGS)
+        if (wait := settings.get_seconds("inline_wait_seconds", at_most=INLINE_WAIT_SECONDS_MAX)) is not None:
             windows[tool] = wait
     return windows
 
 
-def _task_only_tools(ours: Values) -> frozenset[str]:
-    tools = ours.within("tools").each()
-    return frozenset(tool for tool, settings in tools.items() if settings.flag("task_only", default=False))
+def _parse_task_only_tools(our_settings: ConfigFields) -> frozenset[str]:
+    tools = our_settings.get_object("tools").get_objects()
+    return frozenset(tool for tool, settings in tools.items() if settings.get_bool("task_only", default=False))
 
 
-def _pass_meta(ours: Values) -> tuple[str, ...]:
-    keys, place = ours.texts("pass_meta"), ours.place("pass_meta")
+def _parse_pass_meta(our_settings: ConfigFields) -> tuple[str, ...]:
+    keys, quoted_path = our_settings.get_texts("pass_meta"), our_settings.quote_path("pass_meta")
     for key in keys:
-        shown = key[:NAME_LENGTH_MAX]
-        if not key or ANY_END in key[:-1]:
-            raise ours.error(
-                f"{place} holds '{shown}'; write keys, or how they begin and then '*', for example 'acme/*'"
+        shown = key[:SHOWN_NAME_LENGTH_MAX]
+        if not key or META_WILDCARD in key[:-1]:
+            raise our_settings.make_error(
+                f"{quoted_path} holds '{shown}'; write keys, or how they begin and then '*', for example 'acme/*'"
             )
-        if meta.is_reserved(key) or key.startswith(meta.OURS):
-            raise ours.error(f"{place} names '{shown}', which never goes upstream; leave it out")
+        if meta.is_reserved_meta_key(key) or key.startswith(meta.RINGBACK_META_PREFIX):
+            raise our_settings.make_error(f"{quoted_path} names '{shown}', which never goes upstream; leave it out")
     return keys
 
 
 # -- OAuth -----------------------------------------------------------------------------------------------------------------
 
 
-def _oauth(oauth: Values, upstream_url: str) -> ClientCredentials:
-    oauth.only(_OAUTH)
-    token_url = _url(oauth, "token_url")
-    if not _is_private_to_us(urlsplit(token_url)):
-        raise oauth.error(f"{oauth.place('token_url')} must be https://: a secret is sent there")
+def _parse_oauth(oauth: ConfigFields, upstream_url: str) -> ClientCredentials:
+    oauth.reject_unknown(_OAUTH_SETTINGS)
+    token_url = _parse_url(oauth, "token_url")
+    if not _is_confidential(urlsplit(token_url)):
+        raise oauth.make_error(f"{oauth.quote_path('token_url')} must be https://: a secret is sent there")
     return ClientCredentials(
         token_url=token_url,
-        client_id=oauth.text("client_id"),
-        client_secret=oauth.text("client_secret"),
-        scope=oauth.text("scope") if "scope" in oauth else None,
-        resource=_resource(oauth, upstream_url),
-        auth_method=AuthMethod(oauth.choice("auth_method", list(AuthMethod), default=AuthMethod.BASIC)),
+        client_id=oauth.get_text("client_id"),
+        client_secret=oauth.get_text("client_secret"),
+        scope=oauth.get_text("scope") if "scope" in oauth else None,
+        resource=_parse_resource(oauth, upstream_url),
+        auth_method=AuthMethod(oauth.get_choice("auth_method", list(AuthMethod), default=AuthMethod.BASIC)),
     )
 
 
-def _is_private_to_us(url: SplitResult) -> bool:
+def _is_confidential(url: SplitResult) -> bool:
     """Whether nobody on the way can read along: TLS, or not leaving this machine."""
     return url.scheme == "https" or is_loopback(url.hostname or "")
 
 
-def _resource(oauth: Values, upstream_url: str) -> str | None:
+def _parse_resource(oauth: ConfigFields, upstream_url: str) -> str | None:
     """The upstream itself, as MCP's authorization wants it; some authorization servers refuse to hear it, so null is none."""
     if "resource" not in oauth:
-        parts = urlsplit(upstream_url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-    return None if oauth.raw("resource") is None else oauth.text("resource")
+        url_parts = urlsplit(upstream_url)
+        return urlunsplit((url_parts.scheme, url_parts.netloc.rpartition("@")[2], url_parts.path, "", ""))
+    return None if oauth.get_raw("resource") is None else oauth.get_text("resource")

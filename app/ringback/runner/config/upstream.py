@@ -9,15 +9,15 @@ MAX_CONCURRENT_STDIO: Final = 16
 """One process and one pipe: more calls at once only wait inside it."""
 MAX_CONCURRENT_HTTP: Final = 256
 """Each waiting call is a connection; 256 of them stay below a usual limit of 1024 open files."""
-MAX_CONCURRENT_MAX: Final = 10_000
+CONCURRENT_CALLS_MAX: Final = 10_000
 """As many waiting calls as one process is built for."""
 INLINE_WAIT_SECONDS_MAX: Final = 50.0
 """Hosts give a tool call up after 60 s, many of them; the answer needs a moment to get there."""
-ANY_END: Final = "*"
+META_WILDCARD: Final = "*"
 """Stands at the end of a key's beginning, in `UpstreamConfig.pass_meta`."""
 
 
-class Transport(StrEnum):
+class UpstreamTransport(StrEnum):
     STDIO = "stdio"
     HTTP = "http"
 
@@ -62,7 +62,7 @@ class UpstreamConfig:
     """One upstream. `command`, `args`, `env` and `cwd` belong to stdio, `url`, `headers` and `oauth` to HTTP."""
 
     name: str
-    transport: Transport
+    transport: UpstreamTransport
     command: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -72,7 +72,7 @@ class UpstreamConfig:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: ClientCredentials | None = None
     max_concurrent: int
-    trust_annotations: bool = False
+    trusts_annotations: bool = False
     """Whether readOnlyHint and idempotentHint of its tools may decide that a call is run a second time."""
     isolation: Isolation = Isolation.SHARED
     """Before 2026-07-28 only a session of a call's own lets its tool ask questions."""
@@ -82,16 +82,16 @@ class UpstreamConfig:
     """The same for single tools, by name."""
     task_only_tools: frozenset[str] = frozenset()
     """Tools that MCP clients may call as tasks only: who takes no tasks is refused, and not told where the result will be."""
-    pass_meta: tuple[str, ...] = (ANY_END,)
+    forwarded_meta_keys: tuple[str, ...] = (META_WILDCARD,)
     """Keys of a client's `_meta` that it is told: names, and beginnings such as `acme/*`. All, because a client that changed no
     more than a URL told it all."""
 
-    def inline_wait_of(self, tool: str) -> float | None:
+    def get_inline_wait_seconds(self, tool: str) -> float | None:
         return self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds)
 
-    def passes_meta(self, key: str) -> bool:
+    def forwards_meta_key(self, key: str) -> bool:
         """Whether it is told this key of a client's `_meta`, if anybody is (`domain.meta`)."""
         return any(
-            key.startswith(name.removesuffix(ANY_END)) if name.endswith(ANY_END) else key == name
-            for name in self.pass_meta
+            key.startswith(name.removesuffix(META_WILDCARD)) if name.endswith(META_WILDCARD) else key == name
+            for name in self.forwarded_meta_keys
         )

@@ -27,28 +27,28 @@ handle becomes `unknown` (`domain.recovery`).
 """
 
 from ringback.runner.drivers.base import (
-    CallSession,
-    Desk,
-    DrivenSession,
+    BoundDriverPort,
+    CallContext,
+    BoundDriver,
     Driver,
     LeaseLost,
-    Negotiated,
-    Parked,
-    Session,
-    Told,
+    NegotiatedProtocol,
+    ParkedCall,
+    CallSessionPort,
+    NotificationStreamPort,
 )
-from ringback.runner.drivers.choice import carried_by, driver_for
+from ringback.runner.drivers.choice import predict_driver_name, select_driver
 
 __all__ = [
-    "CallSession",
-    "Desk",
-    "DrivenSession",
+    "BoundDriverPort",
+    "CallContext",
+    "BoundDriver",
     "Driver",
     "LeaseLost",
-    "Negotiated",
-    "Parked",
-    "Session",
-    "Told",
-    "carried_by",
-    "driver_for",
+    "NegotiatedProtocol",
+    "ParkedCall",
+    "CallSessionPort",
+    "NotificationStreamPort",
+    "predict_driver_name",
+    "select_driver",
 ]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain.call import Call, Ending, Handle, Progress
+from ringback.domain.call import Call, CallCompletion, Handle, Progress
 from ringback.domain.upstreams import ToolInfo
 
 
@@ -24,7 +24,7 @@ class LeaseLost(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negotiated:
+class NegotiatedProtocol:
     """What a session and its upstream agreed on: the facts that choose the driver."""
 
     protocol_version: str
@@ -32,25 +32,25 @@ class Negotiated:
     """The upstream's own, in the form of the wire."""
 
     @property
-    def modern(self) -> bool:
+    def is_modern(self) -> bool:
         """Whether each request stands alone (2026-07-28 and later); before, there was a handshake and a session."""
         return self.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def extends(self, extension: str) -> bool:
+    def has_extension(self, extension: str) -> bool:
         """Whether the upstream offers this extension."""
         return extension in self.capabilities.get("extensions", {})
 
 
-class Told(Protocol):
+class NotificationStreamPort(Protocol):
     """What an upstream tells on a stream that was asked for."""
 
-    async def next(self) -> Mapping[str, Any] | None:
+    async def next_notification(self) -> Mapping[str, Any] | None:
         """The next notification's parameters; None once the stream has ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionName:
+class LegacySessionId:
     """What finds a session of before 2026-07-28 again, from any process."""
 
     session_id: str
@@ -58,73 +58,73 @@ class SessionName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StreamPosition:
     """Where the answer to a request will be found: after this event, in that session's stream for the request."""
 
-    session: SessionName
+    session: LegacySessionId
     request_id: str | int
     event_id: str
 
 
-OnPlace = Callable[[Place], None]
-OnQuestion = Callable[[str, Mapping[str, Any] | None], None]
+OnStreamPosition = Callable[[StreamPosition], None]
+OnElicitation = Callable[[str, Mapping[str, Any] | None], None]
 """A question `{method, params}` of the upstream by its name; None when it does not want to know any more."""
 
 
-class StatefulSession(Protocol):
+class LegacySessionPort(Protocol):
     """A session of before 2026-07-28, for drivers that come back to it. What is sent here goes to no other session."""
 
     @property
-    def name(self) -> SessionName | None:
+    def session_id(self) -> LegacySessionId | None:
         """None when nothing finds it again: a child's pipe, or a server without sessions."""
         ...
 
-    def named(self) -> AbstractContextManager[None]:
+    def keep_alive(self) -> AbstractContextManager[None]:
         """Keep the session alive at the upstream, also after this was left by an exception: somebody comes back to it."""
         ...
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """As `Session.request`; but cancelling it tells the upstream nothing, because it only asks about what goes on."""
         ...
 
-    async def resume(self, place: Place, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
+    async def resume_stream(self, position: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
         """The answer to a request of before; raises `Lost` while it is worth asking again, `SessionGone` when it is not.
 
         Only in a session that was rejoined. Cancelling it tells the upstream nothing.
         """
         ...
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification; it has arrived when this returns, else `RequestFailed` is raised."""
         ...
 
-    def answering(self, on_question: OnQuestion) -> AbstractContextManager[None]:
+    def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
         """Hear the upstream's questions. It asks none in a session that is shared: it was not told that it may."""
         ...
 
-    async def reply(self, name: str, answer: Mapping[str, Any]) -> None:
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
         """Answer a question, also one of before; it has arrived when this returns, else `RequestFailed` is raised."""
         ...
 
 
-class Session(Protocol):
+class CallSessionPort(Protocol):
     """What drivers need of a connection."""
 
     @property
-    def negotiated(self) -> Negotiated: ...
+    def protocol(self) -> NegotiatedProtocol: ...
 
-    def tool(self, name: str) -> ToolInfo | None:
+    def get_tool(self, name: str) -> ToolInfo | None:
         """The tool as the upstream listed it, if it did."""
         ...
 
-    async def request(
+    async def send_request(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
-        declare: Mapping[str, Any] | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
-        on_place: OnPlace | None = None,
+        on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
         """The raw result; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
 
@@ -133,9 +133,9 @@ class Session(Protocol):
         """
         ...
 
-    def listen(
-        self, notifications: Mapping[str, Any], *, declare: Mapping[str, Any]
-    ) -> AbstractAsyncContextManager[Told | None]:
+    def open_notification_stream(
+        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[NotificationStreamPort | None]:
         """A `subscriptions/listen` stream with this filter; None when the upstream does not honour all of it.
 
         Before 2026-07-28 the upstream tells of `taskIds` unasked, and what it tells is a hint.
@@ -143,11 +143,11 @@ class Session(Protocol):
         ...
 
     @property
-    def stateful(self) -> StatefulSession:
+    def legacy_session(self) -> LegacySessionPort:
         """The very session that the last request went to (before 2026-07-28)."""
         ...
 
-    def rejoined(self, name: SessionName) -> AbstractAsyncContextManager[StatefulSession]:
+    def rejoin_session(self, session_id: LegacySessionId) -> AbstractAsyncContextManager[LegacySessionPort]:
         """A session that any process has opened and nobody ended, over a connection of its own."""
         ...
 
@@ -155,7 +155,7 @@ class Session(Protocol):
 # -- what a driver is given: its call ----------------------------------------------------------------------------------------
 
 
-class Desk(Protocol):
+class CallContext(Protocol):
     """What a driver may do to its call.
 
     Every write is durable when it returns and checks the lease; it raises `LeaseLost` when that has gone. While the store
@@ -167,15 +167,15 @@ class Desk(Protocol):
         """The call as this desk wrote or read it last."""
         ...
 
-    async def progress(self, progress: Progress) -> None:
+    async def report_progress(self, progress: Progress) -> None:
         """Take the newest progress; it is stored now and then, and never fails."""
         ...
 
-    async def keep(self, handle: Handle | None) -> None:
+    async def save_handle(self, handle: Handle | None) -> None:
         """Keep what finds the call again. None: from here on it could not be found again, until the next handle."""
         ...
 
-    async def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+    async def request_input(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
         """Everything that the upstream wants to know now, by its own keys: `{method, params}` each.
 
         New requests make the call `input_required` and ring; those that are not among them any more are withdrawn; with
@@ -184,21 +184,21 @@ class Desk(Protocol):
         """
         ...
 
-    async def answers(self, timeout_seconds: float) -> Mapping[str, Any]:
+    async def wait_for_answers(self, timeout_seconds: float) -> Mapping[str, Any]:
         """Answers to pass on, by the upstream's keys. Waits for one; empty when the time ran out, or at a cancellation."""
         ...
 
-    async def passed_on(self, keys: Collection[str]) -> None:
+    async def mark_answers_sent(self, keys: Collection[str]) -> None:
         """These answers have arrived upstream; the call forgets them."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class ParkedCall:
     """The upstream waits for answers without holding anything open: nobody needs to drive the call until they are there."""
 
     handle: Handle
-    requests: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    input_requests: Mapping[str, Mapping[str, Any]] = field(repr=False)
     """As in `Desk.ask`."""
 
 
@@ -206,7 +206,7 @@ class Parked:
 
 
 class Driver(Protocol):
-    async def run(self, session: Session, desk: Desk) -> Ending | Parked:
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
         """Carry `desk.call` to its end: from its handle if it has one, else from its beginning.
 
         Being cancelled means that this process stops driving. With a handle kept, the upstream must not notice; without one,
@@ -215,7 +215,7 @@ class Driver(Protocol):
         """
         ...
 
-    async def cancel(self, session: Session, call: Call) -> Ending | None:
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
         """Tell the upstream to stop, while `run` goes on. May be repeated; raises `RequestFailed` when it cannot be told.
 
         The ending, if the call ends by that: then `run` is cancelled. None if the upstream will tell by itself how the call
@@ -224,21 +224,21 @@ class Driver(Protocol):
         ...
 
 
-class CallSession(Protocol):
+class BoundDriverPort(Protocol):
     """A live session with the driver that suits the call: what the runner needs."""
 
-    async def drive(self, desk: Desk) -> Ending | Parked: ...
+    async def run_call(self, context: CallContext) -> CallCompletion | ParkedCall: ...
 
-    async def cancel(self, call: Call) -> Ending | None: ...
+    async def cancel_call(self, call: Call) -> CallCompletion | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrivenSession:
-    session: Session
+class BoundDriver:
+    session: CallSessionPort
     driver: Driver
 
-    async def drive(self, desk: Desk) -> Ending | Parked:
-        return await self.driver.run(self.session, desk)
+    async def run_call(self, context: CallContext) -> CallCompletion | ParkedCall:
+        return await self.driver.run_call(self.session, context)
 
-    async def cancel(self, call: Call) -> Ending | None:
-        return await self.driver.cancel(self.session, call)
+    async def cancel_call(self, call: Call) -> CallCompletion | None:
+        return await self.driver.cancel_call(self.session, call)

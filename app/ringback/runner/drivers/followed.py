@@ -4,11 +4,11 @@ from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from ringback.domain.call import Ending, Outcome, Progress, failed
+from ringback.domain.call import CallCompletion, CallOutcome, Progress, failed_completion
 from ringback.domain.clock import Clock
 from ringback.domain.results import PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.runner.drivers.base import Desk
-from ringback.runner.failures import NoAnswer, Refused, RequestFailed
+from ringback.runner.drivers.base import CallContext
+from ringback.runner.failures import InvalidUpstreamResponse, UpstreamError, RequestFailed
 
 TASK_ID_LENGTH_MAX: Final = 1024
 """An upstream's own name for a task; what is longer is not kept."""
@@ -16,57 +16,57 @@ POLL_SECONDS_MIN: Final = 0.1
 POLL_SECONDS_MAX: Final = 60.0
 """Between these an upstream's interval is followed: below, ten thousand tasks would be a flood; above, nobody waits."""
 POLL_SECONDS_DEFAULT: Final = 2.0
-POLL_SHARE: Final = 0.05
+POLL_INTERVAL_RATIO: Final = 0.05
 """Of the time that a task was followed: an upstream that names no interval is asked ever more seldom, and an end is noticed
 late by no more than this share. Ten thousand tasks every two seconds would be a flood (2 ms of CPU each, measured)."""
-REFUSALS_MAX: Final = 10
+CONSECUTIVE_ERRORS_MAX: Final = 10
 """Answers in a row that are none, before an upstream counts as unable to tell. A proxy whose upstream restarts answers so."""
-GONE: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY})
+TASK_NOT_FOUND_CODES: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY})
 """What tasks/get answers when the task is unknown or expired (-32602, a MUST), or when there are no tasks any more."""
 
 
-class FollowedTask:
+class TaskPoller:
     """What is known of one task while it is followed."""
 
-    def __init__(self, desk: Desk, *, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, context: CallContext, *, clock: Clock) -> None:
+        self._context = context
         self._clock = clock
-        self._began = clock.monotonic()
+        self._started_at = clock.monotonic()
         self._message: str | None = None
-        self._steps = desk.call.progress.progress if desk.call.progress else 0.0
-        self._refusals = 0
+        self._progress_steps = context.call.progress.progress if context.call.progress else 0.0
+        self._consecutive_errors = 0
         self.poll_seconds = POLL_SECONDS_DEFAULT
         """Until the next look, unless the upstream tells something first."""
 
-    def pace(self, milliseconds: Any) -> None:
+    def set_poll_interval(self, milliseconds: Any) -> None:
         """Look again when the upstream wants it, in bounds; `milliseconds` is what it said, whatever that is."""
-        self.poll_seconds = poll_seconds(milliseconds, followed_seconds=self._clock.monotonic() - self._began)
+        self.poll_seconds = compute_poll_seconds(milliseconds, elapsed_seconds=self._clock.monotonic() - self._started_at)
 
-    async def tell(self, message: Any) -> None:
+    async def report_status_message(self, message: Any) -> None:
         """A task's only progress is its statusMessage, so each new one is a step."""
         if isinstance(message, str) and message != self._message:
             self._message = message
-            self._steps += 1
-            await self._desk.progress(Progress(progress=self._steps, message=message[:PROGRESS_MESSAGE_LENGTH_MAX]))
+            self._progress_steps += 1
+            await self._context.report_progress(Progress(progress=self._progress_steps, message=message[:PROGRESS_MESSAGE_LENGTH_MAX]))
 
-    def answered(self) -> None:
+    def reset_errors(self) -> None:
         """The upstream told of the task, so what it refused before counts no more."""
-        self._refusals = 0
+        self._consecutive_errors = 0
 
-    def why_lost(self, failure: RequestFailed) -> Ending | None:
+    def complete_if_lost(self, failure: RequestFailed) -> CallCompletion | None:
         """None while it is worth asking again: the upstream is away, or something between us and it is."""
-        if not isinstance(failure, Refused | NoAnswer):
+        if not isinstance(failure, UpstreamError | InvalidUpstreamResponse):
             return None
-        self._refusals += 1
-        if self._refusals <= REFUSALS_MAX and not (isinstance(failure, Refused) and failure.error.get("code") in GONE):
+        self._consecutive_errors += 1
+        if self._consecutive_errors <= CONSECUTIVE_ERRORS_MAX and not (isinstance(failure, UpstreamError) and failure.error.get("code") in TASK_NOT_FOUND_CODES):
             return None
-        return failed(
-            Outcome.UNKNOWN, "The upstream no longer tells of the task that it made. The tool may have done its work."
+        return failed_completion(
+            CallOutcome.UNKNOWN, "The upstream no longer tells of the task that it made. The tool may have done its work."
         )
 
 
-def poll_seconds(milliseconds: Any, *, followed_seconds: float) -> float:
+def compute_poll_seconds(milliseconds: Any, *, elapsed_seconds: float) -> float:
     """How long to wait until a task is asked for again: as its upstream wants it, else by how long it was followed."""
     if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
-        return min(max(POLL_SHARE * followed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
+        return min(max(POLL_INTERVAL_RATIO * elapsed_seconds, POLL_SECONDS_DEFAULT), POLL_SECONDS_MAX)
     return min(max(milliseconds / 1000, POLL_SECONDS_MIN), POLL_SECONDS_MAX)

@@ -13,32 +13,32 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, failed
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import Desk, Session, SessionName, StatefulSession, Told
-from ringback.runner.drivers.followed import TASK_ID_LENGTH_MAX, FollowedTask
-from ringback.runner.drivers.plain import tool_params
-from ringback.runner.drivers.questions import while_answering
+from ringback.runner.drivers.base import CallContext, CallSessionPort, LegacySessionId, LegacySessionPort, NotificationStreamPort
+from ringback.runner.drivers.followed import TASK_ID_LENGTH_MAX, TaskPoller
+from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.runner.drivers.questions import run_with_elicitations
 from ringback.runner.drivers.results import (
-    ending_of_error,
-    ending_of_failure,
-    ending_of_result,
-    progress_into,
+    error_to_completion,
+    failure_to_completion,
+    result_to_completion,
+    make_progress_callback,
 )
-from ringback.runner.failures import Forgotten, NoAnswer, NotSent, Refused, RequestFailed
-from ringback.waits import first_of
+from ringback.runner.failures import SessionNotFound, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
+from ringback.waits import wait_first
 
-LEGACY_TASK: Final = "legacy_task"
+LEGACY_TASK_DRIVER: Final = "legacy_task"
 """Names the handles made here."""
-TTL_MARGIN_SECONDS: Final = 24 * 60 * 60.0
+TASK_TTL_MARGIN_SECONDS: Final = 24 * 60 * 60.0
 """How long after the call's deadline an upstream is asked to keep its task: this service may be down just then."""
 
 
-def runs_as_task(session: Session, tool: str) -> bool:
+def runs_as_task(session: CallSessionPort, tool: str) -> bool:
     """Whether the upstream takes this tool's calls as tasks: it says so for all tools, and for this one."""
-    match session.negotiated.capabilities:
+    match session.protocol.capabilities:
         case {"tasks": {"requests": {"tools": {"call": _}}}}:
-            listed = session.tool(tool)
+            listed = session.get_tool(tool)
             execution = listed.raw.get("execution") if listed is not None else None
         case _:
             return False
@@ -52,127 +52,127 @@ class LegacyTaskDriver:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
 
-    async def run(self, session: Session, desk: Desk) -> Ending:
-        handle = _handle_of(desk.call) or await self._start(session, desk)
-        if isinstance(handle, Ending):
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
+        handle = _get_handle(context.call) or await self._start_task(session, context)
+        if isinstance(handle, CallCompletion):
             return handle
-        task_id, name = handle.data["task_id"], _session_of(handle)
-        async with session.listen({"taskIds": [task_id]}, declare={}) as told, _held(session, name) as held:
+        task_id, name = handle.data["task_id"], _get_session_id(handle)
+        async with session.open_notification_stream({"taskIds": [task_id]}, client_capabilities={}) as notifications, _enter_task_session(session, name) as legacy_session:
             try:
-                with held.named():
-                    return await self._follow(task_id, held, desk, told)
-            except Forgotten:
-                return await self._follow(task_id, session.stateful, desk, told)
+                with legacy_session.keep_alive():
+                    return await self._follow_task(task_id, legacy_session, context, notifications)
+            except SessionNotFound:
+                return await self._follow_task(task_id, session.legacy_session, context, notifications)
 
-    async def cancel(self, session: Session, call: Call) -> Ending | None:
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
         """Before there is a task, abandoning the request is the cancellation. A task is cancelled when that is answered."""
-        if (handle := _handle_of(call)) is None:
-            return CANCELLED
+        if (handle := _get_handle(call)) is None:
+            return CANCELLED_COMPLETION
         try:
-            async with _held(session, _session_of(handle)) as held:
-                task = await held.request("tasks/cancel", {"taskId": handle.data["task_id"]})
-        except Refused:
+            async with _enter_task_session(session, _get_session_id(handle)) as legacy_session:
+                task = await legacy_session.send_request("tasks/cancel", {"taskId": handle.data["task_id"]})
+        except UpstreamError:
             return None  # it has ended, or is gone: following it shows which
-        return CANCELLED if task.get("status") == "cancelled" else None
+        return CANCELLED_COMPLETION if task.get("status") == "cancelled" else None
 
-    async def _start(self, session: Session, desk: Desk) -> Ending | Handle:
+    async def _start_task(self, session: CallSessionPort, context: CallContext) -> CallCompletion | Handle:
         """The handle, which is kept by then; or the ending of a call that became no task."""
-        left = (desk.call.deadline_at - self._clock.now()).total_seconds()
-        task = {"ttl": round((max(0.0, left) + TTL_MARGIN_SECONDS) * 1000)}
+        left = (context.call.deadline_at - self._clock.now()).total_seconds()
+        task = {"ttl": round((max(0.0, left) + TASK_TTL_MARGIN_SECONDS) * 1000)}
         try:
-            result = await session.request(
-                "tools/call", {**tool_params(desk.call), "task": task}, on_progress=progress_into(desk)
+            result = await session.send_request(
+                "tools/call", {**make_tool_call_params(context.call), "task": task}, on_progress=make_progress_callback(context)
             )
         except RequestFailed as failure:
-            return ending_of_failure(failure)
+            return failure_to_completion(failure)
         match result:
             case {"task": {"taskId": str() as task_id}} if 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
-                handle = legacy_handle(task_id, session.stateful.name)
-                await desk.keep(handle)
+                handle = make_legacy_task_handle(task_id, session.legacy_session.session_id)
+                await context.save_handle(handle)
                 return handle
             case {"task": _}:
-                return failed(Outcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
+                return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
             case _:
-                return ending_of_result(result)
+                return result_to_completion(result)
 
-    async def _follow(self, task_id: str, held: StatefulSession, desk: Desk, told: Told | None) -> Ending:
-        following = _Following(task_id, held, desk, told, clock=self._clock)
-        return await while_answering(held, desk, following.run())
+    async def _follow_task(self, task_id: str, legacy_session: LegacySessionPort, context: CallContext, notifications: NotificationStreamPort | None) -> CallCompletion:
+        next_handle = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
+        return await run_with_elicitations(legacy_session, context, next_handle.run_until_completion())
 
 
-class _Following:
+class _LegacyTaskExecution:
     """One task, from its handle to its end, in one session."""
 
-    def __init__(self, task_id: str, held: StatefulSession, desk: Desk, told: Told | None, *, clock: Clock) -> None:
+    def __init__(self, task_id: str, legacy_session: LegacySessionPort, context: CallContext, notifications: NotificationStreamPort | None, *, clock: Clock) -> None:
         self._params = {"taskId": task_id}
-        self._held = held
-        self._desk = desk
-        self._told = told
+        self._legacy_session = legacy_session
+        self._context = context
+        self._notifications = notifications
         self._clock = clock
-        self._followed = FollowedTask(desk, clock=clock)
+        self._poller = TaskPoller(context, clock=clock)
 
-    async def run(self) -> Ending:
+    async def run_until_completion(self) -> CallCompletion:
         while True:
             try:
-                if (ending := await self._look()) is not None:
-                    return ending
-                self._followed.answered()
-            except NotSent:
+                if (completion := await self._poll_task()) is not None:
+                    return completion
+                self._poller.reset_errors()
+            except RequestNotSent:
                 raise
             except RequestFailed as failure:
-                if (ending := self._followed.why_lost(failure)) is not None:
-                    return ending
-            await first_of(self._clock.sleep(self._followed.poll_seconds), self._hint())
+                if (completion := self._poller.complete_if_lost(failure)) is not None:
+                    return completion
+            await wait_first(self._clock.sleep(self._poller.poll_seconds), self._wait_for_notification())
 
-    async def _look(self) -> Ending | None:
+    async def _poll_task(self) -> CallCompletion | None:
         """The end, if there is one. What kind, tasks/result says: a result that is an error has the status `failed` too."""
-        task = await self._held.request("tasks/get", self._params)
-        self._followed.pace(task.get("pollInterval"))
+        task = await self._legacy_session.send_request("tasks/get", self._params)
+        self._poller.set_poll_interval(task.get("pollInterval"))
         match task.get("status"):
             case "working":
-                await self._followed.tell(task.get("statusMessage"))
+                await self._poller.report_status_message(task.get("statusMessage"))
                 return None
             case "cancelled":
-                return CANCELLED
+                return CANCELLED_COMPLETION
             case "input_required" | "completed" | "failed" as status:
-                return await self._result(status)
+                return await self._fetch_result(status)
             case _:
-                raise NoAnswer("The upstream answered with something that is no task.")
+                raise InvalidUpstreamResponse("The upstream answered with something that is no task.")
 
-    async def _result(self, status: str) -> Ending | None:
+    async def _fetch_result(self, status: str) -> CallCompletion | None:
         """What the tool answered. Of a task that wants input this is asked for early, because its questions come along."""
         try:
-            return ending_of_result(await self._held.request("tasks/result", self._params))
-        except Refused as refused:
-            return None if status == "input_required" else ending_of_error(refused.error)
+            return result_to_completion(await self._legacy_session.send_request("tasks/result", self._params))
+        except UpstreamError as refused:
+            return None if status == "input_required" else error_to_completion(refused.error)
 
-    async def _hint(self) -> None:
-        if self._told is None or await self._told.next() is None:
-            self._told = None
+    async def _wait_for_notification(self) -> None:
+        if self._notifications is None or await self._notifications.next_notification() is None:
+            self._notifications = None
             await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def _held(session: Session, name: SessionName | None) -> AsyncGenerator[StatefulSession]:
+async def _enter_task_session(session: CallSessionPort, session_id: LegacySessionId | None) -> AsyncGenerator[LegacySessionPort]:
     """The session of that name; any will do for a task that was made in one without."""
-    if name is None or session.stateful.name == name:
-        yield session.stateful
+    if session_id is None or session.legacy_session.session_id == session_id:
+        yield session.legacy_session
     else:
-        async with session.rejoined(name) as rejoined:
+        async with session.rejoin_session(session_id) as rejoined:
             yield rejoined
 
 
-def legacy_handle(task_id: str, name: SessionName | None) -> Handle:
+def make_legacy_task_handle(task_id: str, name: LegacySessionId | None) -> Handle:
     """What finds a task again: in that session, or in whichever there is."""
     session = None if name is None else {"id": name.session_id, "protocol_version": name.protocol_version}
-    return Handle(driver=LEGACY_TASK, data={"task_id": task_id, "session": session})
+    return Handle(driver=LEGACY_TASK_DRIVER, data={"task_id": task_id, "session": session})
 
 
-def _handle_of(call: Call) -> Handle | None:
-    return call.handle if call.handle is not None and call.handle.driver == LEGACY_TASK else None
+def _get_handle(call: Call) -> Handle | None:
+    return call.handle if call.handle is not None and call.handle.driver == LEGACY_TASK_DRIVER else None
 
 
-def _session_of(handle: Handle) -> SessionName | None:
+def _get_session_id(handle: Handle) -> LegacySessionId | None:
     if (session := handle.data["session"]) is None:
         return None
-    return SessionName(session_id=session["id"], protocol_version=session["protocol_version"])
+    return LegacySessionId(session_id=session["id"], protocol_version=session["protocol_version"])

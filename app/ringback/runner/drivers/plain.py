@@ -5,29 +5,29 @@ It knows no handle, so nothing of it survives this process: a call whose upstrea
 
 from typing import Any, Final
 
-from ringback.domain.call import CANCELLED, Call, Ending
-from ringback.runner.drivers.base import Desk, Session
-from ringback.runner.drivers.questions import while_answering
-from ringback.runner.drivers.results import ending_of_failure, ending_of_result, progress_into
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion
+from ringback.runner.drivers.base import CallContext, CallSessionPort
+from ringback.runner.drivers.questions import run_with_elicitations
+from ringback.runner.drivers.results import failure_to_completion, result_to_completion, make_progress_callback
 from ringback.runner.failures import RequestFailed
 
-PLAIN: Final = "plain"
+PLAIN_DRIVER: Final = "plain"
 
 
 class PlainDriver:
-    async def run(self, session: Session, desk: Desk) -> Ending:
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
         try:
-            asked = session.request("tools/call", tool_params(desk.call), on_progress=progress_into(desk))
-            result = await while_answering(session.stateful, desk, asked)
+            request = session.send_request("tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context))
+            result = await run_with_elicitations(session.legacy_session, context, request)
         except RequestFailed as failure:
-            return ending_of_failure(failure)
-        return result if isinstance(result, Ending) else ending_of_result(result)
+            return failure_to_completion(failure)
+        return result if isinstance(result, CallCompletion) else result_to_completion(result)
 
-    async def cancel(self, session: Session, call: Call) -> Ending:  # noqa: ARG002 - a Driver's names
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
         """Abandoning the request is the cancellation."""
-        return CANCELLED
+        return CANCELLED_COMPLETION
 
 
-def tool_params(call: Call) -> dict[str, Any]:
+def make_tool_call_params(call: Call) -> dict[str, Any]:
     params: dict[str, Any] = {"name": call.tool, "arguments": call.arguments}
     return {**params, "_meta": call.meta} if call.meta else params

@@ -11,66 +11,66 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from ringback.domain.call import Ending, Outcome, failed
-from ringback.runner.drivers.base import Desk, StatefulSession
-from ringback.waits import beside, first_of
+from ringback.domain.call import CallCompletion, CallOutcome, failed_completion
+from ringback.runner.drivers.base import CallContext, LegacySessionPort
+from ringback.waits import run_with_helper, wait_first
 
 T = TypeVar("T")
 
-LOOK_AGAIN_SECONDS: Final = 60.0
+ANSWER_POLL_SECONDS: Final = 60.0
 """How long a lost ring can delay an answer."""
 
 
-class CannotBeAsked(Exception):
+class UnsupportedElicitation(Exception):
     """The upstream asks for what was not offered, or for too much."""
 
 
-async def while_answering(held: StatefulSession, desk: Desk, work: Coroutine[Any, Any, T]) -> T | Ending:
+async def run_with_elicitations(legacy_session: LegacySessionPort, context: CallContext, work: Coroutine[Any, Any, T]) -> T | CallCompletion:
     """What `work` returns, with the upstream's questions passed on meanwhile; an ending when they cannot be."""
-    if not desk.call.accepts_input:
+    if not context.call.accepts_input:
         return await work
-    questions = _Questions(held, desk)
-    with held.answering(questions.hear):
+    questions = _ElicitationRelay(legacy_session, context)
+    with legacy_session.handle_elicitations(questions.on_elicitation):
         try:
-            return await beside(work, questions.run())
-        except CannotBeAsked as problem:
-            return failed(Outcome.UPSTREAM_ERROR, str(problem))
+            return await run_with_helper(work, questions.run())
+        except UnsupportedElicitation as problem:
+            return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
 
 
-class _Questions:
-    def __init__(self, held: StatefulSession, desk: Desk) -> None:
-        self._held = held
-        self._desk = desk
-        self._news = asyncio.Event()
+class _ElicitationRelay:
+    def __init__(self, legacy_session: LegacySessionPort, context: CallContext) -> None:
+        self._legacy_session = legacy_session
+        self._context = context
+        self._changed = asyncio.Event()
         # A question of before is asked on: its answer goes to the same session.
-        self._asked: dict[str, Mapping[str, Any]] = {
+        self._pending: dict[str, Mapping[str, Any]] = {
             request.name: {"method": request.method, "params": request.params}
-            for request in desk.call.input_requests.values()
+            for request in context.call.input_requests.values()
         }
 
-    def hear(self, name: str, request: Mapping[str, Any] | None) -> None:
+    def on_elicitation(self, name: str, request: Mapping[str, Any] | None) -> None:
         if request is None:
-            self._asked.pop(name, None)
+            self._pending.pop(name, None)
         else:
-            self._asked[name] = request
-        self._news.set()
+            self._pending[name] = request
+        self._changed.set()
 
     async def run(self) -> None:
         while True:
-            if answers := await self._desk.answers(0):
-                await self._pass_on(answers)
-            self._news.clear()
-            await self._ask()
-            await first_of(self._news.wait(), self._desk.answers(LOOK_AGAIN_SECONDS))
+            if answers := await self._context.wait_for_answers(0):
+                await self._send_answers(answers)
+            self._changed.clear()
+            await self._request_input()
+            await wait_first(self._changed.wait(), self._context.wait_for_answers(ANSWER_POLL_SECONDS))
 
-    async def _pass_on(self, answers: Mapping[str, Any]) -> None:
+    async def _send_answers(self, answers: Mapping[str, Any]) -> None:
         for name, answer in answers.items():
-            await self._held.reply(name, answer)
-            self._asked.pop(name, None)
-        await self._desk.passed_on(answers)
+            await self._legacy_session.answer_elicitation(name, answer)
+            self._pending.pop(name, None)
+        await self._context.mark_answers_sent(answers)
 
-    async def _ask(self) -> None:
+    async def _request_input(self) -> None:
         try:
-            await self._desk.ask(dict(self._asked))
+            await self._context.request_input(dict(self._pending))
         except ValueError as problem:
-            raise CannotBeAsked(str(problem)) from None
+            raise UnsupportedElicitation(str(problem)) from None

@@ -11,72 +11,72 @@ from mcp.shared.dispatcher import ProgressFnT
 from pydantic_core import from_json
 
 from ringback.domain import jsontext
-from ringback.domain.call import Ending, Outcome, Progress, answered, failed, refused
+from ringback.domain.call import CallCompletion, CallOutcome, Progress, completion_from_result, failed_completion, completion_from_upstream_error
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.results import (
     PROGRESS_MESSAGE_LENGTH_MAX,
-    can_be_kept,
+    is_storable_error,
     is_call_tool_result,
-    without_nulls,
+    without_null_members,
 )
-from ringback.runner.drivers.base import Desk
-from ringback.runner.failures import Lost, NotSent, Refused, RequestFailed
+from ringback.runner.drivers.base import CallContext
+from ringback.runner.failures import ResponseLost, RequestNotSent, UpstreamError, RequestFailed
 from ringback.runner.transport import RESULT_BYTES_MAX
 
-_READ_LEVELS: Final = 200
+_PARSER_DEPTH_MAX: Final = 200
 """What the JSON reader of pydantic takes, and with it the MCP SDK: its clients could not read what is deeper."""
-NESTING_MAX: Final = 190
+RESULT_DEPTH_MAX: Final = 190
 """Of a result; what it is sent in, a callback or a task, stands around it."""
 
 
-def ending_of_failure(failure: RequestFailed) -> Ending:
+def failure_to_completion(failure: RequestFailed) -> CallCompletion:
     match failure:
-        case NotSent():
-            return failed(Outcome.REJECTED, str(failure))
-        case Lost():
-            return failed(Outcome.UNKNOWN, str(failure))
-        case Refused(error=error):
-            return ending_of_error(error)
+        case RequestNotSent():
+            return failed_completion(CallOutcome.REJECTED, str(failure))
+        case ResponseLost():
+            return failed_completion(CallOutcome.UNKNOWN, str(failure))
+        case UpstreamError(error=error):
+            return error_to_completion(error)
         case _:
-            return failed(Outcome.UPSTREAM_ERROR, str(failure))
+            return failed_completion(CallOutcome.UPSTREAM_ERROR, str(failure))
 
 
-def ending_of_error(error: dict[str, Any]) -> Ending:
+def error_to_completion(error: dict[str, Any]) -> CallCompletion:
     """The upstream's own JSON-RPC error object."""
-    if can_be_kept(error):
-        return refused(error)
-    return failed(Outcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep.")
+    if is_storable_error(error):
+        return completion_from_upstream_error(error)
+    return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep.")
 
 
-def ending_of_result(result: dict[str, Any]) -> Ending:
+def result_to_completion(result: dict[str, Any]) -> CallCompletion:
     if (kind := result.get("resultType", "complete")) != "complete":
-        told = (
+        text = (
             "asks for input, which was not offered"
             if kind == "input_required"
             else "is of a kind that was not asked for"
         )
-        return failed(Outcome.UPSTREAM_ERROR, f"The upstream's answer {told}.")
-    result = without_nulls(result)
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The upstream's answer {text}.")
+    result = without_null_members(result)
     if not is_call_tool_result(result):
-        return failed(Outcome.UPSTREAM_ERROR, "The upstream answered with something that is no CallToolResult.")
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream answered with something that is no CallToolResult.")
     try:
         body = jsontext.dumps(without_reserved_meta(result))
     except TypeError:
-        return failed(
-            Outcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
         )
-    if _nests_too_deeply(body):
-        return failed(Outcome.UPSTREAM_ERROR, f"The result is nested deeper than {NESTING_MAX} levels.")
+    if _is_too_deep(body):
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The result is nested deeper than {RESULT_DEPTH_MAX} levels.")
     if len(body) > RESULT_BYTES_MAX:
-        return failed(Outcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")
-    return answered(body, is_error=result.get("isError") is True)
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")
+    return completion_from_result(body, is_error=result.get("isError") is True)
 
 
-def _nests_too_deeply(body: bytes) -> bool:
+def _is_too_deep(body: bytes) -> bool:
     """Whether it would not be read any more with a few levels around it."""
-    if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
+    if body.count(b"{") + body.count(b"[") <= RESULT_DEPTH_MAX:
         return False
-    around = _READ_LEVELS - NESTING_MAX
+    around = _PARSER_DEPTH_MAX - RESULT_DEPTH_MAX
     try:
         from_json(b"[" * around + body + b"]" * around)
     except ValueError:
@@ -84,12 +84,12 @@ def _nests_too_deeply(body: bytes) -> bool:
     return False
 
 
-def progress_into(desk: Desk) -> ProgressFnT:
+def make_progress_callback(context: CallContext) -> ProgressFnT:
     """Progress notifications as progress of the call: bounded, and made of numbers."""
 
-    async def take(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         if math.isfinite(progress):
-            await desk.progress(
+            await context.report_progress(
                 Progress(
                     progress=progress,
                     total=total if total is not None and math.isfinite(total) else None,
@@ -97,4 +97,4 @@ def progress_into(desk: Desk) -> ProgressFnT:
                 )
             )
 
-    return take
+    return on_progress

@@ -13,24 +13,24 @@ that is handed back, because this process stops or an upstream is configured ane
 import asyncio
 from typing import Any, Final
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import Desk, Place, Session, SessionName, StatefulSession
-from ringback.runner.drivers.plain import tool_params
-from ringback.runner.drivers.questions import while_answering
-from ringback.runner.drivers.results import ending_of_failure, ending_of_result, progress_into
-from ringback.runner.failures import Lost, NoAnswer, NotSent, Refused, RequestFailed, SessionGone
-from ringback.waits import beside, first_of
+from ringback.runner.drivers.base import CallContext, StreamPosition, CallSessionPort, LegacySessionId, LegacySessionPort
+from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.runner.drivers.questions import run_with_elicitations
+from ringback.runner.drivers.results import failure_to_completion, result_to_completion, make_progress_callback
+from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed, SessionGone
+from ringback.waits import run_with_helper, wait_first
 
-STREAM: Final = "stream"
+STREAM_DRIVER: Final = "stream"
 """Names the handles made here."""
-KEEP_SECONDS: Final = 1.0
+POSITION_SAVE_SECONDS: Final = 1.0
 """Between two places that are kept: what came in between is told a second time, and costs a write less for each event."""
-PAUSE_SECONDS_MIN: Final = 1.0
-PAUSE_SECONDS_MAX: Final = 60.0
+RESUME_BACKOFF_SECONDS_MIN: Final = 1.0
+RESUME_BACKOFF_SECONDS_MAX: Final = 60.0
 """The pause before reading on doubles between these. A server may need a moment to notice that the old stream is gone."""
-READ_SECONDS_MIN: Final = 5.0
-READ_SECONDS_MAX: Final = 300.0
+READ_TIMEOUT_SECONDS_MIN: Final = 5.0
+READ_TIMEOUT_SECONDS_MAX: Final = 300.0
 """A stream that was read on is left and read on again, after a time that doubles between these. An answer that comes in the
 moment between a server's replay and its live events is lost on that stream (the SDK's, 2.3.0), and there on the next if that
 begins at the same place: behind the answer the server may have put an id of its own."""
@@ -40,100 +40,100 @@ class StreamDriver:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
 
-    async def run(self, session: Session, desk: Desk) -> Ending:
-        places = _Places(desk, clock=self._clock)
-        return await beside(self._carry(session, desk, places), places.run())
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
+        positions = _PositionTracker(context, clock=self._clock)
+        return await run_with_helper(self._start_or_resume(session, context, positions), positions.save_periodically())
 
-    async def cancel(self, session: Session, call: Call) -> Ending:
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:
         """Abandoning a request that can be found again tells nothing, so the upstream is told in words."""
-        if (place := _place_of(call)) is not None:
-            async with session.rejoined(place.session) as held:
-                await held.tell("notifications/cancelled", {"requestId": place.request_id})
-        return CANCELLED
+        if (position := _get_position(call)) is not None:
+            async with session.rejoin_session(position.session) as legacy_session:
+                await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})
+        return CANCELLED_COMPLETION
 
-    async def _carry(self, session: Session, desk: Desk, places: "_Places") -> Ending:
-        place = places.newest or await while_answering(session.stateful, desk, self._start(session, desk, places))
-        if isinstance(place, Ending):
-            return place
-        await places.keep()
-        async with session.rejoined(place.session) as held:
-            return await while_answering(held, desk, self._read_on(held, desk, place))
+    async def _start_or_resume(self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker") -> CallCompletion:
+        position = positions.latest or await run_with_elicitations(session.legacy_session, context, self._start_call(session, context, positions))
+        if isinstance(position, CallCompletion):
+            return position
+        await positions.save_latest()
+        async with session.rejoin_session(position.session) as legacy_session:
+            return await run_with_elicitations(legacy_session, context, self._resume_until_result(legacy_session, context, position))
 
-    async def _start(self, session: Session, desk: Desk, places: "_Places") -> Ending | Place:
+    async def _start_call(self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker") -> CallCompletion | StreamPosition:
         """The place to read on from, when there is one and the connection was lost."""
         try:
-            result = await session.request(
-                "tools/call", tool_params(desk.call), on_progress=progress_into(desk), on_place=places.take
+            result = await session.send_request(
+                "tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context), on_position=positions.update
             )
-        except Lost as failure:
-            return places.newest or ending_of_failure(failure)
+        except ResponseLost as failure:
+            return positions.latest or failure_to_completion(failure)
         except RequestFailed as failure:
-            return ending_of_failure(failure)
-        return ending_of_result(result)
+            return failure_to_completion(failure)
+        return result_to_completion(result)
 
-    async def _read_on(self, held: StatefulSession, desk: Desk, place: Place) -> Ending:
+    async def _resume_until_result(self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition) -> CallCompletion:
         """Read until the answer is there, always from the same place. If it never comes, the call's deadline decides."""
-        pause, patience = PAUSE_SECONDS_MIN, READ_SECONDS_MIN
+        pause, timeout_seconds = RESUME_BACKOFF_SECONDS_MIN, READ_TIMEOUT_SECONDS_MIN
         while True:
-            reading = asyncio.create_task(self._read(held, desk, place))
-            await first_of(reading, self._clock.sleep(patience))
-            if not reading.cancelled() and (ending := reading.result()) is not None:
-                return ending
-            patience = min(2 * patience, READ_SECONDS_MAX)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            reading = asyncio.create_task(self._resume_once(legacy_session, context, position))
+            await wait_first(reading, self._clock.sleep(timeout_seconds))
+            if not reading.cancelled() and (completion := reading.result()) is not None:
+                return completion
+            timeout_seconds = min(2 * timeout_seconds, READ_TIMEOUT_SECONDS_MAX)
+            pause = min(2 * pause, RESUME_BACKOFF_SECONDS_MAX)
             await self._clock.sleep(pause)
 
-    async def _read(self, held: StatefulSession, desk: Desk, place: Place) -> Ending | None:
+    async def _resume_once(self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition) -> CallCompletion | None:
         """None when reading on may bring the answer."""
         try:
-            result = await held.resume(place, on_progress=progress_into(desk))
-        except NotSent:
+            result = await legacy_session.resume_stream(position, on_progress=make_progress_callback(context))
+        except RequestNotSent:
             raise  # the connection ended, and not the call
-        except (Refused, NoAnswer, SessionGone) as failure:
-            return ending_of_failure(failure)
+        except (UpstreamError, InvalidUpstreamResponse, SessionGone) as failure:
+            return failure_to_completion(failure)
         except RequestFailed:
             return None
-        return ending_of_result(result)
+        return result_to_completion(result)
 
 
-class _Places:
+class _PositionTracker:
     """Where the call stands: the first place is kept at once, then the newest now and then."""
 
-    def __init__(self, desk: Desk, *, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, context: CallContext, *, clock: Clock) -> None:
+        self._context = context
         self._clock = clock
-        self._moved = asyncio.Event()
-        self.newest = self._kept = _place_of(desk.call)
+        self._advanced = asyncio.Event()
+        self.latest = self._saved = _get_position(context.call)
 
-    def take(self, place: Place) -> None:
-        self.newest = place
-        self._moved.set()
+    def update(self, position: StreamPosition) -> None:
+        self.latest = position
+        self._advanced.set()
 
-    async def keep(self) -> None:
-        if self.newest is not None and self.newest != self._kept:
-            place = self._kept = self.newest
-            await self._desk.keep(Handle(driver=STREAM, data=_data(place)))
+    async def save_latest(self) -> None:
+        if self.latest is not None and self.latest != self._saved:
+            position = self._saved = self.latest
+            await self._context.save_handle(Handle(driver=STREAM_DRIVER, data=_position_to_handle_data(position)))
 
-    async def run(self) -> None:
+    async def save_periodically(self) -> None:
         while True:
-            await self._moved.wait()
-            self._moved.clear()
-            await self.keep()
-            await self._clock.sleep(KEEP_SECONDS)
+            await self._advanced.wait()
+            self._advanced.clear()
+            await self.save_latest()
+            await self._clock.sleep(POSITION_SAVE_SECONDS)
 
 
-def _data(place: Place) -> dict[str, Any]:
+def _position_to_handle_data(position: StreamPosition) -> dict[str, Any]:
     return {
-        "session_id": place.session.session_id,
-        "protocol_version": place.session.protocol_version,
-        "request_id": place.request_id,
-        "event_id": place.event_id,
+        "session_id": position.session.session_id,
+        "protocol_version": position.session.protocol_version,
+        "request_id": position.request_id,
+        "event_id": position.event_id,
     }
 
 
-def _place_of(call: Call) -> Place | None:
-    if call.handle is None or call.handle.driver != STREAM:
+def _get_position(call: Call) -> StreamPosition | None:
+    if call.handle is None or call.handle.driver != STREAM_DRIVER:
         return None
     data = call.handle.data
-    session = SessionName(session_id=data["session_id"], protocol_version=data["protocol_version"])
-    return Place(session=session, request_id=data["request_id"], event_id=data["event_id"])
+    session = LegacySessionId(session_id=data["session_id"], protocol_version=data["protocol_version"])
+    return StreamPosition(session=session, request_id=data["request_id"], event_id=data["event_id"])

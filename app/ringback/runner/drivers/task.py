@@ -13,19 +13,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED, Call, Ending, Handle, Outcome, failed
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import Desk, Parked, Session, Told
-from ringback.runner.drivers.followed import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, FollowedTask
-from ringback.runner.drivers.results import ending_of_error, ending_of_result
-from ringback.runner.drivers.rounds import call_tool, cannot_answer, elicitation_of
-from ringback.runner.failures import NoAnswer, Refused, RequestFailed
+from ringback.runner.drivers.base import CallContext, ParkedCall, CallSessionPort, NotificationStreamPort
+from ringback.runner.drivers.followed import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, TaskPoller
+from ringback.runner.drivers.results import error_to_completion, result_to_completion
+from ringback.runner.drivers.rounds import call_tool_in_rounds, input_not_accepted_completion, get_client_capabilities
+from ringback.runner.failures import InvalidUpstreamResponse, UpstreamError, RequestFailed
 
-TASK: Final = "task"
+TASK_DRIVER: Final = "task"
 """Names the handles made here."""
-TASKS: Final = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier."""
-LISTENING_SECONDS: Final = 30.0
+SUBSCRIBED_POLL_SECONDS: Final = 30.0
 """Between two looks while the upstream tells by itself: a stream may lose what it told (no replay), so looking goes on."""
 
 
@@ -33,145 +33,145 @@ class TaskDriver:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
 
-    async def run(self, session: Session, desk: Desk) -> Ending | Parked:
-        task_id = _task_id_of(desk.call)
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
+        task_id = _get_task_id(context.call)
         if task_id is None:
-            result = await call_tool(session, desk, declare=declared(desk.call))
+            result = await call_tool_in_rounds(session, context, client_capabilities=task_client_capabilities(context.call))
             if not isinstance(result, dict):
                 return result
             if result.get("resultType") != "task":
-                return ending_of_result(result)
+                return result_to_completion(result)
             task_id = result.get("taskId")
             if not isinstance(task_id, str) or not 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
-                return failed(Outcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
-            await desk.keep(Handle(driver=TASK, data={"task_id": task_id}))
-            await desk.passed_on(desk.call.input_responses)  # those of the rounds before: a task has keys of its own
-        return await _Following(session, desk, task_id, clock=self._clock).run()
+                return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
+            await context.save_handle(Handle(driver=TASK_DRIVER, data={"task_id": task_id}))
+            await context.mark_answers_sent(context.call.input_responses)  # those of the rounds before: a task has keys of its own
+        return await _TaskExecution(session, context, task_id, clock=self._clock).run_until_completion()
 
-    async def cancel(self, session: Session, call: Call) -> Ending | None:
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
         """Before there is a task, abandoning the request is the cancellation; then the task itself tells how it ended."""
-        task_id = _task_id_of(call)
+        task_id = _get_task_id(call)
         if task_id is None:
-            return CANCELLED
+            return CANCELLED_COMPLETION
         try:
-            await session.request("tasks/cancel", {"taskId": task_id}, declare=declared(call))
-        except Refused:
+            await session.send_request("tasks/cancel", {"taskId": task_id}, client_capabilities=task_client_capabilities(call))
+        except UpstreamError:
             return None  # gone, or without tasks/cancel: following it shows which
         return None
 
 
-def declared(call: Call) -> Mapping[str, Any]:
-    return {**elicitation_of(call), "extensions": {TASKS: {}}}
+def task_client_capabilities(call: Call) -> Mapping[str, Any]:
+    return {**get_client_capabilities(call), "extensions": {TASKS_EXTENSION: {}}}
 
 
-def _task_id_of(call: Call) -> str | None:
-    return call.handle.data["task_id"] if call.handle is not None and call.handle.driver == TASK else None
+def _get_task_id(call: Call) -> str | None:
+    return call.handle.data["task_id"] if call.handle is not None and call.handle.driver == TASK_DRIVER else None
 
 
-class _Following:
+class _TaskExecution:
     """One task, from its handle to its end."""
 
-    def __init__(self, session: Session, desk: Desk, task_id: str, *, clock: Clock) -> None:
+    def __init__(self, session: CallSessionPort, context: CallContext, task_id: str, *, clock: Clock) -> None:
         self._session = session
-        self._desk = desk
+        self._context = context
         self._task_id = task_id
         self._clock = clock
-        self._followed = FollowedTask(desk, clock=clock)
-        self._told: Told | None = None
-        self._passed_on: set[str] = set()
+        self._poller = TaskPoller(context, clock=clock)
+        self._notifications: NotificationStreamPort | None = None
+        self._answered_names: set[str] = set()
         """The upstream may list a question for a moment after its answer arrived."""
 
-    async def run(self) -> Ending:
+    async def run_until_completion(self) -> CallCompletion:
         wanted = {"taskIds": [self._task_id]}
-        async with self._session.listen(wanted, declare=declared(self._desk.call)) as told:
-            self._told = told
-            news: Mapping[str, Any] | None = None
+        async with self._session.open_notification_stream(wanted, client_capabilities=task_client_capabilities(self._context.call)) as notifications:
+            self._notifications = notifications
+            notification: Mapping[str, Any] | None = None
             while True:
                 try:
-                    if (ending := await self._look(news)) is not None:
-                        return ending
+                    if (completion := await self._process_update(notification)) is not None:
+                        return completion
                 except RequestFailed as failure:
-                    if (ending := self._followed.why_lost(failure)) is not None:
-                        return ending
-                    await self._clock.sleep(self._followed.poll_seconds)
-                    news = None
+                    if (completion := self._poller.complete_if_lost(failure)) is not None:
+                        return completion
+                    await self._clock.sleep(self._poller.poll_seconds)
+                    notification = None
                 else:
-                    news = await self._wait()
+                    notification = await self._wait_for_update()
 
-    async def _look(self, news: Mapping[str, Any] | None) -> Ending | None:
-        ending = await self._take(news or await self._request("tasks/get", {}))
-        self._followed.answered()
-        if ending is None and (answers := await self._desk.answers(0)):
-            await self._pass_on(answers)
-        return ending
+    async def _process_update(self, notification: Mapping[str, Any] | None) -> CallCompletion | None:
+        completion = await self._apply_task(notification or await self._send_task_request("tasks/get", {}))
+        self._poller.reset_errors()
+        if completion is None and (answers := await self._context.wait_for_answers(0)):
+            await self._send_answers(answers)
+        return completion
 
-    async def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._session.request(
-            method, {"taskId": self._task_id, **params}, declare=declared(self._desk.call)
+    async def _send_task_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._session.send_request(
+            method, {"taskId": self._task_id, **params}, client_capabilities=task_client_capabilities(self._context.call)
         )
 
-    async def _take(self, task: Mapping[str, Any]) -> Ending | None:
+    async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
         """What a DetailedTask says: the end, or what is asked, or how far it is."""
-        self._followed.pace(task.get("pollIntervalMs"))
+        self._poller.set_poll_interval(task.get("pollIntervalMs"))
         match task.get("status"):
             case "completed":
-                return ending_of_result(_object(task, "result"))
+                return result_to_completion(_require_object(task, "result"))
             case "failed":
-                return ending_of_error(_object(task, "error"))
+                return error_to_completion(_require_object(task, "error"))
             case "cancelled":
-                return CANCELLED
+                return CANCELLED_COMPLETION
             case "input_required":
-                return await self._ask(_object(task, "inputRequests"))
+                return await self._request_input(_require_object(task, "inputRequests"))
             case "working":
-                await self._desk.ask({})
-                await self._followed.tell(task.get("statusMessage"))
+                await self._context.request_input({})
+                await self._poller.report_status_message(task.get("statusMessage"))
                 return None
             case _:
-                raise NoAnswer("The upstream answered with something that is no task.")
+                raise InvalidUpstreamResponse("The upstream answered with something that is no task.")
 
-    async def _ask(self, requests: dict[str, Any]) -> Ending | None:
-        if not self._desk.call.accepts_input:
-            with suppress(Refused):
-                await self._request("tasks/cancel", {})
-            return cannot_answer()
+    async def _request_input(self, requests: dict[str, Any]) -> CallCompletion | None:
+        if not self._context.call.accepts_input:
+            with suppress(UpstreamError):
+                await self._send_task_request("tasks/cancel", {})
+            return input_not_accepted_completion()
         try:
-            await self._desk.ask({name: request for name, request in requests.items() if name not in self._passed_on})
+            await self._context.request_input({name: request for name, request in requests.items() if name not in self._answered_names})
         except ValueError as problem:
-            return failed(Outcome.UPSTREAM_ERROR, str(problem))
+            return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
         return None
 
-    async def _pass_on(self, answers: Mapping[str, Any]) -> None:
+    async def _send_answers(self, answers: Mapping[str, Any]) -> None:
         try:
-            await self._request("tasks/update", {"inputResponses": answers})
-            self._passed_on.update(answers)
-        except Refused:
+            await self._send_task_request("tasks/update", {"inputResponses": answers})
+            self._answered_names.update(answers)
+        except UpstreamError:
             pass  # not taken: what is still listed is asked again, under a new key of ours
-        await self._desk.passed_on(answers)
-        self._followed.poll_seconds = POLL_SECONDS_MIN  # it goes on now, and says itself how often to ask
+        await self._context.mark_answers_sent(answers)
+        self._poller.poll_seconds = POLL_SECONDS_MIN  # it goes on now, and says itself how often to ask
 
-    async def _wait(self) -> Mapping[str, Any] | None:
+    async def _wait_for_update(self) -> Mapping[str, Any] | None:
         """Until it is time to look again; what the upstream told meanwhile, if it did."""
-        if self._told is None:
-            await self._desk.answers(self._followed.poll_seconds)
+        if self._notifications is None:
+            await self._context.wait_for_answers(self._poller.poll_seconds)
             return None
-        hearing = asyncio.ensure_future(self._told.next())
-        answering = asyncio.ensure_future(self._desk.answers(max(self._followed.poll_seconds, LISTENING_SECONDS)))
+        receiving = asyncio.ensure_future(self._notifications.next_notification())
+        answering = asyncio.ensure_future(self._context.wait_for_answers(max(self._poller.poll_seconds, SUBSCRIBED_POLL_SECONDS)))
         try:
-            await asyncio.wait({hearing, answering}, return_when=asyncio.FIRST_COMPLETED)
-            if not hearing.done():
+            await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
                 answering.result()  # raises what it raised
                 return None
-            if (news := hearing.result()) is None:
-                self._told = None
-            return news
+            if (notification := receiving.result()) is None:
+                self._notifications = None
+            return notification
         finally:
-            hearing.cancel()
+            receiving.cancel()
             answering.cancel()
-            await asyncio.gather(hearing, answering, return_exceptions=True)
+            await asyncio.gather(receiving, answering, return_exceptions=True)
 
 
-def _object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _require_object(task: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = task.get(key)
     if not isinstance(value, dict):
-        raise NoAnswer(f"The upstream told of a task without its {key}.")
+        raise InvalidUpstreamResponse(f"The upstream told of a task without its {key}.")
     return cast("dict[str, Any]", value)

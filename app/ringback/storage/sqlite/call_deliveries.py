@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.ids import CallId
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/call_deliveries.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/call_deliveries.sql")
 
 
 class SqliteCallDeliveries:
@@ -20,13 +20,13 @@ class SqliteCallDeliveries:
         self._sql = Statements(connection, _SQL)
         self._now = now
 
-    async def supersede(self, call_ids: Collection[CallId]) -> None:
+    async def cancel_superseded_progress(self, call_ids: Collection[CallId]) -> None:
         if call_ids:
-            self._sql.change("supersede", call_ids=from_json(list(call_ids)), now=from_instant(self._now))
+            self._sql.execute("supersede", call_ids=json_to_column(list(call_ids)), now=instant_to_column(self._now))
 
-    async def spare(self, call_id: CallId) -> None:
-        self._sql.change("spare", call_id=call_id, now=from_instant(self._now))
+    async def cancel_detached(self, call_id: CallId) -> None:
+        self._sql.execute("spare", call_id=call_id, now=instant_to_column(self._now))
 
-    async def waits(self, call_id: CallId) -> bool:
-        (row,) = self._sql.all("waits", call_id=call_id)
+    async def has_unsent(self, call_id: CallId) -> bool:
+        (row,) = self._sql.fetch_all("waits", call_id=call_id)
         return bool(row["waits"])

@@ -7,20 +7,20 @@ from typing import Final
 from ringback.domain import jsontext
 from ringback.domain.catalog import CatalogPart
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/catalog.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/catalog.sql")
 
 
-class SqliteCatalog:
+class SqliteUpstreamCatalog:
     """Implements `domain.catalog.CatalogRows`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def all(self) -> Sequence[CatalogPart]:
+    async def list_all(self) -> Sequence[CatalogPart]:
         return [
             CatalogPart(
                 upstream=row["upstream"],
@@ -28,17 +28,17 @@ class SqliteCatalog:
                 body=jsontext.loads(row["body"]),
                 fetched_at=from_epoch_milliseconds(row["fetched_at"]),
             )
-            for row in self._sql.all("all")
+            for row in self._sql.fetch_all("all")
         ]
 
-    async def put(self, part: CatalogPart) -> None:
-        self._sql.change(
+    async def save_part(self, part: CatalogPart) -> None:
+        self._sql.execute(
             "put",
             upstream=part.upstream,
             part=part.part,
-            body=from_json(part.body),
-            fetched_at=from_instant(part.fetched_at),
+            body=json_to_column(part.body),
+            fetched_at=instant_to_column(part.fetched_at),
         )
 
-    async def keep_only(self, upstreams: Collection[str]) -> int:
-        return self._sql.change("keep_only", upstreams=from_json(sorted(upstreams)))
+    async def remove_other_upstreams(self, upstreams: Collection[str]) -> int:
+        return self._sql.execute("keep_only", upstreams=json_to_column(sorted(upstreams)))

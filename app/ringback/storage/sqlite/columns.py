@@ -7,21 +7,21 @@ from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 
 
-def from_instant(value: datetime | None) -> int | None:
+def instant_to_column(value: datetime | None) -> int | None:
     return None if value is None else epoch_milliseconds(value)
 
 
-def to_instant(value: int | None) -> datetime | None:
+def column_to_instant(value: int | None) -> datetime | None:
     return None if value is None else from_epoch_milliseconds(value)
 
 
-def from_json(value: Any) -> str:
+def json_to_column(value: Any) -> str:
     return jsontext.dumps(value).decode()
 
 
-def from_optional_json(value: Any) -> str | None:
-    return None if value is None else from_json(value)
+def optional_json_to_column(value: Any) -> str | None:
+    return None if value is None else json_to_column(value)
 
 
-def to_optional_json(text: str | None) -> Any:
+def column_to_optional_json(text: str | None) -> Any:
     return None if text is None else jsontext.loads(text)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.queries import load
+from ringback.storage.queries import load_statements
 
 SQLITE_VERSION_MIN: Final = (3, 38)
 """RETURNING came in 3.35, STRICT tables in 3.37, JSON functions as a fixed part in 3.38."""
 STATEMENTS_CACHED: Final = 256
 """More than all statements of sql/ together, so that each is compiled once for a connection."""
 
-SESSION: Final = load("ringback.storage.sqlite", "sql/session.sql")
+SESSION_STATEMENTS: Final = load_statements("ringback.storage.sqlite", "sql/session.sql")
 
-_BY_THE_MACHINE: Final = frozenset(
+_UNAVAILABLE_CODES: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
@@ -34,7 +34,7 @@ _BY_THE_MACHINE: Final = frozenset(
 """Result codes that tell of the disk, its permissions or another process, not of a statement that is wrong."""
 
 
-def make_file(path: Path) -> None:
+def create_database_file(path: Path) -> None:
     """Create the database readable for its owner alone; SQLite gives its -wal and -shm the same mode."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise StoreUnavailable(
@@ -62,39 +62,39 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
     )
     try:
         connection.row_factory = sqlite3.Row
-        connection.execute(SESSION["sync_every_commit"])
-        connection.execute(SESSION["check_references"])
-        connection.execute(SESSION["checkpoint_rarely"])
-        connection.execute(SESSION["cache_more"])
-        connection.execute(SESSION["note_in_memory"])
+        connection.execute(SESSION_STATEMENTS["sync_every_commit"])
+        connection.execute(SESSION_STATEMENTS["check_references"])
+        connection.execute(SESSION_STATEMENTS["checkpoint_rarely"])
+        connection.execute(SESSION_STATEMENTS["cache_more"])
+        connection.execute(SESSION_STATEMENTS["note_in_memory"])
     except sqlite3.Error:
         connection.close()  # a file that is no database is opened without a word, and refused at the first statement
         raise
     return connection
 
 
-def use_wal(connection: sqlite3.Connection) -> None:
+def enable_wal(connection: sqlite3.Connection) -> None:
     """Let readers and the writer pass each other; a property of the file, kept from then on."""
-    (mode,) = connection.execute(SESSION["use_wal"]).fetchone()
+    (mode,) = connection.execute(SESSION_STATEMENTS["use_wal"]).fetchone()
     if mode != "wal":
         raise StoreUnavailable(
             "This file system cannot hold a database that is shared. Use a local disk.", needs_operator=True
         )
 
 
-def result_code(error: sqlite3.Error) -> int:
+def primary_result_code(error: sqlite3.Error) -> int:
     """SQLite's primary result code; the module's own errors have none, and are SQLITE_ERROR here."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def caller_sees(error: Exception) -> Exception:
+def to_caller_error(error: Exception) -> Exception:
     """What a caller is told: `StoreUnavailable` for what the machine refused, the error itself for any other."""
-    if isinstance(error, sqlite3.Error) and result_code(error) in _BY_THE_MACHINE:
-        return unavailable(error)
+    if isinstance(error, sqlite3.Error) and primary_result_code(error) in _UNAVAILABLE_CODES:
+        return to_store_unavailable(error)
     return error
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
+def to_store_unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     return StoreUnavailable(f"The database cannot be used now: {error}. Nothing was changed; try again.")
@@ -107,16 +107,16 @@ class Statements:
         self._connection = connection
         self._statements = statements
 
-    def all(self, name: str, /, **parameters: Any) -> list[sqlite3.Row]:
+    def fetch_all(self, name: str, /, **parameters: Any) -> list[sqlite3.Row]:
         return self._connection.execute(self._statements[name], parameters).fetchall()
 
-    def one(self, name: str, /, **parameters: Any) -> sqlite3.Row | None:
-        rows = self.all(name, **parameters)
+    def fetch_one(self, name: str, /, **parameters: Any) -> sqlite3.Row | None:
+        rows = self.fetch_all(name, **parameters)
         return rows[0] if rows else None
 
-    def change(self, name: str, /, **parameters: Any) -> int:
+    def execute(self, name: str, /, **parameters: Any) -> int:
         """How many rows were changed."""
         return self._connection.execute(self._statements[name], parameters).rowcount
 
-    def change_each(self, name: str, /, parameters: Iterable[Mapping[str, Any]]) -> None:
+    def execute_many(self, name: str, /, parameters: Iterable[Mapping[str, Any]]) -> None:
         self._connection.executemany(self._statements[name], parameters)

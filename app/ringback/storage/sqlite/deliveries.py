@@ -7,21 +7,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.delivery import Attempt, Category, Delivery, DeliveryState, Kind
+from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryState, DeliveryKind
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.scans import indexed_page_of, page_of
+from ringback.storage.sqlite.scans import fetch_indexed_page, fetch_scanned_page
 
 log = logging.getLogger(__name__)
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/deliveries.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/deliveries.sql")
 
 
 class SqliteDeliveries:
@@ -32,59 +32,59 @@ class SqliteDeliveries:
         self._sealer = sealer
 
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
-        self._sql.change_each("insert", [to_row(delivery) for delivery in deliveries])
-        self._sql.change_each(
+        self._sql.execute_many("insert", [delivery_to_row(delivery) for delivery in deliveries])
+        self._sql.execute_many(
             "insert_body",
             [
-                {"id": delivery.id, "body": self._sealer.seal(delivery.body, place=place_of_body(delivery.id))}
+                {"id": delivery.id, "body": self._sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))}
                 for delivery in deliveries
             ],
         )
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
-        row = self._sql.one("get", id=delivery_id)
-        return None if row is None else to_delivery(row, self._sealer)
+        row = self._sql.fetch_one("get", id=delivery_id)
+        return None if row is None else row_to_delivery(row, self._sealer)
 
-    async def page(
-        self, principal: Principal, where: DeliveryFilter, *, before: str | None, limit: int
+    async def list_page(
+        self, principal: Principal, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
-        name = _page_for(where)
-        page = (indexed_page_of if "dead" in name else page_of)(
+        name = _page_statement(where)
+        page = (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
             self._sql,
             name,
-            lambda row: to_delivery(row, self._sealer),
+            lambda row: row_to_delivery(row, self._sealer),
             limit=limit,
             principal=principal,
             state=where.state,
             webhook_id=where.webhook_id,
             call_id=where.call_id,
-            before=before,
+            before=position,
         )
-        if page.next_place is not None and not self._owns(principal, where):
-            page.next_place = None  # it is the id of another principal's delivery
+        if page.next_position is not None and not self._is_owner(principal, where):
+            page.next_position = None  # it is the id of another principal's delivery
         return page
 
-    async def watermarks(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
-        rows = self._sql.all("watermarks", webhook_ids=from_json(list(webhook_ids)))
+    async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
+        rows = self._sql.fetch_all("watermarks", webhook_ids=json_to_column(list(webhook_ids)))
         return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
 
-    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
-        return [_to_attempt(row) for row in self._sql.all("attempts", delivery_id=delivery_id)]
+    async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        return [_row_to_attempt(row) for row in self._sql.fetch_all("attempts", delivery_id=delivery_id)]
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
-        return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
 
-    def _owns(self, principal: Principal, where: DeliveryFilter) -> bool:
+    def _is_owner(self, principal: Principal, where: DeliveryFilter) -> bool:
         """Whether what the filter names is the principal's: all deliveries of a call are of one, and so are a webhook's."""
-        named = ("owner_of_call", "owner_of_webhook")
-        for statement, name in zip(named, (where.call_id, where.webhook_id), strict=True):
-            row = None if name is None else self._sql.one(statement, call_id=where.call_id, webhook_id=where.webhook_id)
+        owner_statements = ("owner_of_call", "owner_of_webhook")
+        for statement, name in zip(owner_statements, (where.call_id, where.webhook_id), strict=True):
+            row = None if name is None else self._sql.fetch_one(statement, call_id=where.call_id, webhook_id=where.webhook_id)
             if row is not None and row["principal"] != principal:
                 return False
         return True
 
 
-def to_row(delivery: Delivery) -> dict[str, Any]:
+def delivery_to_row(delivery: Delivery) -> dict[str, Any]:
     """Everything but the body, which never changes and stands in a table of its own."""
     return {
         "id": delivery.id,
@@ -97,30 +97,30 @@ def to_row(delivery: Delivery) -> dict[str, Any]:
         "generation": delivery.generation,
         "state": delivery.state,
         "attempts": delivery.attempts,
-        "due_at": from_instant(delivery.due_at),
-        "give_up_at": from_instant(delivery.give_up_at),
+        "due_at": instant_to_column(delivery.due_at),
+        "give_up_at": instant_to_column(delivery.give_up_at),
         "order_key": delivery.order_key,
         "lease_owner": delivery.lease_owner,
         "lease_token": delivery.lease_token,
-        "lease_until": from_instant(delivery.lease_until),
+        "lease_until": instant_to_column(delivery.lease_until),
         "last_category": delivery.last_category,
-        "created_at": from_instant(delivery.created_at),
-        "finished_at": from_instant(delivery.finished_at),
+        "created_at": instant_to_column(delivery.created_at),
+        "finished_at": instant_to_column(delivery.finished_at),
     }
 
 
-def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
+def row_to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
     """A row of the view `whole_deliveries`."""
     return Delivery(
         id=row["id"],
         principal=row["principal"],
         webhook_id=row["webhook_id"],
         event_id=row["event_id"],
-        kind=Kind(row["kind"]),
+        kind=DeliveryKind(row["kind"]),
         call_id=row["call_id"],
         seq=row["seq"],
         generation=row["generation"],
-        body=_body(row, sealer),
+        body=_unseal_body(row, sealer),
         state=DeliveryState(row["state"]),
         attempts=row["attempts"],
         due_at=from_epoch_milliseconds(row["due_at"]),
@@ -128,42 +128,42 @@ def to_delivery(row: sqlite3.Row, sealer: Sealer) -> Delivery:
         order_key=row["order_key"],
         lease_owner=row["lease_owner"],
         lease_token=row["lease_token"],
-        lease_until=to_instant(row["lease_until"]),
-        last_category=None if row["last_category"] is None else Category(row["last_category"]),
+        lease_until=column_to_instant(row["lease_until"]),
+        last_category=None if row["last_category"] is None else AttemptCategory(row["last_category"]),
         created_at=from_epoch_milliseconds(row["created_at"]),
-        finished_at=to_instant(row["finished_at"]),
+        finished_at=column_to_instant(row["finished_at"]),
     )
 
 
-def _body(row: sqlite3.Row, sealer: Sealer) -> bytes:
+def _unseal_body(row: sqlite3.Row, sealer: Sealer) -> bytes:
     """Empty when its key is gone: one such row must not stop the others that are read with it."""
     try:
-        return sealer.unseal(row["body"], place=place_of_body(row["id"]))
+        return sealer.unseal(row["body"], associated_data=body_associated_data(row["id"]))
     except UnsealError:
         log.warning("delivery.unreadable", extra={"delivery_id": row["id"]})
         return b""
 
 
-def _to_attempt(row: sqlite3.Row) -> Attempt:
+def _row_to_attempt(row: sqlite3.Row) -> Attempt:
     return Attempt(
         id=row["id"],
         delivery_id=row["delivery_id"],
         number=row["number"],
         started_at=from_epoch_milliseconds(row["started_at"]),
         duration_ms=row["duration_ms"],
-        category=Category(row["category"]),
+        category=AttemptCategory(row["category"]),
         status_code=row["status_code"],
         excerpt=row["excerpt"],
     )
 
 
-def _page_for(where: DeliveryFilter) -> str:
+def _page_statement(delivery_filter: DeliveryFilter) -> str:
     """The statement whose index fits the narrowest filter."""
-    if where.call_id is not None:
+    if delivery_filter.call_id is not None:
         return "page_of_call"
-    page = "page" if where.state is not DeliveryState.DEAD else "page_of_dead"
-    return page if where.webhook_id is None else f"{page}_of_webhook"
+    page = "page" if delivery_filter.state is not DeliveryState.DEAD else "page_of_dead"
+    return page if delivery_filter.webhook_id is None else f"{page}_of_webhook"
 
 
-def place_of_body(delivery_id: str) -> str:
+def body_associated_data(delivery_id: str) -> str:
     return f"deliveries/{delivery_id}/body"

@@ -5,25 +5,25 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.delivery import Attempt, Delivery, Settled
+from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.sealed import Sealer
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, from_json, to_instant
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.deliveries import to_delivery
+from ringback.storage.sqlite.deliveries import row_to_delivery
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/delivery_queue.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/delivery_queue.sql")
 
-FRONT_ROWS: Final = 256
+DUE_SCAN_ROWS_MAX: Final = 256
 """How much of what is due is looked at in order of time (a quarter of a millisecond, measured), before going webhook by
 webhook."""
 
-LANES_SCANNED_MAX: Final = 2_000
+WEBHOOKS_SCANNED_MAX: Final = 2_000
 """Webhooks with something pending that are visited in one unit of work: some 5 ms."""
 
-KEYS_SCANNED_MAX: Final = 500
+ORDER_KEYS_SCANNED_MAX: Final = 500
 """Order keys of one webhook that are visited in one unit of work: some 2 ms."""
 
 
@@ -34,26 +34,26 @@ class SqliteDeliveryQueue:
         self._sql = Statements(connection, _SQL)
         self._sealer = sealer
 
-    async def lanes(
-        self, *, now: datetime, without: Collection[WebhookId], limit: int, after: str = ""
+    async def list_due_webhooks(
+        self, *, now: datetime, excluding: Collection[WebhookId], limit: int, after: str = ""
     ) -> Page[WebhookId, str]:
         """Two ways, because each alone has a bad day.
 
         In order of time, ten thousand rows of one dead receiver stand before everybody else's; webhook by webhook, ten
         thousand webhooks that wait for a later attempt are asked in vain.
         """
-        front = self._sql.all("due_front", now=from_instant(now), limit=FRONT_ROWS)
-        lanes = [lane for lane in dict.fromkeys(row["webhook_id"] for row in front) if lane not in without][:limit]
-        if len(lanes) == limit or len(front) < FRONT_ROWS:
-            return Page(lanes, next_place=None)
-        visited = self._sql.all("due_lanes", now=from_instant(now), scan=LANES_SCANNED_MAX, after=after)
-        due = sorted((row for row in visited if row["due_at"] is not None), key=_due_at)
-        found = [row["webhook_id"] for row in due if row["webhook_id"] not in without]
+        oldest_due = self._sql.fetch_all("due_front", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
+        webhook_ids = [webhook_id for webhook_id in dict.fromkeys(row["webhook_id"] for row in oldest_due) if webhook_id not in excluding][:limit]
+        if len(webhook_ids) == limit or len(oldest_due) < DUE_SCAN_ROWS_MAX:
+            return Page(webhook_ids, next_position=None)
+        visited = self._sql.fetch_all("due_lanes", now=instant_to_column(now), scan=WEBHOOKS_SCANNED_MAX, after=after)
+        due = sorted((row for row in visited if row["due_at"] is not None), key=_row_due_at)
+        found = [row["webhook_id"] for row in due if row["webhook_id"] not in excluding]
         if len(found) > limit:
-            return Page(found[:limit], next_place=after)  # the others among these are due as well
-        return Page(found, next_place=visited[-1]["webhook_id"] if len(visited) == LANES_SCANNED_MAX else None)
+            return Page(found[:limit], next_position=after)  # the others among these are due as well
+        return Page(found, next_position=visited[-1]["webhook_id"] if len(visited) == WEBHOOKS_SCANNED_MAX else None)
 
-    async def lease(
+    async def lease_due(
         self,
         webhook_id: WebhookId,
         *,
@@ -66,51 +66,51 @@ class SqliteDeliveryQueue:
         after: str = "",
     ) -> Page[Delivery, str]:
         if ordered:
-            due = self._due_in_order(webhook_id, now=now, limit=limit, after=after)
+            due = self._find_due_in_order(webhook_id, now=now, limit=limit, after=after)
         else:
-            rows = self._sql.all("due", webhook_id=webhook_id, now=from_instant(now), limit=limit)
-            due = Page[str, str]((row["id"] for row in rows), next_place=None)
+            rows = self._sql.fetch_all("due", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+            due = Page[str, str]((row["id"] for row in rows), next_position=None)
         if not due:
-            return Page(next_place=due.next_place)
-        ids = from_json(due)
-        self._sql.change("lease", ids=ids, owner=owner, token=token, until=from_instant(until))
-        return Page(self._by_ids(ids), next_place=due.next_place)
+            return Page(next_position=due.next_position)
+        ids = json_to_column(due)
+        self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
+        return Page(self._read_deliveries(ids), next_position=due.next_position)
 
-    def _due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
-        visited = self._sql.all(
-            "due_in_order", webhook_id=webhook_id, now=from_instant(now), scan=KEYS_SCANNED_MAX, after=after
+    def _find_due_in_order(self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str) -> Page[str, str]:
+        visited = self._sql.fetch_all(
+            "due_in_order", webhook_id=webhook_id, now=instant_to_column(now), scan=ORDER_KEYS_SCANNED_MAX, after=after
         )
-        keyless = self._sql.all("due_without_key", webhook_id=webhook_id, now=from_instant(now), limit=limit)
-        due = sorted([*(row for row in visited if row["id"] is not None), *keyless], key=_due_at)
-        place = "" if len(due) > limit else None
-        if len(visited) == KEYS_SCANNED_MAX:
-            place = visited[-1]["order_key"]
-        return Page((row["id"] for row in due[:limit]), next_place=place)
+        without_key = self._sql.fetch_all("due_without_key", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        due = sorted([*(row for row in visited if row["id"] is not None), *without_key], key=_row_due_at)
+        next_position = "" if len(due) > limit else None
+        if len(visited) == ORDER_KEYS_SCANNED_MAX:
+            next_position = visited[-1]["order_key"]
+        return Page((row["id"] for row in due[:limit]), next_position=next_position)
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+    async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
         rows = [
             (
                 each.delivery.id,
                 each.state,
                 each.delivery.attempts,
-                from_instant(each.due_at),
+                instant_to_column(each.due_at),
                 each.category,
-                from_instant(each.finished_at),
+                instant_to_column(each.finished_at),
                 each.delivery.lease_token,
             )
-            for each in settled
+            for each in updates
         ]
-        return {row["id"] for row in self._sql.all("settle", rows=from_json(rows))}
+        return {row["id"] for row in self._sql.fetch_all("settle", rows=json_to_column(rows))}
 
-    async def log(self, attempts: Sequence[Attempt]) -> None:
-        self._sql.change_each(
+    async def insert_attempts(self, attempts: Sequence[Attempt]) -> None:
+        self._sql.execute_many(
             "log",
             [
                 {
                     "delivery_id": attempt.delivery_id,
                     "id": attempt.id,
                     "number": attempt.number,
-                    "started_at": from_instant(attempt.started_at),
+                    "started_at": instant_to_column(attempt.started_at),
                     "duration_ms": attempt.duration_ms,
                     "category": attempt.category,
                     "status_code": attempt.status_code,
@@ -120,17 +120,17 @@ class SqliteDeliveryQueue:
             ],
         )
 
-    async def give_up(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
-        ended = self._sql.all("give_up", webhook_id=webhook_id, now=from_instant(now), limit=limit)
-        return self._by_ids(from_json([row["id"] for row in ended]))
+    async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
+        ended = self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        return self._read_deliveries(json_to_column([row["id"] for row in ended]))
 
-    async def next_due(self) -> datetime | None:
-        (row,) = self._sql.all("next_due")
-        return to_instant(row["due_at"])
+    async def next_due_at(self) -> datetime | None:
+        (row,) = self._sql.fetch_all("next_due")
+        return column_to_instant(row["due_at"])
 
-    def _by_ids(self, ids: str) -> list[Delivery]:
-        return [to_delivery(row, self._sealer) for row in self._sql.all("by_ids", ids=ids)]
+    def _read_deliveries(self, ids: str) -> list[Delivery]:
+        return [row_to_delivery(row, self._sealer) for row in self._sql.fetch_all("by_ids", ids=ids)]
 
 
-def _due_at(row: sqlite3.Row) -> int:
+def _row_due_at(row: sqlite3.Row) -> int:
     return row["due_at"]

@@ -12,14 +12,14 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, from_json
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.event_places import SqliteEventPlaces
-from ringback.storage.sqlite.scans import SCANNED_MAX
+from ringback.storage.sqlite.event_places import SqliteEventLog
+from ringback.storage.sqlite.scans import ROWS_SCANNED_MAX
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/events.sql")
-_NO_END: Final = 2**63 - 1
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/events.sql")
+_MAX_SEQ: Final = 2**63 - 1
 """Behind every place: the largest integer that SQLite holds."""
 
 
@@ -28,44 +28,44 @@ class SqliteEvents:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
-        self._places = SqliteEventPlaces(connection)
+        self._log_rows = SqliteEventLog(connection)
 
-    async def reserve(self, principal: Principal, count: int) -> int:
-        row = self._sql.one("reserve", principal=principal, count=count)
+    async def reserve_seqs(self, principal: Principal, count: int) -> int:
+        row = self._sql.fetch_one("reserve", principal=principal, count=count)
         if row is None:
-            self._sql.change("begin", principal=principal, count=count)
+            self._sql.execute("begin", principal=principal, count=count)
             return 1
         return row["seq"] - count + 1
 
     async def insert(self, events: Sequence[Event]) -> None:
-        self._sql.change_each("insert", [_to_row(event) for event in events])
+        self._sql.execute_many("insert", [_event_to_row(event) for event in events])
 
-    async def after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
-        return self._after(principal, seq, where, until=_NO_END, limit=limit)
+    async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
+        return self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
 
-    async def page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
-        head = await self._places.head(principal)
-        until = min(head, self._scanned_until(seq, where, scan=max(SCANNED_MAX, limit + 1)))
-        found = self._after(principal, seq, where, until=until, limit=limit + 1)
+    async def list_page(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        head = await self._log_rows.get_head(principal)
+        until = min(head, self._scan_limit_seq(seq, where, scan=max(ROWS_SCANNED_MAX, limit + 1)))
+        found = self._select_after(principal, seq, where, until=until, limit=limit + 1)
         if len(found) > limit:
-            return Page(found[:limit], next_place=found[limit - 1].seq)
-        if until >= head or (where.call_id is not None and not self._owns(principal, where.call_id)):
-            return Page(found, next_place=None)
-        return Page(found, next_place=until)
+            return Page(found[:limit], next_position=found[limit - 1].seq)
+        if until >= head or (where.call_id is not None and not self._is_owner(principal, where.call_id)):
+            return Page(found, next_position=None)
+        return Page(found, next_position=until)
 
-    def _owns(self, principal: Principal, call_id: CallId) -> bool:
-        row = self._sql.one("owner_of_call", call_id=call_id)
+    def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
+        row = self._sql.fetch_one("owner_of_call", call_id=call_id)
         return row is not None and row["principal"] == principal
 
-    def _scanned_until(self, seq: int, where: EventFilter, *, scan: int) -> int:
+    def _scan_limit_seq(self, seq: int, where: EventFilter, *, scan: int) -> int:
         """The last place that a look may come to which visits so many events."""
         if where.call_id is None:
             return seq + scan
-        row = self._sql.one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
-        return _NO_END if row is None else row["seq"]
+        row = self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
+        return _MAX_SEQ if row is None else row["seq"]
 
-    def _after(self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int) -> list[Event]:
-        rows = self._sql.all(
+    def _select_after(self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int) -> list[Event]:
+        rows = self._sql.fetch_all(
             "after" if where.call_id is None else "after_of_call",
             principal=principal,
             seq=seq,
@@ -76,15 +76,15 @@ class SqliteEvents:
             correlation_id=where.correlation_id,
             limit=limit,
         )
-        return [_to_event(row) for row in rows]
+        return [_row_to_event(row) for row in rows]
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
-        removed = self._sql.all("remove", older_than=from_instant(older_than), limit=limit)
-        self._sql.change_each("raise_horizon", [{"principal": row["principal"], "seq": row["seq"]} for row in removed])
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        removed = self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
+        self._sql.execute_many("raise_horizon", [{"principal": row["principal"], "seq": row["seq"]} for row in removed])
         return len(removed)
 
 
-def _to_row(event: Event) -> dict[str, Any]:
+def _event_to_row(event: Event) -> dict[str, Any]:
     return {
         "principal": event.principal,
         "seq": event.seq,
@@ -95,12 +95,12 @@ def _to_row(event: Event) -> dict[str, Any]:
         "correlation_id": event.correlation_id,
         "upstream": event.upstream,
         "tool": event.tool,
-        "data": from_json(event.data),
-        "created_at": from_instant(event.created_at),
+        "data": json_to_column(event.data),
+        "created_at": instant_to_column(event.created_at),
     }
 
 
-def _to_event(row: sqlite3.Row) -> Event:
+def _row_to_event(row: sqlite3.Row) -> Event:
     return Event(
         id=row["id"],
         principal=row["principal"],

@@ -7,44 +7,44 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.clock import Clock
-from ringback.storage.sqlite.commits import count_in_database
-from ringback.storage.sqlite.database import SESSION, connect, result_code
-from ringback.storage.sqlite.lock import LOCK_SUFFIX, FileLock
+from ringback.storage.sqlite.commits import read_commit_count
+from ringback.storage.sqlite.database import SESSION_STATEMENTS, connect, primary_result_code
+from ringback.storage.sqlite.lock import LOCK_FILE_SUFFIX, FileLock
 
-LOOK_SECONDS: Final = 10.0
+CHECK_SECONDS_MAX: Final = 10.0
 """A database of 1 GB is read in about that time; a doctor that takes minutes is not called."""
 _LOCK_WAIT_SECONDS: Final = 5.0
-_STEPS_BETWEEN_LOOKS: Final = 10_000
+_STEPS_PER_CLOCK_CHECK: Final = 10_000
 """Of SQLite's machine, between two looks at the clock: some hundred microseconds."""
 _NO_DAMAGE: Final = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class IntegrityReport:
     damage: str | None
     """The first damage that was found, in SQLite's words."""
-    complete: bool
+    is_complete: bool
     """False when `LOOK_SECONDS` were over before everything was read."""
     missing_commits: int
 
 
-def examine(path: Path, *, clock: Clock) -> Examined:
+def check_database_file(path: Path, *, clock: Clock) -> IntegrityReport:
     """Read the database at this path; it blocks for up to `LOOK_SECONDS`. Raises sqlite3's errors for what cannot be opened."""
     # The lock file is read first: a service that commits meanwhile makes the database's number the higher one.
-    made = FileLock(path.with_name(f"{path.name}{LOCK_SUFFIX}")).peek_commit_count()
+    committed = FileLock(path.with_name(f"{path.name}{LOCK_FILE_SUFFIX}")).peek_commit_count()
     with closing(connect(path, lock_wait_seconds=_LOCK_WAIT_SECONDS)) as connection:
-        damage, complete = _look_for_damage(connection, clock)
-        held = count_in_database(connection) if damage is None else made
-    return Examined(damage=damage, complete=complete, missing_commits=max(0, (made or 0) - (held or 0)))
+        damage, complete = _find_damage(connection, clock)
+        stored = read_commit_count(connection) if damage is None else committed
+    return IntegrityReport(damage=damage, is_complete=complete, missing_commits=max(0, (committed or 0) - (stored or 0)))
 
 
-def _look_for_damage(connection: sqlite3.Connection, clock: Clock) -> tuple[str | None, bool]:
-    ends_at = clock.monotonic() + LOOK_SECONDS
-    connection.set_progress_handler(lambda: clock.monotonic() > ends_at, _STEPS_BETWEEN_LOOKS)
+def _find_damage(connection: sqlite3.Connection, clock: Clock) -> tuple[str | None, bool]:
+    ends_at = clock.monotonic() + CHECK_SECONDS_MAX
+    connection.set_progress_handler(lambda: clock.monotonic() > ends_at, _STEPS_PER_CLOCK_CHECK)
     try:
-        (found,) = connection.execute(SESSION["look_for_damage"]).fetchone()
+        (found,) = connection.execute(SESSION_STATEMENTS["look_for_damage"]).fetchone()
     except sqlite3.Error as error:
-        if result_code(error) != sqlite3.SQLITE_INTERRUPT:
+        if primary_result_code(error) != sqlite3.SQLITE_INTERRUPT:
             return str(error), False
         return None, False
     finally:

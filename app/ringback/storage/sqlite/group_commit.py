@@ -24,16 +24,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from ringback.admission import begin_background, is_admission
+from ringback.admission import leave_admission_context, is_in_admission
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.sealed import Sealer
-from ringback.storage.sqlite.commits import Commits
-from ringback.storage.sqlite.database import SESSION, caller_sees, result_code, unavailable
+from ringback.storage.sqlite.commits import CommitCounter
+from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error, primary_result_code, to_store_unavailable
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive_in_turns
-from ringback.storage.sqlite.trust import Trust
-from ringback.storage.sqlite.webhooks import WebhookReader
+from ringback.storage.sqlite.trust import DatabaseIntegrity
+from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 
@@ -42,43 +42,43 @@ log = logging.getLogger(__name__)
 UNITS_IN_GROUP_MAX: Final = 128
 """Where larger groups stop paying (100 rows a commit reach 36,000 rows/s, 41,000 is what there is to reach: measured), while a
 full group still keeps the event loop for some ten milliseconds only."""
-UNITS_BESIDE_ADMISSIONS: Final = 4
+BACKGROUND_UNITS_MIN: Final = 4
 """Other units in a group that starts calls: they go on, and the start is soon on disk."""
-SHARE_BESIDE_ADMISSIONS: Final = 4
+BACKGROUND_SHARE_DIVISOR: Final = 4
 """If that is more: of the others that wait, one in so many. Leases are prolonged by such units, so a flood of starts must not
 make their queue longer and longer."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long another process may hold the file. A command line tool holds it for milliseconds."""
-LOCK_PAUSE_SECONDS: Final = 0.005
-_OF_THE_FILE: Final = frozenset(
+LOCK_RETRY_SECONDS: Final = 0.005
+_GROUP_FAILURE_CODES: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOTADB}
 )
 """Result codes that tell of the file that all units of a group share, whichever of them meets it."""
-SUSPECT_SECONDS: Final = 600.0
+SAVEPOINT_SECONDS: Final = 600.0
 """How long units of a kind get savepoints after one of them has raised and had written. A kind is a function of our code, so
 there are some dozens of them; one more run of a group for each of them in ten minutes is nothing."""
 
 
 @dataclass(slots=True, eq=False)
-class _Unit:
+class _UnitOfWork:
     work: Callable[[Transaction], Awaitable[Any]]
     done: asyncio.Future[Any]
     value: Any = None
     error: Exception | None = None
-    rung: list[str] = field(default_factory=list[str])
-    endings: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
+    topics: list[str] = field(default_factory=list[str])
+    on_end_actions: list[Callable[[bool], None]] = field(default_factory=list[Callable[[bool], None]])
 
     @property
-    def kind(self) -> str:
+    def work_name(self) -> str:
         """The function that the work is, by its name in the code."""
         work: Any = self.work
         work = getattr(work, "func", work)  # of a `partial`
         return getattr(work, "__qualname__", type(work).__qualname__)
 
-    def undone(self) -> None:
+    def reset_after_rollback(self) -> None:
         """It was rolled back, and will be run again."""
-        self._end(committed=False)
-        self.rung, self.endings, self.error = [], [], None
+        self._run_on_end_actions(committed=False)
+        self.topics, self.on_end_actions, self.error = [], [], None
 
     def tell(self) -> None:
         """Let the caller go on in the next turn of the event loop, unless it has gone."""
@@ -87,14 +87,14 @@ class _Unit:
         if self.error is None:
             self.done.set_result(self.value)
         else:
-            self.done.set_exception(caller_sees(self.error))
+            self.done.set_exception(to_caller_error(self.error))
 
     def end(self) -> None:
         """Do what was left for the end."""
-        self._end(committed=self.error is None)
+        self._run_on_end_actions(committed=self.error is None)
 
-    def _end(self, *, committed: bool) -> None:
-        for ending in self.endings:
+    def _run_on_end_actions(self, *, committed: bool) -> None:
+        for ending in self.on_end_actions:
             try:
                 ending(committed)
             except Exception:  # the boundary between a bug of one and everybody who waits for the same commit
@@ -108,33 +108,33 @@ class GroupCommit:
         *,
         clock: Clock,
         sealer: Sealer,
-        reader: WebhookReader,
-        ring: Callable[[Iterable[str]], None],
-        commits: Commits,
-        trust: Trust,
+        reader: CachingWebhookReader,
+        notify: Callable[[Iterable[str]], None],
+        commits: CommitCounter,
+        integrity: DatabaseIntegrity,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._sealer = sealer
         self._reader = reader
-        self._ring = ring
-        self._commits = commits
-        self._trust = trust
-        self._failing: str | None = None
+        self._notify = notify
+        self._commit_executor = commits
+        self._integrity = integrity
+        self._logged_failure: str | None = None
         """Why the last group that had something to write was undone, once that is in the log."""
-        self._waiting: deque[_Unit] = deque()
-        self._admissions: deque[_Unit] = deque()
+        self._waiting: deque[_UnitOfWork] = deque()
+        self._admissions: deque[_UnitOfWork] = deque()
         """Units that start calls: written before those that wait, of which some are taken along (`ringback.admission`)."""
-        self._writing: asyncio.Task[None] | None = None
-        self._suspect_until: dict[str, float] = {}
+        self._writer_task: asyncio.Task[None] | None = None
+        self._savepoint_until: dict[str, float] = {}
         """Kinds of units that have raised after they had written, and until when (monotonic) they get savepoints."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        unit = _Unit(work, asyncio.get_running_loop().create_future())
-        (self._admissions if is_admission() else self._waiting).append(unit)
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_all(), name="sqlite-writer")
+        unit = _UnitOfWork(work, asyncio.get_running_loop().create_future())
+        (self._admissions if is_in_admission() else self._waiting).append(unit)
+        if self._writer_task is None or self._writer_task.done():
+            self._writer_task = asyncio.create_task(self._write_all(), name="sqlite-writer")
         try:
             return await unit.done
         finally:
@@ -142,30 +142,30 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Finish what was handed in."""
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        if self._writer_task is not None:
+            await asyncio.wait([self._writer_task])
         self._thread.shutdown()
 
     async def _write_all(self) -> None:
-        begin_background()  # it writes for everybody, and what begins at the end of a unit is begun in its context
+        leave_admission_context()  # it writes for everybody, and what begins at the end of a unit is begun in its context
         while self._waiting or self._admissions:
-            group = self._next_group()
+            group = self._take_group()
             try:
-                await self._perform_all(group)
+                await self._run_group(group)
                 wrote = await self._commit()
             except Exception as error:  # noqa: BLE001 - boundary: whatever broke, nobody may be left waiting
-                self._undo(group, error)
+                self._roll_back_group(group, error)
             else:
                 self._note_success(wrote=wrote)
-                self._settle(group)
+                self._complete_group(group)
 
     async def _commit(self) -> bool:
         """Whether anything was written. What was not written is not waited for."""
-        if wrote := self._commits.prepare():
+        if wrote := self._commit_executor.prepare():
             await self._commit_in_thread()
         else:
-            self._commits.commit(wrote=False)
-        self._commits.conclude(wrote=wrote)
+            self._commit_executor.commit_transaction(wrote=False)
+        self._commit_executor.conclude(wrote=wrote)
         return wrote
 
     async def _commit_in_thread(self) -> None:
@@ -176,7 +176,7 @@ class GroupCommit:
         def commit() -> None:
             error: Exception | None = None
             try:
-                self._commits.commit(wrote=True)
+                self._commit_executor.commit_transaction(wrote=True)
             except Exception as raised:  # noqa: BLE001 - it is raised where the commit is waited for
                 error = raised
             loop.call_soon_threadsafe(_tell, done, error)
@@ -184,76 +184,76 @@ class GroupCommit:
         self._thread.submit(commit)
         await done
 
-    def _next_group(self) -> list[_Unit]:
+    def _take_group(self) -> list[_UnitOfWork]:
         group = [self._admissions.popleft() for _ in range(min(len(self._admissions), UNITS_IN_GROUP_MAX))]
         waiting = len(self._waiting)
-        room = max(UNITS_BESIDE_ADMISSIONS, waiting // SHARE_BESIDE_ADMISSIONS) if group else UNITS_IN_GROUP_MAX
+        room = max(BACKGROUND_UNITS_MIN, waiting // BACKGROUND_SHARE_DIVISOR) if group else UNITS_IN_GROUP_MAX
         return group + [self._waiting.popleft() for _ in range(min(waiting, room, UNITS_IN_GROUP_MAX))]
 
-    async def _begin(self) -> None:
+    async def _begin_transaction(self) -> None:
         """Wait for another process's lock here and not inside SQLite, which would hold the event loop still."""
         give_up_at = self._clock.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
                 return self._execute("begin_writing")
             except sqlite3.OperationalError as error:
-                if result_code(error) != sqlite3.SQLITE_BUSY or self._clock.monotonic() >= give_up_at:
+                if primary_result_code(error) != sqlite3.SQLITE_BUSY or self._clock.monotonic() >= give_up_at:
                     raise
-            await self._clock.sleep(LOCK_PAUSE_SECONDS)
+            await self._clock.sleep(LOCK_RETRY_SECONDS)
 
-    async def _perform_all(self, group: list[_Unit]) -> None:
-        self._trust.require()
-        await self._begin()
+    async def _run_group(self, group: list[_UnitOfWork]) -> None:
+        self._integrity.require_intact()
+        await self._begin_transaction()
         if len(group) == 1:
             await self._perform_alone(group[0])
-        elif not await self._perform_together(group):
-            await self._begin()
-            await self._perform_apart(group)
+        elif not await self._run_without_savepoints(group):
+            await self._begin_transaction()
+            await self._run_with_savepoints(group)
 
-    async def _perform_alone(self, unit: _Unit) -> None:
+    async def _perform_alone(self, unit: _UnitOfWork) -> None:
         """Run a unit without neighbours: when it raises, the whole transaction is undone, and nobody else's rows with it."""
         changes = self._connection.total_changes
         try:
-            await self._perform(unit)
+            await self._run_unit(unit)
         except Exception as error:  # boundary: it is its caller's
-            if _is_of_the_file(error) or not self._connection.in_transaction:
+            if _fails_whole_group(error) or not self._connection.in_transaction:
                 raise
             unit.error = error
             if self._connection.total_changes != changes:
                 self._suspect(unit)
                 self._connection.rollback()
-                await self._begin()
+                await self._begin_transaction()
 
-    async def _perform_together(self, group: list[_Unit]) -> bool:
+    async def _run_without_savepoints(self, group: list[_UnitOfWork]) -> bool:
         """Run the units one after the other; False if one raised after it had written: then all of them are undone."""
         for unit in group:
-            if self._is_suspect(unit):
-                await self._perform_apart([unit])
+            if self._needs_savepoint(unit):
+                await self._run_with_savepoints([unit])
                 continue
             changes = self._connection.total_changes
             try:
-                await self._perform(unit)
+                await self._run_unit(unit)
             except Exception as error:  # boundary: whose error it is, and whether it stays, shows when it is run apart
-                if _is_of_the_file(error):
+                if _fails_whole_group(error):
                     raise
                 if self._connection.in_transaction and self._connection.total_changes == changes:
                     unit.error = error  # nothing is to be undone: it fails alone
                     continue
                 self._connection.rollback()
                 for each in group:
-                    each.undone()
+                    each.reset_after_rollback()
                 return False
         return True
 
-    async def _perform_apart(self, group: list[_Unit]) -> None:
+    async def _run_with_savepoints(self, group: list[_UnitOfWork]) -> None:
         """Run the units so that one that raises is undone alone."""
         for unit in group:
             self._execute("start_unit")
             changes = self._connection.total_changes
             try:
-                await self._perform(unit)
+                await self._run_unit(unit)
             except Exception as error:  # boundary: it is its caller's, and no business of its neighbours
-                if _is_of_the_file(error) or not self._connection.in_transaction:
+                if _fails_whole_group(error) or not self._connection.in_transaction:
                     raise  # it is everybody's, or SQLite itself has undone the whole group
                 unit.error = error
                 if self._connection.total_changes != changes:
@@ -261,52 +261,52 @@ class GroupCommit:
                 self._execute("undo_unit")
             self._execute("end_unit")
 
-    def _suspect(self, unit: _Unit) -> None:
-        self._suspect_until[unit.kind] = self._clock.monotonic() + SUSPECT_SECONDS
+    def _suspect(self, unit: _UnitOfWork) -> None:
+        self._savepoint_until[unit.work_name] = self._clock.monotonic() + SAVEPOINT_SECONDS
 
-    def _is_suspect(self, unit: _Unit) -> bool:
-        return bool(self._suspect_until) and self._suspect_until.get(unit.kind, 0.0) > self._clock.monotonic()
+    def _needs_savepoint(self, unit: _UnitOfWork) -> bool:
+        return bool(self._savepoint_until) and self._savepoint_until.get(unit.work_name, 0.0) > self._clock.monotonic()
 
-    async def _perform(self, unit: _Unit) -> None:
+    async def _run_unit(self, unit: _UnitOfWork) -> None:
         if unit.done.cancelled():
             return
         transaction = SqliteTransaction(
-            self._connection, sealer=self._sealer, reader=self._reader, now=self._clock.now()
+            self._connection, sealer=self._sealer, webhook_reader=self._reader, now=self._clock.now()
         )
-        unit.rung, unit.endings = transaction.rung, transaction.endings
+        unit.topics, unit.on_end_actions = transaction.topics, transaction.on_end_actions
         unit.value = await drive_in_turns(unit.work(transaction))
 
-    def _settle(self, group: list[_Unit]) -> None:
+    def _complete_group(self, group: list[_UnitOfWork]) -> None:
         _end_all(group)
-        self._ring(topic for unit in group if unit.error is None for topic in unit.rung)
+        self._notify(topic for unit in group if unit.error is None for topic in unit.topics)
 
-    def _undo(self, group: list[_Unit], error: Exception) -> None:
-        self._trust.note(error)
-        self._log_undone(group, error)
+    def _roll_back_group(self, group: list[_UnitOfWork], error: Exception) -> None:
+        self._integrity.record_error(error)
+        self._log_rollback(group, error)
         with suppress(sqlite3.Error):  # what failed may have rolled back already, or fail again
             self._connection.rollback()
         for unit in group:
-            unit.error = self._trust.problem or unavailable(error)
+            unit.error = self._integrity.failure or to_store_unavailable(error)
         _end_all(group)
 
-    def _log_undone(self, group: list[_Unit], error: Exception) -> None:
+    def _log_rollback(self, group: list[_UnitOfWork], error: Exception) -> None:
         """One line for a trouble, however many groups meet it: a disk may be full for a weekend."""
-        reason = (self._trust.problem or unavailable(error)).detail
-        if reason != self._failing:
-            self._failing = reason
+        reason = (self._integrity.failure or to_store_unavailable(error)).detail
+        if reason != self._logged_failure:
+            self._logged_failure = reason
             bug = None if isinstance(error, sqlite3.Error | StoreUnavailable) else error
             log.error("store.group_undone", extra={"units": len(group), "reason": reason}, exc_info=bug)
 
     def _note_success(self, *, wrote: bool) -> None:
-        if wrote and self._failing is not None:
-            self._failing = None
+        if wrote and self._logged_failure is not None:
+            self._logged_failure = None
             log.info("store.written_again")
 
     def _execute(self, name: str) -> None:
-        self._connection.execute(SESSION[name])
+        self._connection.execute(SESSION_STATEMENTS[name])
 
 
-def _end_all(group: Sequence[_Unit]) -> None:
+def _end_all(group: Sequence[_UnitOfWork]) -> None:
     """Callers first: they go on before what begins at the ends of units, and an admission's caller writes the 202."""
     for unit in group:
         unit.tell()
@@ -323,5 +323,5 @@ def _tell(done: asyncio.Future[None], error: Exception | None) -> None:
         done.set_exception(error)
 
 
-def _is_of_the_file(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and result_code(error) in _OF_THE_FILE
+def _fails_whole_group(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and primary_result_code(error) in _GROUP_FAILURE_CODES

@@ -18,11 +18,11 @@ from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
 
-LOCK_SUFFIX: Final = ".lock"
+LOCK_FILE_SUFFIX: Final = ".lock"
 _DIGITS: Final = 20
 """Of a line; 2**64 has as many."""
-_COUNT_AT: Final = _DIGITS + 1
-_COUNT: Final = re.compile(rb"[0-9]{20}\n")
+_COUNT_OFFSET: Final = _DIGITS + 1
+_COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
 
 
 class FileLock:
@@ -39,7 +39,7 @@ class FileLock:
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unwritable_error(error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(descriptor, f"{os.getpid():<{_DIGITS}}\n".encode(), 0)
@@ -51,35 +51,35 @@ class FileLock:
             ) from None
         except OSError as error:
             os.close(descriptor)
-            raise self._unwritable(error) from error
+            raise self._unwritable_error(error) from error
         self._descriptor = descriptor
 
-    def commit_count(self) -> int | None:
+    def read_commit_count(self) -> int | None:
         """The count that the last holder wrote; None when there is none, as in files of earlier versions."""
         if self._descriptor is None:
             return None
-        line = os.pread(self._descriptor, _DIGITS + 1, _COUNT_AT)
-        return int(line) if _COUNT.fullmatch(line) else None
+        line = os.pread(self._descriptor, _DIGITS + 1, _COUNT_OFFSET)
+        return int(line) if _COUNT_PATTERN.fullmatch(line) else None
 
     def peek_commit_count(self) -> int | None:
         """The same, read beside whoever holds the lock."""
         try:
             with self._path.open("rb") as file:
-                line = file.read(_COUNT_AT + _DIGITS + 1)[_COUNT_AT:]
+                line = file.read(_COUNT_OFFSET + _DIGITS + 1)[_COUNT_OFFSET:]
         except OSError:
             return None
-        return int(line) if _COUNT.fullmatch(line) else None
+        return int(line) if _COUNT_PATTERN.fullmatch(line) else None
 
     def write_commit_count(self, number: int) -> None:
         if self._descriptor is not None:
-            os.pwrite(self._descriptor, f"{number:0{_DIGITS}}\n".encode(), _COUNT_AT)
+            os.pwrite(self._descriptor, f"{number:0{_DIGITS}}\n".encode(), _COUNT_OFFSET)
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _unwritable(self, error: OSError) -> StoreUnavailable:
+    def _unwritable_error(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(
             f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk."
         )

@@ -10,7 +10,7 @@ from typing import Final
 
 from ringback.domain.event import Event, EventName
 
-_BITS: Final = (
+_FILTER_BITS: Final = (
     (1, "upstream"),
     (2, "tool"),
     (4, "call_id"),
@@ -18,7 +18,7 @@ _BITS: Final = (
     (16, "correlation_id"),
 )
 _URI_BIT: Final = 32
-_END: Final = "\x1f"
+_VALUE_SEPARATOR: Final = "\x1f"
 """After each value. No value holds it: labels are printable. One that did could only fit too much."""
 
 
@@ -26,18 +26,18 @@ MatchKey = tuple[EventName, int, str]
 """The name of an event, a set of filters as its bits, and the joined values that these filters ask for."""
 
 
-def match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[MatchKey]:
+def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[MatchKey]:
     """What the rows of webhooks that hear this event hold, one key for each of these sets of filters that may fit."""
-    uri = _uri(event)
+    uri = _changed_resource_uri(event)
     for fields in fields_in_use:
-        values = [getattr(event, name) for bit, name in _BITS if fields & bit]
+        values = [getattr(event, name) for bit, name in _FILTER_BITS if fields & bit]
         if None in values or bool(fields & _URI_BIT) is not (uri is not None):
             continue
         if uri is not None:
             values.append(uri)
-        yield event.name, fields, "".join(f"{value}{_END}" for value in values)
+        yield event.name, fields, "".join(f"{value}{_VALUE_SEPARATOR}" for value in values)
 
 
-def _uri(event: Event) -> str | None:
+def _changed_resource_uri(event: Event) -> str | None:
     """A change of a resource is for webhooks that name it; a change of a list is for those that name none."""
     return event.data.get("uri") if event.name is EventName.UPSTREAM_CHANGED else None

@@ -14,10 +14,10 @@ from typing import Final
 from ringback.domain import jsontext
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.queries import load
-from ringback.storage.sqlite.database import SESSION, Statements
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.database import SESSION_STATEMENTS, Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/migrate.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/migrate.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +30,38 @@ class Migration:
         return jsontext.sha256(self.text.encode())
 
 
-def shipped() -> list[Migration]:
+def load_migrations() -> list[Migration]:
     """The migrations of this version: `migrations/0001_….sql` and so on."""
     folder = resources.files("ringback.storage.sqlite") / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [Migration(int(file.name.partition("_")[0]), file.read_text(encoding="utf-8")) for file in files]
 
 
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
+def apply_migrations(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
     """Bring the database up to date; raises `StoreUnavailable` when it is not one of this version's past."""
     table = Statements(connection, _SQL)
-    table.change("make_table")
+    table.execute("make_table")
     for migration in migrations:
-        connection.execute(SESSION["begin_writing"])
+        connection.execute(SESSION_STATEMENTS["begin_writing"])
         try:
             # Read under the lock: another process may be doing the same.
-            if migration.number not in _applied(table, migrations):
-                _apply(connection, table, migration, now)
-            connection.execute(SESSION["commit"])
+            if migration.number not in _read_applied(table, migrations):
+                _apply_migration(connection, table, migration, now)
+            connection.execute(SESSION_STATEMENTS["commit"])
         finally:
             connection.rollback()
 
 
-def _applied(table: Statements, migrations: Sequence[Migration]) -> set[int]:
-    known = {migration.number: migration for migration in migrations}
-    applied: dict[int, str] = {row["number"]: row["sha256"] for row in table.all("applied")}
+def _read_applied(table: Statements, migrations: Sequence[Migration]) -> set[int]:
+    shipped = {migration.number: migration for migration in migrations}
+    applied: dict[int, str] = {row["number"]: row["sha256"] for row in table.fetch_all("applied")}
     for number, sha256 in applied.items():
-        if number not in known:
+        if number not in shipped:
             raise StoreUnavailable(
                 f"The database was changed by a newer version (migration {number}). Run that version, or a later one.",
                 needs_operator=True,
             )
-        if known[number].sha256 != sha256:
+        if shipped[number].sha256 != sha256:
             raise StoreUnavailable(
                 f"Migration {number} is not the one that made this database. Run the version that made it, unchanged.",
                 needs_operator=True,
@@ -69,13 +69,13 @@ def _applied(table: Statements, migrations: Sequence[Migration]) -> set[int]:
     return set(applied)
 
 
-def _apply(connection: sqlite3.Connection, table: Statements, migration: Migration, now: datetime) -> None:
-    for statement in _statements(migration.text):
+def _apply_migration(connection: sqlite3.Connection, table: Statements, migration: Migration, now: datetime) -> None:
+    for statement in _split_statements(migration.text):
         connection.execute(statement)
-    table.change("record", number=migration.number, sha256=migration.sha256, applied_at=epoch_milliseconds(now))
+    table.execute("record", number=migration.number, sha256=migration.sha256, applied_at=epoch_milliseconds(now))
 
 
-def _statements(text: str) -> Iterator[str]:
+def _split_statements(text: str) -> Iterator[str]:
     """One by one, because `executescript` commits before it begins."""
     gathered = ""
     for line in text.splitlines(keepends=True):

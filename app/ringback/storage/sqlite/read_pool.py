@@ -20,15 +20,15 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
-from ringback.storage.sqlite.database import SESSION, caller_sees
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive
-from ringback.storage.sqlite.webhooks import WebhookReader
+from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error
+from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
+from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 
-READERS: Final = 3
+READER_COUNT: Final = 3
 """Connections, and threads: one may wait for a slow disk and one for Python's lock while the third reads."""
-INTERRUPTED_EVERY_SECONDS: Final = 0.05
+INTERRUPT_INTERVAL_SECONDS: Final = 0.05
 """An interruption ends the statement that runs, and a unit of work may have another one to come."""
 
 
@@ -45,16 +45,16 @@ class _Reader:
     def __init__(self, connection: sqlite3.Connection, sealer: Sealer) -> None:
         self._connection = connection
         self._sealer = sealer
-        self._webhooks = WebhookReader(sealer)
+        self._webhook_reader = CachingWebhookReader(sealer)
 
-    def perform(self, scan: _Scan) -> Any:
+    def run_scan(self, scan: _Scan) -> Any:
         """In a thread: run the work on one snapshot, and leave the connection as it was."""
         try:
-            self._connection.execute(SESSION["begin_reading"])
-            transaction = SqliteTransaction(self._connection, sealer=self._sealer, reader=self._webhooks, now=scan.now)
-            return drive(scan.work(transaction))
+            self._connection.execute(SESSION_STATEMENTS["begin_reading"])
+            transaction = SqliteTransaction(self._connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=scan.now)
+            return run_to_completion(scan.work(transaction))
         except sqlite3.Error as error:
-            raise caller_sees(error) from error
+            raise to_caller_error(error) from error
         finally:
             self._connection.rollback()
 
@@ -72,15 +72,15 @@ class ReadPool:
         self._threads = ThreadPoolExecutor(max_workers=len(self._free), thread_name_prefix="ringback-scan")
         self._closed = False
 
-    async def run(
+    async def run_scan(
         self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]], *, now: datetime
     ) -> T:
         """The value of `work`, once a connection was free for it. A caller that goes before its turn takes its scan along."""
         if self._closed:
-            raise _closed()
+            raise _closed_error()
         scan = _Scan(work, now, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(principal, deque()).append(scan)
-        self._start_what_can()
+        self._start_waiting_scans()
         return await scan.done
 
     async def close(self) -> None:
@@ -88,22 +88,22 @@ class ReadPool:
         self._closed = True
         for queue in self._waiting.values():
             for scan in queue:
-                _fail(scan, _closed())
+                _fail_scan(scan, _closed_error())
         self._waiting.clear()
         while self._busy:
             for reader in self._busy.values():
                 reader.interrupt()
-            await asyncio.wait(self._busy, timeout=INTERRUPTED_EVERY_SECONDS)
+            await asyncio.wait(self._busy, timeout=INTERRUPT_INTERVAL_SECONDS)
         self._threads.shutdown()
 
-    def _start_what_can(self) -> None:
-        while self._free and (scan := self._next()) is not None:
+    def _start_waiting_scans(self) -> None:
+        while self._free and (scan := self._next_scan()) is not None:
             reader = self._free.pop()
-            running = asyncio.get_running_loop().run_in_executor(self._threads, reader.perform, scan)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, reader.run_scan, scan)
             self._busy[running] = reader
-            running.add_done_callback(lambda ended, scan=scan: self._end(ended, scan))
+            running.add_done_callback(lambda ended, scan=scan: self._finish_scan(ended, scan))
 
-    def _next(self) -> _Scan | None:
+    def _next_scan(self) -> _Scan | None:
         """The oldest scan of the principal whose turn it is, which then goes behind the others."""
         while self._waiting:
             principal, queue = self._waiting.popitem(last=False)
@@ -114,21 +114,21 @@ class ReadPool:
                 return scan
         return None
 
-    def _end(self, ended: asyncio.Future[Any], scan: _Scan) -> None:
+    def _finish_scan(self, ended: asyncio.Future[Any], scan: _Scan) -> None:
         self._free.append(self._busy.pop(ended))
         error = ended.exception()
         if error is not None:
-            _fail(scan, _closed() if self._closed and isinstance(error, sqlite3.Error) else error)
+            _fail_scan(scan, _closed_error() if self._closed and isinstance(error, sqlite3.Error) else error)
         elif not scan.done.done():
             scan.done.set_result(ended.result())
         if not self._closed:
-            self._start_what_can()
+            self._start_waiting_scans()
 
 
-def _fail(scan: _Scan, error: BaseException) -> None:
+def _fail_scan(scan: _Scan, error: BaseException) -> None:
     if not scan.done.done():
         scan.done.set_exception(error)
 
 
-def _closed() -> StoreUnavailable:
+def _closed_error() -> StoreUnavailable:
     return StoreUnavailable("The database is not open.")

@@ -4,11 +4,11 @@ import sqlite3
 from datetime import datetime
 from typing import Final
 
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, to_instant
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/scheduling_time.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/scheduling_time.sql")
 
 
 class SqliteSchedulingTime:
@@ -17,9 +17,9 @@ class SqliteSchedulingTime:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def last(self) -> datetime | None:
-        row = self._sql.one("last")
-        return None if row is None else to_instant(row["instant"])
+    async def load(self) -> datetime | None:
+        row = self._sql.fetch_one("last")
+        return None if row is None else column_to_instant(row["instant"])
 
-    async def keep(self, now: datetime) -> None:
-        self._sql.change("keep", now=from_instant(now))
+    async def save(self, now: datetime) -> None:
+        self._sql.execute("keep", now=instant_to_column(now))

@@ -14,24 +14,24 @@ from ringback.domain.principal import Principal
 from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
-from ringback.storage.sqlite.commits import Commits, require_all_commits
+from ringback.storage.sqlite.commits import CommitCounter, require_no_missing_commits
 from ringback.storage.sqlite.group_commit import GroupCommit
-from ringback.storage.sqlite.lock import LOCK_SUFFIX, FileLock
-from ringback.storage.sqlite.migrate import migrate, shipped
-from ringback.storage.sqlite.read_pool import READERS, ReadPool
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive
-from ringback.storage.sqlite.trust import Trust
-from ringback.storage.sqlite.webhooks import WebhookReader
+from ringback.storage.sqlite.lock import LOCK_FILE_SUFFIX, FileLock
+from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
+from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
+from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
+from ringback.storage.sqlite.trust import DatabaseIntegrity
+from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
 
-START_LOCK_WAIT_SECONDS: Final = 5.0
+OPEN_LOCK_WAIT_SECONDS: Final = 5.0
 """How long opening waits for another process that writes; nothing runs yet that it could hold up."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    writer: GroupCommit
+class _OpenDatabase:
+    group_commit: GroupCommit
     reader: sqlite3.Connection
     pool: ReadPool
     resources: ExitStack
@@ -44,63 +44,63 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._sealer = sealer
-        self._reader = WebhookReader(sealer)
+        self._webhook_reader = CachingWebhookReader(sealer)
         self._signals = LocalSignals()
-        self._trust = Trust(path)
-        self._opened: _Opened | None = None
-        self._exclusive = False
+        self._integrity = DatabaseIntegrity(path)
+        self._open_database: _OpenDatabase | None = None
+        self._is_exclusive = False
 
     @property
     def signals(self) -> LocalSignals:
         return self._signals
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         """The lock on the file goes with the process that has it, so whoever leased anything before is dead."""
-        return self._exclusive
+        return self._is_exclusive
 
     async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
         """Make or update the file; with `exclusive`, refuse to share it with another that serves it.
 
         Raises `StoreUnavailable` also when commits are missing that a serving process had made, unless that is accepted.
         """
-        self._trust = Trust(self._path)
+        self._integrity = DatabaseIntegrity(self._path)
         with ExitStack() as stack:
-            database.make_file(self._path)
-            lock = stack.enter_context(self._locked()) if exclusive else None
+            database.create_database_file(self._path)
+            lock = stack.enter_context(self._hold_lock()) if exclusive else None
             try:
                 reader = stack.enter_context(
-                    closing(database.connect(self._path, lock_wait_seconds=START_LOCK_WAIT_SECONDS))
+                    closing(database.connect(self._path, lock_wait_seconds=OPEN_LOCK_WAIT_SECONDS))
                 )
-                database.use_wal(reader)
-                migrate(reader, shipped(), now=self._clock.now())
+                database.enable_wal(reader)
+                apply_migrations(reader, load_migrations(), now=self._clock.now())
                 if lock is not None:
-                    require_all_commits(reader, lock, accept_missing=accept_missing_commits)
-                reader.execute(database.SESSION["forbid_writing"])
-                reader.execute(database.SESSION["never_wait"])
+                    require_no_missing_commits(reader, lock, accept_missing=accept_missing_commits)
+                reader.execute(database.SESSION_STATEMENTS["forbid_writing"])
+                reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
-                readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READERS)]
-                commits = Commits(writer, trust=self._trust, lock=lock)
-                self._trust.remember_files()
+                readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READER_COUNT)]
+                commits = CommitCounter(writer, trust=self._integrity, lock=lock)
+                self._integrity.record_files()
             except sqlite3.Error as error:
-                self._trust.note(error)
-                raise (self._trust.problem or database.unavailable(error)) from error
+                self._integrity.record_error(error)
+                raise (self._integrity.failure or database.to_store_unavailable(error)) from error
             group_commit = GroupCommit(
                 writer,
                 clock=self._clock,
                 sealer=self._sealer,
-                reader=self._reader,
-                ring=self._signals.ring,
+                reader=self._webhook_reader,
+                notify=self._signals.notify,
                 commits=commits,
-                trust=self._trust,
+                integrity=self._integrity,
             )
             pool = ReadPool(readers, sealer=self._sealer)
-            self._opened = _Opened(group_commit, reader, pool, stack.pop_all())
-            self._exclusive = exclusive
+            self._open_database = _OpenDatabase(group_commit, reader, pool, stack.pop_all())
+            self._is_exclusive = exclusive
 
     @contextmanager
-    def _locked(self) -> Generator[FileLock]:
-        lock = lock_of(self._path)
+    def _hold_lock(self) -> Generator[FileLock]:
+        lock = lock_for_database(self._path)
         lock.acquire()
         try:
             yield lock
@@ -109,22 +109,22 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish the writes that were handed in, and let the file go. Whoever comes later gets `StoreUnavailable`."""
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
+        if self._open_database is not None:
+            opened, self._open_database = self._open_database, None
             with opened.resources:
                 await opened.pool.close()
-                await opened.writer.close()
+                await opened.group_commit.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await self._require_usable().writer.write(work)
+        return await self._require_open().group_commit.write(work)
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot; whatever it rings is not heard."""
-        reader = self._require_usable().reader
+        reader = self._require_open().reader
         try:
-            reader.execute(database.SESSION["begin_reading"])
-            transaction = SqliteTransaction(reader, sealer=self._sealer, reader=self._reader, now=self._clock.now())
-            return drive(work(transaction))
+            reader.execute(database.SESSION_STATEMENTS["begin_reading"])
+            transaction = SqliteTransaction(reader, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now())
+            return run_to_completion(work(transaction))
         except sqlite3.Error as error:
             raise self._explain(error) from error
         finally:
@@ -132,9 +132,9 @@ class SqliteStore:
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot, in a thread of the pool."""
-        pool = self._require_usable().pool
+        pool = self._require_open().pool
         try:
-            return await pool.run(principal, work, now=self._clock.now())
+            return await pool.run_scan(principal, work, now=self._clock.now())
         except Exception as error:
             cause = error if isinstance(error, sqlite3.Error) else error.__cause__
             if isinstance(cause, sqlite3.Error):
@@ -143,22 +143,22 @@ class SqliteStore:
 
     def _explain(self, error: sqlite3.Error) -> Exception:
         """The error that the caller gets. After damage it says so at once, because trying again cannot help."""
-        self._trust.note(error)
-        return self._trust.problem or database.caller_sees(error)
+        self._integrity.record_error(error)
+        return self._integrity.failure or database.to_caller_error(error)
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = database.connect(self._path, lock_wait_seconds=0)
-        connection.execute(database.SESSION["cache_little"])
-        connection.execute(database.SESSION["forbid_writing"])
+        connection.execute(database.SESSION_STATEMENTS["cache_little"])
+        connection.execute(database.SESSION_STATEMENTS["forbid_writing"])
         return connection
 
-    def _require_usable(self) -> _Opened:
-        if self._opened is None:
+    def _require_open(self) -> _OpenDatabase:
+        if self._open_database is None:
             raise StoreUnavailable("The database is not open.")
-        self._trust.require()
-        return self._opened
+        self._integrity.require_intact()
+        return self._open_database
 
 
-def lock_of(path: Path) -> FileLock:
+def lock_for_database(path: Path) -> FileLock:
     """The lock of the database file at this path; not taken."""
-    return FileLock(path.with_name(f"{path.name}{LOCK_SUFFIX}"))
+    return FileLock(path.with_name(f"{path.name}{LOCK_FILE_SUFFIX}"))

@@ -10,39 +10,39 @@ from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.call_deliveries import SqliteCallDeliveries
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
-from ringback.storage.sqlite.catalog import SqliteCatalog
+from ringback.storage.sqlite.catalog import SqliteUpstreamCatalog
 from ringback.storage.sqlite.catch_ups import SqliteCatchUps
 from ringback.storage.sqlite.deliveries import SqliteDeliveries
-from ringback.storage.sqlite.delivery_lanes import SqliteDeliveryLanes
+from ringback.storage.sqlite.delivery_lanes import SqliteWebhookDeliveries
 from ringback.storage.sqlite.delivery_queue import SqliteDeliveryQueue
-from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryUpkeep
-from ringback.storage.sqlite.event_places import SqliteEventPlaces
+from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryMaintenance
+from ringback.storage.sqlite.event_places import SqliteEventLog
 from ringback.storage.sqlite.events import SqliteEvents
-from ringback.storage.sqlite.joined_names import SqliteJoinedNames
-from ringback.storage.sqlite.keys import SqliteKeys
-from ringback.storage.sqlite.origins import SqliteOrigins
+from ringback.storage.sqlite.joined_names import SqliteToolAliases
+from ringback.storage.sqlite.keys import SqliteApiKeys
+from ringback.storage.sqlite.origins import SqliteOriginBreakers
 from ringback.storage.sqlite.pauses import PAUSED, Pause
 from ringback.storage.sqlite.scheduling_time import SqliteSchedulingTime
-from ringback.storage.sqlite.sealed import SqliteSealed
+from ringback.storage.sqlite.sealed import SqliteSealedValues
 from ringback.storage.sqlite.sealing_keys import SqliteSealingKeys
 from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.usage import SqliteUsage
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
-from ringback.storage.sqlite.watches import SqliteWatches
-from ringback.storage.sqlite.webhooks import SqliteWebhooks, WebhookReader
+from ringback.storage.sqlite.watches import SqliteChangeSubscriptions
+from ringback.storage.sqlite.webhooks import SqliteWebhooks, CachingWebhookReader
 from ringback.storage.sqlite.write_probe import SqliteWriteProbe
 
 T = TypeVar("T")
 
 
 class SqliteTransaction:
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, reader: WebhookReader, now: datetime) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime) -> None:
         self._connection = connection
         self._sealer = sealer
-        self._reader = reader
+        self._webhook_reader = webhook_reader
         self._now = now
-        self.rung: list[str] = []
-        self.endings: list[Callable[[bool], None]] = []
+        self.topics: list[str] = []
+        self.on_end_actions: list[Callable[[bool], None]] = []
 
     @property
     def calls(self) -> SqliteCalls:
@@ -61,12 +61,12 @@ class SqliteTransaction:
         return SqliteEvents(self._connection)
 
     @property
-    def event_places(self) -> SqliteEventPlaces:
-        return SqliteEventPlaces(self._connection)
+    def event_log(self) -> SqliteEventLog:
+        return SqliteEventLog(self._connection)
 
     @property
     def webhooks(self) -> SqliteWebhooks:
-        return SqliteWebhooks(self._connection, sealer=self._sealer, reader=self._reader, now=self._now)
+        return SqliteWebhooks(self._connection, sealer=self._sealer, reader=self._webhook_reader, now=self._now)
 
     @property
     def catch_ups(self) -> SqliteCatchUps:
@@ -81,28 +81,28 @@ class SqliteTransaction:
         return SqliteCallDeliveries(self._connection, now=self._now)
 
     @property
-    def delivery_lanes(self) -> SqliteDeliveryLanes:
-        return SqliteDeliveryLanes(self._connection, sealer=self._sealer)
+    def webhook_deliveries(self) -> SqliteWebhookDeliveries:
+        return SqliteWebhookDeliveries(self._connection, sealer=self._sealer)
 
     @property
     def delivery_queue(self) -> SqliteDeliveryQueue:
         return SqliteDeliveryQueue(self._connection, sealer=self._sealer)
 
     @property
-    def delivery_upkeep(self) -> SqliteDeliveryUpkeep:
-        return SqliteDeliveryUpkeep(self._connection, sealer=self._sealer)
+    def delivery_maintenance(self) -> SqliteDeliveryMaintenance:
+        return SqliteDeliveryMaintenance(self._connection, sealer=self._sealer)
 
     @property
-    def origins(self) -> SqliteOrigins:
-        return SqliteOrigins(self._connection, now=self._now)
+    def origin_breakers(self) -> SqliteOriginBreakers:
+        return SqliteOriginBreakers(self._connection, now=self._now)
 
     @property
     def usage(self) -> SqliteUsage:
         return SqliteUsage(self._connection)
 
     @property
-    def keys(self) -> SqliteKeys:
-        return SqliteKeys(self._connection)
+    def api_keys(self) -> SqliteApiKeys:
+        return SqliteApiKeys(self._connection)
 
     @property
     def challenges(self) -> SqliteChallenges:
@@ -113,8 +113,8 @@ class SqliteTransaction:
         return SqliteProofs(self._connection)
 
     @property
-    def sealed(self) -> SqliteSealed:
-        return SqliteSealed(self._connection, sealer=self._sealer)
+    def sealed_values(self) -> SqliteSealedValues:
+        return SqliteSealedValues(self._connection, sealer=self._sealer)
 
     @property
     def sealing_keys(self) -> SqliteSealingKeys:
@@ -125,16 +125,16 @@ class SqliteTransaction:
         return SqliteWriteProbe(self._connection)
 
     @property
-    def catalog(self) -> SqliteCatalog:
-        return SqliteCatalog(self._connection)
+    def catalog(self) -> SqliteUpstreamCatalog:
+        return SqliteUpstreamCatalog(self._connection)
 
     @property
-    def watches(self) -> SqliteWatches:
-        return SqliteWatches(self._connection)
+    def change_subscriptions(self) -> SqliteChangeSubscriptions:
+        return SqliteChangeSubscriptions(self._connection)
 
     @property
-    def joined_names(self) -> SqliteJoinedNames:
-        return SqliteJoinedNames(self._connection)
+    def tool_aliases(self) -> SqliteToolAliases:
+        return SqliteToolAliases(self._connection)
 
     @property
     def scheduling_time(self) -> SqliteSchedulingTime:
@@ -146,14 +146,14 @@ class SqliteTransaction:
     async def pause(self) -> None:
         await Pause()
 
-    def ring(self, *topics: str) -> None:
-        self.rung.extend(topics)
+    def notify(self, *topics: str) -> None:
+        self.topics.extend(topics)
 
-    def at_end(self, action: Callable[[bool], None]) -> None:
-        self.endings.append(action)
+    def on_end(self, action: Callable[[bool], None]) -> None:
+        self.on_end_actions.append(action)
 
 
-def drive(awaitable: Awaitable[T]) -> T:
+def run_to_completion(awaitable: Awaitable[T]) -> T:
     """Run to the end without an event loop, and without its pauses; RuntimeError for whoever waits on the way."""
     steps = awaitable.__await__()
     while True:

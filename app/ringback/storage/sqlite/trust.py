@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.sqlite.database import result_code
+from ringback.storage.sqlite.database import primary_result_code
 
 log = logging.getLogger(__name__)
 
-FILE_SUFFIXES: Final = ("", "-wal", "-shm")
+DATABASE_FILE_SUFFIXES: Final = ("", "-wal", "-shm")
 """The database, its write-ahead log, and the index of that, which all processes share."""
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _FileIdentity:
     path: str
     device: int
     inode: int
 
-    def problem(self) -> str | None:
+    def find_problem(self) -> str | None:
         """What has become of the file at this path; None while it is the one that was opened."""
         try:
             found = os.stat(self.path)  # noqa: PTH116 - a third of the cost of Path.stat, and after every commit
@@ -46,51 +46,51 @@ class _File:
         return None
 
 
-class Trust:
+class DatabaseIntegrity:
     """Believes the database until something shows that it cannot be believed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._files: tuple[_File, ...] = ()
-        self._reason: str | None = None
+        self._files: tuple[_FileIdentity, ...] = ()
+        self._failure_reason: str | None = None
 
-    def remember_files(self) -> None:
+    def record_files(self) -> None:
         """From now on these files are the database. Call it once SQLite has opened all three."""
-        found = [(str(path), path.stat()) for path in self._paths() if path.exists()]
-        self._files = tuple(_File(path, status.st_dev, status.st_ino) for path, status in found)
+        found = [(str(path), path.stat()) for path in self._file_paths() if path.exists()]
+        self._files = tuple(_FileIdentity(path, status.st_dev, status.st_ino) for path, status in found)
 
     @property
-    def problem(self) -> StoreUnavailable | None:
+    def failure(self) -> StoreUnavailable | None:
         """Why the database is not believed any more; None while it is."""
-        return None if self._reason is None else StoreUnavailable(self._reason, needs_operator=True)
+        return None if self._failure_reason is None else StoreUnavailable(self._failure_reason, needs_operator=True)
 
-    def require(self) -> None:
+    def require_intact(self) -> None:
         """Raise `StoreUnavailable` with the reason once the database is not believed any more."""
-        if (problem := self.problem) is not None:
+        if (problem := self.failure) is not None:
             raise problem
 
-    def require_files(self) -> None:
+    def require_files_unchanged(self) -> None:
         """Look at the files, and raise `StoreUnavailable` when one is gone or is another one."""
         for file in self._files:
-            if (problem := file.problem()) is not None:
-                self._lose(
+            if (problem := file.find_problem()) is not None:
+                self._mark_damaged(
                     f"{problem} Nothing is acknowledged any more, because nobody would find it again. Stop the service, put "
                     "the file back or restore a backup, and start it again."
                 )
-        self.require()
+        self.require_intact()
 
-    def note(self, error: BaseException) -> None:
+    def record_error(self, error: BaseException) -> None:
         """Stop believing when this error says that the database is damaged."""
-        if isinstance(error, sqlite3.Error) and result_code(error) in _DAMAGED:
-            self._lose(
+        if isinstance(error, sqlite3.Error) and primary_result_code(error) in _DAMAGE_CODES:
+            self._mark_damaged(
                 f"The database '{self._path}' is damaged ({error}). Nothing is read or written any more. Stop the service, "
                 "then restore a backup, or recover what is readable: sqlite3 DATABASE .recover"
             )
 
-    def _paths(self) -> list[Path]:
-        return [self._path.with_name(f"{self._path.name}{suffix}") for suffix in FILE_SUFFIXES]
+    def _file_paths(self) -> list[Path]:
+        return [self._path.with_name(f"{self._path.name}{suffix}") for suffix in DATABASE_FILE_SUFFIXES]
 
-    def _lose(self, reason: str) -> None:
-        if self._reason is None:
-            self._reason = reason
+    def _mark_damaged(self, reason: str) -> None:
+        if self._failure_reason is None:
+            self._failure_reason = reason
             log.error("store.untrusted", extra={"reason": reason})

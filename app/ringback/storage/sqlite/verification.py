@@ -8,12 +8,12 @@ from typing import Final
 from ringback.domain.clock import from_epoch_milliseconds, seconds
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.verification import RATE_SECONDS, Asked, Challenge
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant, to_instant
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, RecentChallenges, Challenge
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/verification.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/verification.sql")
 
 
 class SqliteChallenges:
@@ -22,45 +22,45 @@ class SqliteChallenges:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def put(self, challenge: Challenge) -> None:
-        self._sql.change(
+    async def save(self, challenge: Challenge) -> None:
+        self._sql.execute(
             "put",
             webhook_id=challenge.webhook_id,
             principal=challenge.principal,
             url=challenge.url,
             origin=challenge.origin,
             attempts=challenge.attempts,
-            due_at=from_instant(challenge.due_at),
+            due_at=instant_to_column(challenge.due_at),
             token=challenge.token,
         )
 
     async def get(self, webhook_id: WebhookId) -> Challenge | None:
-        row = self._sql.one("get", webhook_id=webhook_id)
-        return None if row is None else _to_challenge(row)
+        row = self._sql.fetch_one("get", webhook_id=webhook_id)
+        return None if row is None else _row_to_challenge(row)
 
-    async def due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
-        return [_to_challenge(row) for row in self._sql.all("due", now=from_instant(now), limit=limit)]
+    async def list_due(self, *, now: datetime, limit: int) -> Sequence[Challenge]:
+        return [_row_to_challenge(row) for row in self._sql.fetch_all("due", now=instant_to_column(now), limit=limit)]
 
-    async def next_due(self) -> datetime | None:
-        (row,) = self._sql.all("next_due")
-        return to_instant(row["due_at"])
+    async def next_due_at(self) -> datetime | None:
+        (row,) = self._sql.fetch_all("next_due")
+        return column_to_instant(row["due_at"])
 
-    async def drop(self, webhook_id: WebhookId) -> None:
-        self._sql.change("drop", webhook_id=webhook_id)
+    async def remove(self, webhook_id: WebhookId) -> None:
+        self._sql.execute("drop", webhook_id=webhook_id)
 
-    async def asked(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> Asked:
-        (row,) = self._sql.all(
+    async def count_recent(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> RecentChallenges:
+        (row,) = self._sql.fetch_all(
             "asked_of_principal" if origin is None else "asked_of_origin",
             key=principal if origin is None else origin,
-            since=from_instant(now - seconds(RATE_SECONDS)),
+            since=instant_to_column(now - seconds(CHALLENGE_WINDOW_SECONDS)),
         )
-        return Asked(sent=row["sent"], waiting=row["waiting"], first_at=to_instant(row["first_at"]))
+        return RecentChallenges(sent_count=row["sent"], waiting_count=row["waiting"], first_sent_at=column_to_instant(row["first_at"]))
 
-    async def note(self, challenge: Challenge, *, now: datetime) -> None:
-        self._sql.change("note", origin=challenge.origin, principal=challenge.principal, now=from_instant(now))
+    async def record_sent(self, challenge: Challenge, *, now: datetime) -> None:
+        self._sql.execute("note", origin=challenge.origin, principal=challenge.principal, now=instant_to_column(now))
 
-    async def forget(self, *, older_than: datetime, limit: int) -> int:
-        return self._sql.change("forget", older_than=from_instant(older_than), limit=limit)
+    async def remove_sent(self, *, cutoff: datetime, limit: int) -> int:
+        return self._sql.execute("forget", older_than=instant_to_column(cutoff), limit=limit)
 
 
 class SqliteProofs:
@@ -69,18 +69,18 @@ class SqliteProofs:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def proven_at(self, principal: Principal, url: str) -> datetime | None:
-        row = self._sql.one("proven_at", principal=principal, url=url)
+    async def get_proven_at(self, principal: Principal, url: str) -> datetime | None:
+        row = self._sql.fetch_one("proven_at", principal=principal, url=url)
         return None if row is None else from_epoch_milliseconds(row["proven_at"])
 
     async def save(self, principal: Principal, url: str, *, now: datetime) -> None:
-        self._sql.change("save", principal=principal, url=url, now=from_instant(now))
+        self._sql.execute("save", principal=principal, url=url, now=instant_to_column(now))
 
-    async def remove(self, *, older_than: datetime, limit: int) -> int:
-        return self._sql.change("remove", older_than=from_instant(older_than), limit=limit)
+    async def remove(self, *, cutoff: datetime, limit: int) -> int:
+        return self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
 
 
-def _to_challenge(row: sqlite3.Row) -> Challenge:
+def _row_to_challenge(row: sqlite3.Row) -> Challenge:
     return Challenge(
         webhook_id=row["webhook_id"],
         principal=row["principal"],

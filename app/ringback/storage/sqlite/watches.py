@@ -5,22 +5,22 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.watches import Watch
-from ringback.storage.queries import load
-from ringback.storage.sqlite.columns import from_instant
+from ringback.domain.watches import ChangeSubscription
+from ringback.storage.queries import load_statements
+from ringback.storage.sqlite.columns import instant_to_column
 from ringback.storage.sqlite.database import Statements
 
-_SQL: Final = load("ringback.storage.sqlite", "sql/watches.sql")
+_SQL: Final = load_statements("ringback.storage.sqlite", "sql/watches.sql")
 
 
-class SqliteWatches:
+class SqliteChangeSubscriptions:
     """Implements `domain.watches.WatchRows`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def all(self, *, now: datetime) -> Collection[Watch]:
+    async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
         return [
-            Watch(principal=row["principal"], upstream=row["upstream"], resource_uri=row["resource_uri"])
-            for row in self._sql.all("all", now=from_instant(now))
+            ChangeSubscription(principal=row["principal"], upstream=row["upstream"], resource_uri=row["resource_uri"])
+            for row in self._sql.fetch_all("all", now=instant_to_column(now))
         ]
