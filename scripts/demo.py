@@ -27,7 +27,7 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "scripts" / "examples"
 SESSION = "inference-session-42"
-PATIENCE_SECONDS = 90.0
+WAIT_SECONDS = 90.0
 MEASURE_ROUNDS = 1200
 """Makes the slow tool work for several seconds on the folder that it is given."""
 
@@ -43,13 +43,13 @@ class Timeline:
     quiet: bool
     began: float = field(default_factory=time.monotonic)
 
-    def say(self, who: str, what: str) -> None:
+    def print_line(self, who: str, what: str) -> None:
         stream = sys.stderr if self.quiet else sys.stdout
         print(f"{time.monotonic() - self.began:6.2f}s  {who:<10} {what}", file=stream, flush=True)
 
 
 @dataclass
-class Stage:
+class DemoProcesses:
     """A temporary folder, the processes started in it, and an end that leaves none of them behind."""
 
     folder: Path
@@ -63,7 +63,7 @@ class Stage:
         process = subprocess.Popen(
             command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | environment
         )
-        self.stack.callback(_end, process)
+        self.stack.callback(end_process, process)
         return process
 
     def run(self, *command: str, stdin: str = "", **environment: str) -> str:
@@ -74,7 +74,7 @@ class Stage:
             capture_output=True,
             text=True,
             env=os.environ | environment,
-            timeout=PATIENCE_SECONDS,
+            timeout=WAIT_SECONDS,
             check=False,
         )
         if done.returncode:
@@ -82,7 +82,7 @@ class Stage:
         return done.stdout
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def end_process(process: "subprocess.Popen[str]") -> None:
     process.terminate()
     try:
         process.communicate(timeout=15)
@@ -102,7 +102,7 @@ def ringback(*arguments: str) -> tuple[str, ...]:
     return sys.executable, "-m", "ringback", *arguments
 
 
-def start_files_server(stage: Stage) -> str:
+def start_files_server(stage: DemoProcesses) -> str:
     """The example server whose tool works for seconds, over streamable HTTP; its URL."""
     port = free_port()
     stage.start("files", *example("measure_files.py"), "--port", str(port))
@@ -110,7 +110,7 @@ def start_files_server(stage: Stage) -> str:
     return f"http://127.0.0.1:{port}/mcp"
 
 
-def start_ringback(stage: Stage, files_url: str) -> tuple[str, dict[str, str]]:
+def start_ringback(stage: DemoProcesses, files_url: str) -> tuple[str, dict[str, str]]:
     """Ringback with authentication on, over SQLite; its URL and the environment it was started with."""
     config = {
         "mcpServers": {
@@ -134,11 +134,11 @@ def start_ringback(stage: Stage, files_url: str) -> tuple[str, dict[str, str]]:
     }
     stage.start("ringback", *ringback("serve"), **environment)
     url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: answers(f"{url}/readyz"), "Ringback to be ready", log=stage.path("ringback.log"))
+    wait_for(lambda: is_responding(f"{url}/readyz"), "Ringback to be ready", log=stage.path("ringback.log"))
     return url, environment
 
 
-def start_receiver(stage: Stage) -> str:
+def start_receiver(stage: DemoProcesses) -> str:
     port = free_port()
     stage.path("secret.txt").write_text("whsec_" + b64encode(secrets.token_bytes(32)).decode(), encoding="ascii")
     stage.path("callbacks.jsonl").touch()
@@ -151,7 +151,7 @@ def start_receiver(stage: Stage) -> str:
     return f"http://127.0.0.1:{port}/callbacks"
 
 
-def make_repository(stage: Stage) -> None:
+def make_repository(stage: DemoProcesses) -> None:
     """A small git repository for mcp-server-git to read."""
     if shutil.which("git") is None:
         raise DemoFailed("git is not installed; mcp-server-git needs it. Install git, then run scripts/demo again.")
@@ -164,7 +164,7 @@ def make_repository(stage: Stage) -> None:
         stage.run(*git, "commit", "--quiet", "-m", f"{number}. {text}")
 
 
-def make_folder_to_measure(stage: Stage) -> Path:
+def make_folder_to_measure(stage: DemoProcesses) -> Path:
     folder = stage.path("to-measure")
     for number in range(24):
         file = folder / f"part-{number % 4}" / f"file-{number:02}.bin"
@@ -187,7 +187,7 @@ def port_is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def answers(url: str) -> bool:
+def is_responding(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - a URL of our own on loopback
             return bool(response.status == 200)  # noqa: PLR2004 - OK
@@ -196,15 +196,15 @@ def answers(url: str) -> bool:
 
 
 def wait_for(happened: Callable[[], bool], what: str, *, log: Path | None = None) -> None:
-    ends_at = time.monotonic() + PATIENCE_SECONDS
+    ends_at = time.monotonic() + WAIT_SECONDS
     while not happened():
         if time.monotonic() > ends_at:
             tail = log.read_text(encoding="utf-8")[-1000:] if log else ""
-            raise DemoFailed(f"Waited {PATIENCE_SECONDS:.0f} s for {what}. {tail}")
+            raise DemoFailed(f"Waited {WAIT_SECONDS:.0f} s for {what}. {tail}")
         time.sleep(0.05)
 
 
-def callbacks_of(stage: Stage) -> list[dict[str, Any]]:
+def read_callbacks(stage: DemoProcesses) -> list[dict[str, Any]]:
     lines = stage.path("callbacks.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -212,44 +212,44 @@ def callbacks_of(stage: Stage) -> list[dict[str, Any]]:
 # -- the play --------------------------------------------------------------------------------------------------------------
 
 
-def play(stage: Stage, timeline: Timeline, report: dict[str, Any]) -> None:
+def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -> None:
     make_repository(stage)
     files_url = start_files_server(stage)
     url, environment = start_ringback(stage, files_url)
-    timeline.say("ringback", f"serves on {url}, auth on, SQLite; upstreams: git and time (stdio), files (HTTP)")
+    timeline.print_line("ringback", f"serves on {url}, auth on, SQLite; upstreams: git and time (stdio), files (HTTP)")
     key = json.loads(stage.run(*ringback("keys", "create", "demo-agent", "--json"), **environment))["key"]
     callback_url = start_receiver(stage)
-    timeline.say("receiver", f"listens on {callback_url}")
+    timeline.print_line("receiver", f"listens on {callback_url}")
 
     started = start_and_kill_agent(stage, timeline, url, callback_url, key)
     report["calls"], report["killed"] = len(started), True
 
-    callbacks = watch_callbacks(stage, timeline, count=len(started))
+    callbacks = print_callbacks(stage, timeline, count=len(started))
     report["callbacks_verified"] = sum(
         callbacks.get(call_id, {}).get("correlation_id") == correlation_id
         and callbacks[call_id]["client_session_id"] == SESSION
         for call_id, correlation_id in started.items()
     )
-    report["rejoined"] = sum(rejoin(stage, timeline, url, callback, key) for callback in callbacks.values())
+    report["rejoined"] = sum(resume_calls(stage, timeline, url, callback, key) for callback in callbacks.values())
 
 
-def watch_callbacks(stage: Stage, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
+def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
     """The callbacks of so many calls, each told as soon as the receiver has verified it."""
     told: dict[str, dict[str, Any]] = {}
 
     def all_arrived() -> bool:
-        for callback in callbacks_of(stage):
+        for callback in read_callbacks(stage):
             if callback["call_id"] not in told:
                 told[callback["call_id"]] = callback
                 what = f"{callback['correlation_id']}: {callback['outcome']}, {callback['result_bytes']} bytes"
-                timeline.say("receiver", f"verified {callback['name']} of {what}")
+                timeline.print_line("receiver", f"verified {callback['name']} of {what}")
         return len(told) >= count
 
     wait_for(all_arrived, "the callbacks", log=stage.path("ringback.log"))
     return told
 
 
-def start_and_kill_agent(stage: Stage, timeline: Timeline, url: str, callback_url: str, key: str) -> dict[str, str]:
+def start_and_kill_agent(stage: DemoProcesses, timeline: Timeline, url: str, callback_url: str, key: str) -> dict[str, str]:
     """Let agent 1 start its calls and kill it with SIGKILL; the acknowledged call ids with their correlation ids."""
     calls: list[dict[str, Any]] = [
         {
@@ -279,14 +279,14 @@ def start_and_kill_agent(stage: Stage, timeline: Timeline, url: str, callback_ur
         RINGBACK_API_KEY=key,
     )
     answers = [json.loads(line) for line in _lines(agent, 1 + len(calls))]
-    timeline.say("agent 1", f"registered a webhook: {answers[0]['hears']}")
+    timeline.print_line("agent 1", f"registered a webhook: {answers[0]['hears']}")
     for answer in answers[1:]:
-        timeline.say("agent 1", f"started {answer['correlation_id']} as {answer['call_id']}")
+        timeline.print_line("agent 1", f"started {answer['correlation_id']} as {answer['call_id']}")
     agent.send_signal(signal.SIGKILL)
     if agent.wait(timeout=10) != -signal.SIGKILL:
         raise DemoFailed(f"agent 1 ended with {agent.returncode}, not by SIGKILL")
-    finished = len(callbacks_of(stage))
-    timeline.say(
+    finished = len(read_callbacks(stage))
+    timeline.print_line(
         "agent 1", f"killed with SIGKILL while {len(calls) - finished} of its {len(calls)} calls were not back"
     )
     return {answer["call_id"]: answer["correlation_id"] for answer in answers[1:]}
@@ -301,14 +301,14 @@ def _lines(process: "subprocess.Popen[str]", count: int) -> Iterator[str]:
         yield line
 
 
-def rejoin(stage: Stage, timeline: Timeline, url: str, callback: dict[str, Any], key: str) -> bool:
+def resume_calls(stage: DemoProcesses, timeline: Timeline, url: str, callback: dict[str, Any], key: str) -> bool:
     """Agent 2, a process of its own, with nothing but the callback and its key."""
     answer = json.loads(
         stage.run(*example("agent_resume.py"), "--url", url, stdin=json.dumps(callback), RINGBACK_API_KEY=key)
     )
     content = answer["result"]["content"][0]
-    timeline.say("agent 2", f"refused without its key: {answer['refused_without_key']}; with it: {answer['status']}")
-    timeline.say("agent 2", f"result of {answer['correlation_id']}: {' '.join(content['text'].split())[:90]}")
+    timeline.print_line("agent 2", f"refused without its key: {answer['refused_without_key']}; with it: {answer['status']}")
+    timeline.print_line("agent 2", f"result of {answer['correlation_id']}: {' '.join(content['text'].split())[:90]}")
     return bool(
         answer["refused_without_key"]
         and answer["call_id"] == callback["call_id"]
@@ -327,13 +327,13 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringback-demo-"))
         try:
-            play(Stage(folder=Path(folder), stack=stack), timeline, report)
+            run_demo(DemoProcesses(folder=Path(folder), stack=stack), timeline, report)
         except DemoFailed as problem:
-            timeline.say("demo", f"FAILED: {problem}")
+            timeline.print_line("demo", f"FAILED: {problem}")
     expected = {"calls": 3, "callbacks_verified": 3, "killed": True, "rejoined": 3}
     report["ok"] = all(report[name] == value for name, value in expected.items())
     report["seconds"] = round(time.monotonic() - timeline.began, 1)
-    timeline.say("demo", "everything happened as promised" if report["ok"] else f"not everything happened: {report}")
+    timeline.print_line("demo", "everything happened as promised" if report["ok"] else f"not everything happened: {report}")
     if options.json:
         print(json.dumps(report))
     return 0 if report["ok"] else 1

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.limits import WAIT_SECONDS
-from tests.support.made_once import describe_by_sharing, migrate_by_copying
+from tests.support.made_once import make_sharing_describe_app, make_copying_migrate
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -31,7 +31,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-PATIENCE: Final = {
+SERVICE_TIMEOUTS: Final = {
     "ringback.runner.passage": ["REACH_SECONDS"],
     "ringback.runner.connection": ["LIST_SECONDS"],
     "ringback.runner.catalog": ["FIRST_LIST_SECONDS", "TOOLS_SECONDS"],
@@ -45,7 +45,7 @@ people; beside four busy processes a test's own server may need more. A test of 
 def patient() -> Generator[None]:
     """In this process the service waits for slow servers as long as the tests themselves wait."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, names in PATIENCE.items():
+        for module, names in SERVICE_TIMEOUTS.items():
             for name in names:
                 patch.setattr(importlib.import_module(module), name, WAIT_SECONDS)
         yield
@@ -55,8 +55,8 @@ def patient() -> Generator[None]:
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Stores copy their empty tables, and applications share their routes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ringback_api, "describe_app", describe_by_sharing(ringback_api.create_documented_app))
-        patch.setattr(sqlite_store, "migrate", migrate_by_copying(tmp_path_factory.mktemp("made-once")))
+        patch.setattr(ringback_api, "describe_app", make_sharing_describe_app(ringback_api.create_documented_app))
+        patch.setattr(sqlite_store, "migrate", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
         yield
 
 

@@ -20,7 +20,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    waits_for: str
+    blocked_by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def main() -> None:
             told = uvloop.run(loop(rounds=rounds, seconds=seconds))
         else:
             told = uvloop.run(clients(rounds=rounds, seconds=seconds))
-    print(json.dumps(told) if options.json else _readable(told))
+    print(json.dumps(told) if options.json else _format_readable(told))
 
 
 def _options() -> argparse.Namespace:
@@ -58,7 +58,7 @@ def _logging_as_in_production() -> Generator[None]:
         yield
 
 
-def _readable(told: Json, indent: str = "") -> str:
+def _format_readable(told: Json, indent: str = "") -> str:
     return "\n".join(_line(name, value, indent) for name, value in told.items())
 
 
@@ -67,7 +67,7 @@ def _line(name: str, value: Any, indent: str) -> str:
         return f"{indent}{name:<32} {value}"
     if value.keys() == {"median", "min", "max"}:
         return f"{indent}{name:<32} {value['median']}  ({value['min']} to {value['max']})"
-    return f"{indent}{name}\n{_readable(value, indent + '  ')}"  # pyright: ignore[reportUnknownArgumentType] - JSON
+    return f"{indent}{name}\n{_format_readable(value, indent + '  ')}"  # pyright: ignore[reportUnknownArgumentType] - JSON
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ from scripts.benchmarks.measure import Measured, measuring
 PRINCIPAL: Final = Principal("benchmark")
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="  # noqa: S105 - signs nothing but benchmarks
 RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
-LEASE: Final = "lease_of_the_benchmark"
+HANDOFF_LEASE: Final = "lease_of_the_benchmark"
 RETENTION_SECONDS: Final = 7 * 86400.0
 IN_FLIGHT: Final = 64
 
 
-def bodies() -> PayloadBuilder:
+def make_payload_builder() -> PayloadBuilder:
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="benchmark"), result_retention_seconds=RETENTION_SECONDS)
     return PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
 
@@ -48,7 +48,7 @@ def running_call(ids: IdGenerator, clock: Clock, *, session: str, principal: Pri
         client_session_id=session,
         correlation_id="report-2026-11",
         request_hash="0" * 64,
-        lease_token=LEASE,
+        lease_token=HANDOFF_LEASE,
         lease_until=now + timedelta(hours=1),
         dispatched_at=now,
         runs=1,
@@ -90,7 +90,7 @@ def sample_body() -> bytes:
     )
     event = build_call_event(EventName.CALL_FINISHED, ended, event_id=ids.new_event_id(), seq=1, now=clock.now())
     webhook = new_webhook(ids, clock, url="https://receiver.example/", session="session-7")
-    return bodies().build_event_body(event, webhook, call=ended, watermark=LogPosition(0))
+    return make_payload_builder().build_event_body(event, webhook, call=ended, watermark=LogPosition(0))
 
 
 async def post_signed(session: aiohttp.ClientSession, clock: Clock, url: str, message_id: str, body: bytes) -> None:

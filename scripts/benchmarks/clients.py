@@ -22,8 +22,8 @@ from ringback.notifier.sender import ADDED_HEADERS
 from ringback.notifier.target_guard import TargetGuard, parse_target
 from scripts.benchmarks.callback import IN_FLIGHT, SECRET, bare_session, sample_body
 from scripts.benchmarks.engine import LOOPBACK
-from scripts.benchmarks.measure import Json, Measured, machine_facts, measuring, paired_ratios, say, summary
-from scripts.benchmarks.receivers import ceiling, receivers
+from scripts.benchmarks.measure import Json, Measured, machine_facts, measuring, paired_ratios, print_progress, summary
+from scripts.benchmarks.receivers import measure_ceiling, receivers
 from scripts.benchmarks.throughput import Rounds, Run, interleaved
 
 Headers = dict[str, str]
@@ -85,8 +85,8 @@ CLIENTS: Final[dict[str, Callable[[], AbstractAsyncContextManager[Post]]]] = {
 async def clients(*, rounds: int, seconds: float) -> Json:
     async with receivers() as found:
         body = sample_body()
-        reached = await ceiling(found, body=body, seconds=seconds)
-        say(f"the receivers' own ceiling: {reached:,.0f}/s")
+        reached = await measure_ceiling(found, body=body, seconds=seconds)
+        print_progress(f"the receivers' own ceiling: {reached:,.0f}/s")
         runs = {name: _run(client, found.urls("/fast"), body) for name, client in CLIENTS.items()}
         done = await interleaved(runs, rounds=rounds, seconds=seconds)
     return {

@@ -4,16 +4,16 @@ from scripts.benchmarks import throughput
 from scripts.benchmarks.callback import IN_FLIGHT, sample_body
 from scripts.benchmarks.isolation import QUICK, Size, isolation
 from scripts.benchmarks.latency import latency
-from scripts.benchmarks.measure import Json, machine_facts, say
-from scripts.benchmarks.receivers import ORIGINS, Receivers, ceiling, receivers
+from scripts.benchmarks.measure import Json, machine_facts, print_progress
+from scripts.benchmarks.receivers import ORIGINS, Receivers, measure_ceiling, receivers
 from scripts.benchmarks.task_queue import task_queue
 
 
 async def delivery(*, rounds: int, seconds: float, quick: bool) -> Json:
     async with receivers() as found:
         body = sample_body()
-        reached = await ceiling(found, body=body, seconds=seconds)
-        say(f"the receivers' own ceiling: {reached:,.0f}/s")
+        reached = await measure_ceiling(found, body=body, seconds=seconds)
+        print_progress(f"the receivers' own ceiling: {reached:,.0f}/s")
         measured = await _throughput(found, body, rounds=rounds, seconds=seconds)
         timed = await _latency(found, rounds=rounds, seconds=seconds)
         isolated = await isolation(found, QUICK if quick else Size(), rounds=rounds, seconds=seconds)
@@ -39,5 +39,5 @@ async def _throughput(found: Receivers, body: bytes, *, rounds: int, seconds: fl
 async def _latency(found: Receivers, *, rounds: int, seconds: float) -> Json:
     told = await latency(found, rounds=rounds, seconds=seconds)
     for name, measured in told.items():
-        say(f"latency, {name}: p50 {measured['p50_ms']['median']} ms, p99 {measured['p99_ms']['median']} ms")
+        print_progress(f"latency, {name}: p50 {measured['p50_ms']['median']} ms, p99 {measured['p99_ms']['median']} ms")
     return told

@@ -28,11 +28,11 @@ from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from scripts.benchmarks.callback import (
-    LEASE,
+    HANDOFF_LEASE,
     PRINCIPAL,
     RESULT,
     RETENTION_SECONDS,
-    bodies,
+    make_payload_builder,
     new_webhook,
     running_call,
 )
@@ -42,9 +42,9 @@ LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), allow
 OPEN_MAX: Final = 256
 """Calls that have ended and whose callbacks are still out, in the sustained run: what it takes to keep 64 in flight busy
 while others are recorded or settled. A run that let them pile up would measure a drain."""
-ENDING_AT_ONCE: Final = BATCH_SIZE_MAX
+FINISH_CONCURRENCY: Final = BATCH_SIZE_MAX
 """Who ends one call after the other: as many as are recorded together, so that the next are there when a commit is over."""
-INSERTED_AT_ONCE: Final = 500
+INSERT_BATCH_SIZE: Final = 500
 
 
 class CountingSender:
@@ -79,15 +79,15 @@ class CountingSender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class BenchmarkEngine:
     store: Store
     ids: IdGenerator
     clock: SystemClock
-    ends: CompletionBatcher
+    completion_batcher: CompletionBatcher
     dispatcher: Dispatcher
     sender: CountingSender
 
-    async def listen(self, urls: Sequence[str], principal: Principal = PRINCIPAL) -> None:
+    async def insert_webhooks(self, urls: Sequence[str], principal: Principal = PRINCIPAL) -> None:
         """A webhook for each URL, which hears the session of the same name."""
         webhooks = [new_webhook(self.ids, self.clock, url=url, session=url, principal=principal) for url in urls]
 
@@ -103,31 +103,31 @@ class Engine:
             running_call(self.ids, self.clock, session=urls[number % len(urls)], principal=principal)
             for number in range(count)
         ]
-        for start in range(0, count, INSERTED_AT_ONCE):
-            await self.store.write(lambda tx, chunk=calls[start : start + INSERTED_AT_ONCE]: _insert(tx, chunk))
+        for start in range(0, count, INSERT_BATCH_SIZE):
+            await self.store.write(lambda tx, chunk=calls[start : start + INSERT_BATCH_SIZE]: _insert(tx, chunk))
         return calls
 
-    async def end(self, call: Call) -> None:
+    async def finish_call(self, call: Call) -> None:
         """What the runner does when a tool has answered: the call, its result, event and deliveries are written together."""
-        end = CompletionRequest(call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=LEASE)
+        end = CompletionRequest(call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=HANDOFF_LEASE)
 
-        async def as_it_is(_tx: Transaction) -> CompletionRequest:
+        async def prepare_completion(_tx: Transaction) -> CompletionRequest:
             return end
 
-        await self.ends.finish_call(as_it_is)
+        await self.completion_batcher.finish_call(prepare_completion)
 
-    async def end_all(self, calls: Sequence[Call]) -> None:
+    async def finish_calls(self, calls: Sequence[Call]) -> None:
         """A backlog: as many at a time as one commit takes."""
         left = iter(calls)
 
         async def end_some() -> None:
             for call in left:
-                await self.end(call)
+                await self.finish_call(call)
 
-        await asyncio.gather(*(end_some() for _ in range(ENDING_AT_ONCE)))
+        await asyncio.gather(*(end_some() for _ in range(FINISH_CONCURRENCY)))
 
     @asynccontextmanager
-    async def dispatching(self) -> AsyncGenerator[asyncio.Event]:
+    async def running_dispatcher(self) -> AsyncGenerator[asyncio.Event]:
         """The dispatcher runs. Set the event for an orderly end; without it, attempts in flight are cut off."""
         stop = asyncio.Event()
         task = asyncio.create_task(self.dispatcher.run(stop))
@@ -144,7 +144,7 @@ class Engine:
 @asynccontextmanager
 async def engine(
     urls: Sequence[str], *, resolver: Resolver | None = None, names: Mapping[str, str] | None = None
-) -> AsyncGenerator[Engine]:
+) -> AsyncGenerator[BenchmarkEngine]:
     """An engine over an empty store in a folder of its own, with a webhook for each URL."""
     clock = SystemClock()
     ids = IdGenerator(clock)
@@ -154,12 +154,12 @@ async def engine(
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"
         async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
-            recorder = Recorder(ids=ids, payloads=bodies(), result_retention_seconds=RETENTION_SECONDS)
-            made = Engine(
+            recorder = Recorder(ids=ids, payloads=make_payload_builder(), result_retention_seconds=RETENTION_SECONDS)
+            made = BenchmarkEngine(
                 store=store,
                 ids=ids,
                 clock=clock,
-                ends=CompletionBatcher(store=store, recorder=recorder),
+                completion_batcher=CompletionBatcher(store=store, recorder=recorder),
                 dispatcher=Dispatcher(
                     store=store,
                     clock=clock,
@@ -172,7 +172,7 @@ async def engine(
                 ),
                 sender=sender,
             )
-            await made.listen(urls)
+            await made.insert_webhooks(urls)
             yield made
             await sender.aclose()
             await guard.aclose()
@@ -183,16 +183,16 @@ async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
     async with engine(urls) as made:
         left = iter(await made.running_calls(urls, deliveries))
         room = asyncio.Semaphore(OPEN_MAX)
-        all_answered = _after(made.sender, deliveries, room.release)
+        all_answered = _count_until(made.sender, deliveries, room.release)
 
         async def end_calls() -> None:
             for call in left:
                 await room.acquire()
-                await made.end(call)
+                await made.finish_call(call)
 
         with measuring(deliveries) as measured:
-            async with made.dispatching() as stop:
-                await asyncio.gather(*(end_calls() for _ in range(ENDING_AT_ONCE)))
+            async with made.running_dispatcher() as stop:
+                await asyncio.gather(*(end_calls() for _ in range(FINISH_CONCURRENCY)))
                 await all_answered.wait()
                 stop.set()
     return measured
@@ -201,10 +201,10 @@ async def sustained(urls: Sequence[str], deliveries: int) -> Measured:
 async def drain(urls: Sequence[str], deliveries: int) -> Measured:
     """A backlog is stored; measured from the dispatcher's start until the last attempt is settled."""
     async with engine(urls) as made:
-        await made.end_all(await made.running_calls(urls, deliveries))
-        all_answered = _after(made.sender, deliveries)
+        await made.finish_calls(await made.running_calls(urls, deliveries))
+        all_answered = _count_until(made.sender, deliveries)
         with measuring(deliveries) as measured:
-            async with made.dispatching() as stop:
+            async with made.running_dispatcher() as stop:
                 await all_answered.wait()
                 stop.set()
     return measured
@@ -215,7 +215,7 @@ async def _insert(tx: Transaction, calls: Sequence[Call]) -> None:
         await tx.calls.insert(call)
 
 
-def _after(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
+def _count_until(sender: CountingSender, count: int, each: Callable[[], None] = lambda: None) -> asyncio.Event:
     """Set when `count` answers have come."""
     done = asyncio.Event()
     left = count

@@ -27,7 +27,7 @@ from ringback.domain.signals import Signals
 from ringback.runner.config import UpstreamTransport, UpstreamConfig
 from ringback.server import build_http_server
 from ringback.settings import Settings
-from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms, machine_facts, percentile, say, summary
+from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms, machine_facts, percentile, print_progress, summary
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: Final[tuple[Era, ...]] = ("legacy", "2026-07-28")
@@ -38,7 +38,7 @@ START_SECONDS: Final = 60.0
 T = TypeVar("T")
 
 
-class WatchedStore:
+class TimedStore:
     """The store, and how long each unit of work took, the wait for its commit included."""
 
     def __init__(self, store: Store) -> None:
@@ -51,7 +51,7 @@ class WatchedStore:
         return self._store.signals
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         return self._store.is_exclusive
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -73,36 +73,36 @@ class WatchedStore:
 
 
 @dataclass(slots=True)
-class Turn:
+class CallTimings:
     """One variant's calls in one round, in seconds."""
 
     whole: list[float] = field(default_factory=list[float])
-    there: list[float] = field(default_factory=list[float])
+    upstream_seconds: list[float] = field(default_factory=list[float])
     """From the call to the tool's end."""
-    back: list[float] = field(default_factory=list[float])
+    return_seconds: list[float] = field(default_factory=list[float])
 
 
-Round = Mapping[tuple[Era, str], Turn]
-DIRECT, THROUGH = "direct", "gateway"
+Round = Mapping[tuple[Era, str], CallTimings]
+DIRECT, GATEWAY_VARIANT = "direct", "gateway"
 
 
 async def gateway(*, rounds: int, seconds: float) -> Json:
-    watched: list[WatchedStore] = []
+    watched: list[TimedStore] = []
 
-    def watch(store: Store) -> Store:
-        watched.append(WatchedStore(store))
+    def wrap_store(store: Store) -> Store:
+        watched.append(TimedStore(store))
         return watched[0]
 
     with TemporaryDirectory(prefix="ringback-bench-") as name:
         folder = Path(name)
         async with AsyncExitStack() as stack:
             upstream = await stack.enter_async_context(_upstream())
-            through = await stack.enter_async_context(_ringback(folder, upstream, watch))
+            through = await stack.enter_async_context(_ringback(folder, upstream, wrap_store))
             done = [
-                await _round({DIRECT: upstream, THROUGH: through}, number, rounds, seconds) for number in range(rounds)
+                await _round({DIRECT: upstream, GATEWAY_VARIANT: through}, number, rounds, seconds) for number in range(rounds)
             ]
         calls = sum(
-            WARM_UP + len(turn.whole) for each in done for (_, variant), turn in each.items() if variant == THROUGH
+            WARM_UP + len(turn.whole) for each in done for (_, variant), turn in each.items() if variant == GATEWAY_VARIANT
         )
         return {
             "machine": machine_facts(),
@@ -112,7 +112,7 @@ async def gateway(*, rounds: int, seconds: float) -> Json:
             "where": {
                 **_store_share(watched[0], calls),
                 "fsync": latency_ms([fsync_seconds(folder)]),
-                **{_name(era): _ways(done, era) for era in ERAS},
+                **{_name(era): _report_directions(done, era) for era in ERAS},
             },
         }
 
@@ -127,7 +127,7 @@ def _compared(done: Sequence[Round], era: Era) -> Json:
         **{
             f"{label}_ratio": summary(
                 [
-                    percentile(each[era, THROUGH].whole, share) / percentile(each[era, DIRECT].whole, share)
+                    percentile(each[era, GATEWAY_VARIANT].whole, share) / percentile(each[era, DIRECT].whole, share)
                     for each in done
                 ],
                 2,
@@ -135,26 +135,26 @@ def _compared(done: Sequence[Round], era: Era) -> Json:
             for label, share in (("p50", 0.50), ("p99", 0.99))
         },
         DIRECT: latency_ms([each[era, DIRECT].whole for each in done]),
-        THROUGH: latency_ms([each[era, THROUGH].whole for each in done]),
+        GATEWAY_VARIANT: latency_ms([each[era, GATEWAY_VARIANT].whole for each in done]),
     }
 
 
-def _ways(done: Sequence[Round], era: Era) -> Json:
+def _report_directions(done: Sequence[Round], era: Era) -> Json:
     """Medians of what the gateway adds on each way."""
 
-    def added(way: Callable[[Turn], Sequence[float]]) -> Json:
+    def added(way: Callable[[CallTimings], Sequence[float]]) -> Json:
         medians = [
-            statistics.median(way(each[era, THROUGH])) - statistics.median(way(each[era, DIRECT])) for each in done
+            statistics.median(way(each[era, GATEWAY_VARIANT])) - statistics.median(way(each[era, DIRECT])) for each in done
         ]
         return summary([seconds * 1000 for seconds in medians], 2)
 
     return {
-        "added_before_the_tool_ms": added(lambda turn: turn.there),
-        "added_after_it_ms": added(lambda turn: turn.back),
+        "added_before_the_tool_ms": added(lambda turn: turn.upstream_seconds),
+        "added_after_it_ms": added(lambda turn: turn.return_seconds),
     }
 
 
-def _store_share(store: WatchedStore, calls: int) -> Json:
+def _store_share(store: TimedStore, calls: int) -> Json:
     """The store's part of a call; what is written beside it all the time (heartbeats, polls) is among the writes."""
     return {
         "writes_per_call": round(len(store.writes) / calls, 1),
@@ -168,20 +168,20 @@ async def _round(urls: Mapping[str, str], number: int, rounds: int, seconds: flo
     """Every variant in turn; every other round goes backwards."""
     variants: list[tuple[Era, str]] = [(era, variant) for era in ERAS for variant in urls]
     order = variants if number % 2 == 0 else variants[::-1]
-    done: dict[tuple[Era, str], Turn] = {
+    done: dict[tuple[Era, str], CallTimings] = {
         (era, variant): await _turn(urls[variant], era, seconds) for era, variant in order
     }
     told = "  ".join(f"{_name(era)} {variant} {_p50_ms(done[era, variant]):.2f} ms" for era, variant in variants)
-    say(f"round {number + 1} of {rounds}: {told}")
+    print_progress(f"round {number + 1} of {rounds}: {told}")
     return done
 
 
-def _p50_ms(turn: Turn) -> float:
+def _p50_ms(turn: CallTimings) -> float:
     return percentile(turn.whole, 0.50) * 1000
 
 
-async def _turn(url: str, era: Era, seconds: float) -> Turn:
-    turn = Turn()
+async def _turn(url: str, era: Era, seconds: float) -> CallTimings:
+    turn = CallTimings()
     async with Client(url, mode=era) as client:
         for _ in range(WARM_UP):
             await _call(client)
@@ -190,8 +190,8 @@ async def _turn(url: str, era: Era, seconds: float) -> Turn:
             tool_ended = await _call(client)
             ended = time.monotonic()
             turn.whole.append(ended - began)
-            turn.there.append(tool_ended - began)
-            turn.back.append(ended - tool_ended)
+            turn.upstream_seconds.append(tool_ended - began)
+            turn.return_seconds.append(ended - tool_ended)
     return turn
 
 

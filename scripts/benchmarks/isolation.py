@@ -15,16 +15,16 @@ from typing import Final
 from ringback.domain.principal import Principal
 from ringback.notifier.resolver import CAresResolver
 from scripts.benchmarks.engine import engine
-from scripts.benchmarks.latency import paced
-from scripts.benchmarks.measure import Json, percentile, say, summary
+from scripts.benchmarks.latency import measure_at_rate
+from scripts.benchmarks.measure import Json, percentile, print_progress, summary
 from scripts.benchmarks.receivers import Receivers, hung_receivers
-from tests.support.name_servers import HANG, Records, name_server
+from tests.support.name_servers import HANG_BEHAVIOUR, Records, name_server
 
 ROUNDS_MAX: Final = 3
 """A starved good receiver waits for the whole patience of a round, and starving is no matter of a median of seven."""
 SETTLE_SECONDS: Final = 0.5
 """After the dispatcher's start, so that the bad ones hold all that they can get."""
-STRANGER: Final = Principal("stranger")
+OTHER_PRINCIPAL: Final = Principal("stranger")
 GOOD_TTL_SECONDS: Final = 1
 """So that good names are looked up again and again beside those that hang."""
 
@@ -40,36 +40,36 @@ QUICK: Final = Size(hung_receivers=50, dead_pending=200, hung_names=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bad:
+class BadReceivers:
     urls: Sequence[str] = ()
     pending: int = 0
 
 
 @asynccontextmanager
-async def silent_receivers(size: Size) -> AsyncGenerator[Bad]:
+async def make_silent_receivers(size: Size) -> AsyncGenerator[BadReceivers]:
     """Receivers that accept and never answer, with one callback each."""
     async with hung_receivers(size.hung_receivers) as origins:
-        yield Bad(urls=[f"{origin}/hung" for origin in origins], pending=size.hung_receivers)
+        yield BadReceivers(urls=[f"{origin}/hung" for origin in origins], pending=size.hung_receivers)
 
 
 @asynccontextmanager
-async def one_dead(size: Size) -> AsyncGenerator[Bad]:
+async def make_dead_origin(size: Size) -> AsyncGenerator[BadReceivers]:
     """One origin that refuses every connection, with a long backlog."""
     with create_server(("127.0.0.1", 0)) as closing:
         port = closing.getsockname()[1]
-    yield Bad(urls=[f"http://127.0.0.1:{port}/dead"], pending=size.dead_pending)
+    yield BadReceivers(urls=[f"http://127.0.0.1:{port}/dead"], pending=size.dead_pending)
 
 
 @asynccontextmanager
-async def hung_names(size: Size) -> AsyncGenerator[Bad]:
+async def make_hung_names(size: Size) -> AsyncGenerator[BadReceivers]:
     """Hosts whose name servers do not answer, with one callback each."""
-    yield Bad(urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names)
+    yield BadReceivers(urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names)
 
 
-SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[Bad]]]] = {
-    "hung_receivers": silent_receivers,
-    "one_dead_origin": one_dead,
-    "hung_names": hung_names,
+SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[BadReceivers]]]] = {
+    "hung_receivers": make_silent_receivers,
+    "one_dead_origin": make_dead_origin,
+    "hung_names": make_hung_names,
 }
 
 
@@ -84,30 +84,30 @@ async def isolation(receivers: Receivers, size: Size, *, rounds: int, seconds: f
             "quiet_p99_ms": summary([quiet * 1000 for quiet, _ in pairs], 2),
         }
         beside, quiet = told[name]["p99_ms"]["median"], told[name]["quiet_p99_ms"]["median"]
-        say(f"isolation, {name}: p99 {beside} ms, quiet {quiet} ms")
+        print_progress(f"isolation, {name}: p99 {beside} ms, quiet {quiet} ms")
     return {"size": asdict(size), **told}
 
 
 async def _pair(
-    receivers: Receivers, scenario: AbstractAsyncContextManager[Bad], *, seconds: float
+    receivers: Receivers, scenario: AbstractAsyncContextManager[BadReceivers], *, seconds: float
 ) -> tuple[float, float]:
     """The good ones' p99 in seconds: when all is quiet, and beside the bad ones."""
-    quiet = await _good_latency(receivers, Bad(), seconds=seconds)
+    quiet = await _good_latency(receivers, BadReceivers(), seconds=seconds)
     async with scenario as bad:
         beside = await _good_latency(receivers, bad, seconds=seconds)
     return percentile(quiet, 0.99), percentile(beside, 0.99)
 
 
-async def _good_latency(receivers: Receivers, bad: Bad, *, seconds: float) -> list[float]:
+async def _good_latency(receivers: Receivers, bad: BadReceivers, *, seconds: float) -> list[float]:
     urls = receivers.urls("/timed")
     names = {origin: f"receiver-{number}.test" for number, origin in enumerate(receivers.origins)}
     records = {name: Records("127.0.0.1", ttl_seconds=GOOD_TTL_SECONDS) for name in names.values()}
     async with (
-        name_server(records, others=HANG) as server,
+        name_server(records, others=HANG_BEHAVIOUR) as server,
         engine(urls, resolver=CAresResolver([server.address]), names=names) as made,
     ):
-        await made.listen(bad.urls, STRANGER)
-        await made.end_all(await made.running_calls(bad.urls, bad.pending, STRANGER))
-        async with made.dispatching():
+        await made.insert_webhooks(bad.urls, OTHER_PRINCIPAL)
+        await made.finish_calls(await made.running_calls(bad.urls, bad.pending, OTHER_PRINCIPAL))
+        async with made.running_dispatcher():
             await asyncio.sleep(SETTLE_SECONDS)
-            return await paced(made, receivers, urls, seconds=seconds)
+            return await measure_at_rate(made, receivers, urls, seconds=seconds)

@@ -21,7 +21,7 @@ from ringback.services.calls import StartCallRequest
 from ringback.services.registrations import WebhookRegistration
 from ringback.settings import Settings
 from scripts.benchmarks.callback import PRINCIPAL
-from scripts.benchmarks.engine import LOOPBACK, Engine, engine
+from scripts.benchmarks.engine import LOOPBACK, BenchmarkEngine, engine
 from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms
 from scripts.benchmarks.receivers import Receivers
 from scripts.benchmarks.receivers_process import Arrivals
@@ -30,9 +30,9 @@ PER_SECOND: Final = 200
 """The load of design §12: far below what the engine can do, so that what is measured is not a queue."""
 TOOLS_PER_SECOND: Final = 50
 """The same for whole calls, whose upstream and SDK take most of a core at ten times that."""
-PATIENCE_SECONDS: Final = 20.0
+ARRIVAL_TIMEOUT_SECONDS: Final = 20.0
 """For the last callback. Longer than an attempt, so a slot that a hung receiver holds becomes free meanwhile."""
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 UPSTREAM: Final = "benchmark"
 CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
 
@@ -56,11 +56,11 @@ async def latency(receivers: Receivers, *, rounds: int, seconds: float) -> Json:
 async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[float]:
     """Seconds from the commit, as its caller learns of it, to the request's arrival in the receiver's process."""
     urls = receivers.urls("/timed")
-    async with engine(urls) as made, made.dispatching():
-        return await paced(made, receivers, urls, seconds=seconds)
+    async with engine(urls) as made, made.running_dispatcher():
+        return await measure_at_rate(made, receivers, urls, seconds=seconds)
 
 
-async def paced(made: Engine, receivers: Receivers, urls: Sequence[str], *, seconds: float) -> list[float]:
+async def measure_at_rate(made: BenchmarkEngine, receivers: Receivers, urls: Sequence[str], *, seconds: float) -> list[float]:
     """End calls at an even pace on an engine that is already dispatching, and see when each arrives.
 
     A callback that has not come when patience ends counts with the time it was waited for.
@@ -79,8 +79,8 @@ async def paced(made: Engine, receivers: Receivers, urls: Sequence[str], *, seco
     return [arrivals.get(messages[call], given_up) - at for call, at in committed.items()]
 
 
-async def _end(made: Engine, call: Call, committed: dict[CallId, float]) -> None:
-    await made.end(call)
+async def _end(made: BenchmarkEngine, call: Call, committed: dict[CallId, float]) -> None:
+    await made.finish_call(call)
     committed[call.id] = time.monotonic()
 
 
@@ -110,14 +110,14 @@ async def _call_tools(app: Application, receivers: Receivers, *, count: int) -> 
     urls = receivers.urls("/timed")
     for url in urls:
         await app.services.registrations.register_webhook(CALLER, WebhookRegistration(url=url, client_session_id=url))
-    await _ends(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
+    await list_end_times(app.store, [await _call_tool(app, urls[0])])  # the upstream's process has started by then
     await receivers.arrivals()
     calls: list[CallId] = []
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(began + number / TOOLS_PER_SECOND - time.monotonic())
         calls.append(await _call_tool(app, urls[number % len(urls)]))
-    ended = await _ends(app.store, calls)
+    ended = await list_end_times(app.store, calls)
     messages = {call: await _message_id(app.store, call) for call in calls}
     arrivals = await _await_arrivals(receivers, set(messages.values()))
     given_up = time.monotonic()
@@ -129,10 +129,10 @@ async def _call_tool(app: Application, session: str) -> CallId:
     return (await app.services.calls.start_call(CALLER, request)).call.id
 
 
-async def _ends(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
+async def list_end_times(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
     """When each tool ended, by its own result."""
     ended: dict[CallId, float] = {}
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
         for call in calls:
             result = await _result(store, call)
             ended[call] = float(json.loads(result)["content"][0]["text"])
@@ -142,7 +142,7 @@ async def _ends(store: Store, calls: Sequence[CallId]) -> dict[CallId, float]:
 async def _result(store: Store, call: CallId) -> bytes:
     with store.signals.listen(call_changed_topic(call)) as bell:
         while (result := await store.read(lambda tx: tx.calls.get_result(call))) is None:
-            await bell.wait(LOOK_SECONDS)
+            await bell.wait(POLL_SECONDS)
     return result
 
 
@@ -156,8 +156,8 @@ async def _message_id(store: Store, call: CallId) -> str:
 
 async def _await_arrivals(receivers: Receivers, messages: set[str]) -> Arrivals:
     found = await receivers.arrivals()
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    give_up_at = time.monotonic() + ARRIVAL_TIMEOUT_SECONDS
     while not messages <= found.keys() and time.monotonic() < give_up_at:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         found |= await receivers.arrivals()
     return found

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from tests.support.upstreams import Receive, Scope, Send, answer
+from tests.support.upstreams import Receive, Scope, Send, send_response
 
 VERSION: Final = "2025-11-25"
 RESULTS: Final[dict[str, Any]] = {
@@ -27,7 +27,7 @@ RESULTS: Final[dict[str, Any]] = {
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http" or scope["method"] != "POST":
-        await answer(send, 405, "text/plain", b"POST only")
+        await send_response(send, 405, "text/plain", b"POST only")
         return
     body, more = b"", True
     while more:
@@ -35,11 +35,11 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         body, more = body + part.get("body", b""), part.get("more_body", False)
     request = json.loads(body)
     if "id" not in request:
-        await answer(send, 202, "application/json", b"")
+        await send_response(send, 202, "application/json", b"")
         return
     found = RESULTS.get(request["method"])
     told = {"result": found} if found is not None else {"error": {"code": -32601, "message": "Method not found"}}
-    await answer(send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode())
+    await send_response(send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode())
 
 
 if __name__ == "__main__":

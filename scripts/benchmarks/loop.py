@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import aiohttp
 
-from scripts.benchmarks.measure import Json, latency_ms, machine_facts, percentile, say, summary
+from scripts.benchmarks.measure import Json, latency_ms, machine_facts, percentile, print_progress, summary
 from scripts.benchmarks.receivers_process import NO_CONTENT
-from scripts.benchmarks.service import Service, answering, free_port, python_process, ringback
+from scripts.benchmarks.service import Service, wait_until_responding, free_port, python_process, ringback
 
-AT_ONCE: Final = 64
+CONCURRENCY: Final = 64
 WARM_UP: Final = 200
 UNLOADED_CALLS: Final = 100
 CALLBACK_SECONDS: Final = 60.0
@@ -98,7 +98,7 @@ class Client:
         self._callbacks = callbacks
         self._numbers = 0
 
-    async def run(self, *, loops: int, at_once: int) -> Run:
+    async def run_loops(self, *, loops: int, at_once: int) -> Run:
         done, left = Run(), iter(range(loops))
 
         async def work() -> None:
@@ -139,17 +139,17 @@ async def loop(*, rounds: int, seconds: float) -> Json:
             name: Client(service, await stack.enter_async_context(_session()), callbacks)
             for name, service in (await _services(stack)).items()
         }
-        warm = {name: await client.run(loops=WARM_UP, at_once=AT_ONCE) for name, client in clients.items()}
+        warm = {name: await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY) for name, client in clients.items()}
         sizes = {name: max(WARM_UP, round(run.rate * seconds)) for name, run in warm.items()}
         unloaded: list[dict[str, Run]] = []
         saturated: list[dict[str, Run]] = []
         for number in range(rounds):
             order = list(clients) if number % 2 == 0 else list(clients)[::-1]
-            unloaded.append({name: await clients[name].run(loops=UNLOADED_CALLS, at_once=1) for name in order})
-            saturated.append({name: await clients[name].run(loops=sizes[name], at_once=AT_ONCE) for name in order})
+            unloaded.append({name: await clients[name].run_loops(loops=UNLOADED_CALLS, at_once=1) for name in order})
+            saturated.append({name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order})
             told = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
-            say(f"round {number + 1} of {rounds}: {told}")
-    return {"machine": machine_facts(), "rounds": rounds, "at_once": AT_ONCE, **_compared(unloaded, saturated)}
+            print_progress(f"round {number + 1} of {rounds}: {told}")
+    return {"machine": machine_facts(), "rounds": rounds, "at_once": CONCURRENCY, **_compared(unloaded, saturated)}
 
 
 def _session() -> aiohttp.ClientSession:
@@ -171,7 +171,7 @@ async def _services(stack: AsyncExitStack) -> dict[str, Service]:
             log=folder / "naive",
         )
     )  # fmt: skip
-    await answering(f"{naive_url}/openapi.json")
+    await wait_until_responding(f"{naive_url}/openapi.json")
     return {RINGBACK: ours, NAIVE: Service(naive_url, upstream_url, naive.pid)}
 
 
@@ -189,11 +189,11 @@ def _compared(unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, 
             )
             for name in (RINGBACK, NAIVE)
         },
-        **{name: _told(name, unloaded, saturated) for name in (RINGBACK, NAIVE)},
+        **{name: report_variant(name, unloaded, saturated) for name in (RINGBACK, NAIVE)},
     }
 
 
-def _told(name: str, unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, Run]]) -> Json:
+def report_variant(name: str, unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, Run]]) -> Json:
     return {
         "loops_per_second": summary([each[name].rate for each in saturated], 0),
         "cpu_us_per_call": summary([each[name].cpu_us for each in saturated], 0),

@@ -80,7 +80,7 @@ def paired_ratios(rounds: Sequence[Mapping[str, Measured]], above: str, below: s
     return [measured[above].rate / measured[below].rate for measured in rounds]
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Progress, for people; standard output belongs to the result."""
     print(text, file=sys.stderr, flush=True)
 

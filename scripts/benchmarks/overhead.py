@@ -12,10 +12,10 @@ from typing import Any, Final
 import aiohttp
 from mcp import Client
 
-from scripts.benchmarks.measure import Json, Measured, latency_ms, measuring, paired_ratios, percentile, say, summary
+from scripts.benchmarks.measure import Json, Measured, latency_ms, measuring, paired_ratios, percentile, print_progress, summary
 from scripts.benchmarks.service import service
 
-AT_ONCE: Final = 32
+CONCURRENCY: Final = 32
 WARM_UP: Final = 20
 REST, DIRECT = "rest", "direct"
 WAIT_SECONDS: Final = 30
@@ -30,24 +30,24 @@ async def overhead(*, rounds: int, seconds: float) -> Json:
         aiohttp.ClientSession(running.url) as http,
         Client(running.upstream_url) as client,
     ):
-        calls: dict[str, Call] = {REST: lambda: _through_rest(http), DIRECT: lambda: _directly(client)}
+        calls: dict[str, Call] = {REST: lambda: call_over_rest(http), DIRECT: lambda: call_directly(client)}
         for call in calls.values():
-            await _one_after_the_other(call, WARM_UP)
-        sizes = {name: max(WARM_UP, round(WARM_UP / await _taken(call) * seconds)) for name, call in calls.items()}
+            await measure_sequential(call, WARM_UP)
+        sizes = {name: max(WARM_UP, round(WARM_UP / await measure_call(call) * seconds)) for name, call in calls.items()}
         times: list[Round] = []
         rates: list[dict[str, Measured]] = []
         for number in range(rounds):
             order = list(calls) if number % 2 == 0 else list(calls)[::-1]
-            times.append({name: await _one_after_the_other(calls[name], sizes[name]) for name in order})
-            rates.append({name: await _at_once(calls[name], sizes[name]) for name in order})
+            times.append({name: await measure_sequential(calls[name], sizes[name]) for name in order})
+            rates.append({name: await measure_concurrent(calls[name], sizes[name]) for name in order})
             told = "  ".join(f"{name} {rates[-1][name].rate:,.0f}/s" for name in calls)
-            say(f"round {number + 1} of {rounds}: {told}")
+            print_progress(f"round {number + 1} of {rounds}: {told}")
     return {
         "p50_ratio": _ratio(times, 0.50),
         "p99_ratio": _ratio(times, 0.99),
         "calls_per_second_ratio": summary(paired_ratios(rates, REST, DIRECT)),
         "latency": {name: latency_ms([each[name] for each in times]) for name in calls},
-        "at_once": AT_ONCE,
+        "at_once": CONCURRENCY,
         "calls_per_second": {name: summary([each[name].rate for each in rates], 0) for name in calls},
     }
 
@@ -56,7 +56,7 @@ def _ratio(times: Sequence[Round], share: float) -> Json:
     return summary([percentile(each[REST], share) / percentile(each[DIRECT], share) for each in times])
 
 
-async def _through_rest(http: aiohttp.ClientSession) -> None:
+async def call_over_rest(http: aiohttp.ClientSession) -> None:
     body: dict[str, Any] = {"upstream": "stage", "tool": "echo", "wait_seconds": WAIT_SECONDS}
     async with http.post("/v1/calls", json=body) as response:
         ended = await response.json()
@@ -64,15 +64,15 @@ async def _through_rest(http: aiohttp.ClientSession) -> None:
             raise RuntimeError(f"a call ended as {ended['call']['outcome']}")
 
 
-async def _directly(client: Client) -> None:
+async def call_directly(client: Client) -> None:
     await client.call_tool("echo")
 
 
-async def _taken(call: Call) -> float:
-    return sum(await _one_after_the_other(call, WARM_UP))
+async def measure_call(call: Call) -> float:
+    return sum(await measure_sequential(call, WARM_UP))
 
 
-async def _one_after_the_other(call: Call, count: int) -> list[float]:
+async def measure_sequential(call: Call, count: int) -> list[float]:
     taken: list[float] = []
     for _ in range(count):
         began = time.perf_counter()
@@ -81,7 +81,7 @@ async def _one_after_the_other(call: Call, count: int) -> list[float]:
     return taken
 
 
-async def _at_once(call: Call, count: int) -> Measured:
+async def measure_concurrent(call: Call, count: int) -> Measured:
     left = iter(range(count))
 
     async def work() -> None:
@@ -89,5 +89,5 @@ async def _at_once(call: Call, count: int) -> Measured:
             await call()
 
     with measuring(count) as measured:
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
     return measured

@@ -56,15 +56,15 @@ async def hung_receivers(origins: int) -> AsyncGenerator[list[str]]:
         yield found
 
 
-async def ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float:
+async def measure_ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float:
     """Requests per second that the receivers answer to a sender that does nothing but write the same bytes again."""
     request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    asking: list[_Asking] = []
+    asking: list[_RequestProtocol] = []
     for number in range(CEILING_CONNECTIONS):
         port = int(receivers.origins[number % len(receivers.origins)].rpartition(":")[2])
-        _, protocol = await loop.create_connection(lambda: _Asking(request), "127.0.0.1", port)
+        _, protocol = await loop.create_connection(lambda: _RequestProtocol(request), "127.0.0.1", port)
         asking.append(protocol)
     began = time.perf_counter()
     await asyncio.sleep(until - loop.time())
@@ -74,7 +74,7 @@ async def ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float
     return sum(protocol.answered for protocol in asking) / taken
 
 
-class _Asking(asyncio.Protocol):
+class _RequestProtocol(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self._request = request
         self._transport: asyncio.Transport | None = None

@@ -24,7 +24,7 @@ Arrivals = dict[str, float]
 """By webhook-id, the first time each was seen. `time.monotonic` is one clock for all processes of a machine."""
 
 
-class Answering(asyncio.Protocol):
+class RespondingProtocol(asyncio.Protocol):
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
         self._data = b""
@@ -60,7 +60,7 @@ class Answering(asyncio.Protocol):
 async def main(origins: int, behaviour: str) -> None:
     loop = asyncio.get_running_loop()
     arrivals: Arrivals = {}
-    protocol = asyncio.Protocol if behaviour == "hung" else lambda: Answering(arrivals)
+    protocol = asyncio.Protocol if behaviour == "hung" else lambda: RespondingProtocol(arrivals)
     servers = [await loop.create_server(protocol, "127.0.0.1", 0, backlog=1024) for _ in range(origins)]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)

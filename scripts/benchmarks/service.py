@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 
 READY_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,7 +46,7 @@ async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
         upstream_url = f"http://127.0.0.1:{upstream_port}/mcp"
         stage: dict[str, Any] = {"url": upstream_url, "ringback": {"max_concurrent": max_concurrent}}
         async with python_process("scripts.benchmarks.silent_upstream", str(upstream_port), log=folder / "upstream"):
-            await answering(f"http://127.0.0.1:{upstream_port}/polls")
+            await wait_until_responding(f"http://127.0.0.1:{upstream_port}/polls")
             async with ringback(folder, upstreams={"stage": stage}, upstream_url=upstream_url) as running:
                 yield running
 
@@ -68,7 +68,7 @@ async def ringback(folder: Path, *, upstreams: Mapping[str, Any], upstream_url: 
         "RINGBACK_QUOTA_STARTS_PER_MINUTE": "1000000",
     }
     async with python_process("ringback", "serve", environment=environment, log=folder / "ringback") as process:
-        await answering(f"{url}/readyz")
+        await wait_until_responding(f"{url}/readyz")
         yield Service(url, upstream_url, process.pid)
 
 
@@ -87,7 +87,7 @@ async def python_process(
         await process.wait()
 
 
-async def answering(url: str) -> None:
+async def wait_until_responding(url: str) -> None:
     """Return when there is a success at `url`."""
     async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
         while True:
@@ -96,7 +96,7 @@ async def answering(url: str) -> None:
                     return
             except httpx.TransportError:
                 pass
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def free_port() -> int:

@@ -13,23 +13,23 @@ import mcp_types as types
 import uvicorn
 import uvloop
 
-from tests.support.task_stage import Task, TaskStage, text_result
-from tests.support.upstreams import Context, Receive, Scope, Send, answer
+from tests.support.task_stage import UpstreamTask, TaskUpstream, text_result
+from tests.support.upstreams import Context, Receive, Scope, Send, send_response
 
 POLL_MS: Final = 60_000
 """What its tasks ask for: once a minute each, as a server with thousands of long tasks would."""
 
 
-class Silent(TaskStage):
+class SilentUpstream(TaskUpstream):
     async def _list(self, names: list[str]) -> types.ListToolsResult:
         return await super()._list([*names, "echo", "hold"])
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Any:  # noqa: ARG002 - the SDK's
         match params.name:
             case "work":
-                task = Task(f"task-{len(self.tasks) + 1}", self)
+                task = UpstreamTask(f"task-{len(self.tasks) + 1}", self)
                 self.tasks[task.id] = task
-                return {"resultType": "task", **self._told(task)}
+                return {"resultType": "task", **self._task_json(task)}
             case "hold":
                 await asyncio.Event().wait()
             case _:
@@ -38,12 +38,12 @@ class Silent(TaskStage):
 
 
 def main(port: int) -> None:
-    silent = Silent(poll_ms=POLL_MS)
+    silent = SilentUpstream(poll_ms=POLL_MS)
     inner = silent.app(json_response=True)  # an event stream would not be silent: the SDK's server pings it
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/polls":
-            await answer(send, 200, "text/plain", b"%d" % silent.count("tasks/get"))
+            await send_response(send, 200, "text/plain", b"%d" % silent.count_requests("tasks/get"))
         else:
             await inner(scope, receive, send)
 

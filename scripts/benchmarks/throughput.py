@@ -5,7 +5,7 @@ from typing import Final
 
 from scripts.benchmarks import engine
 from scripts.benchmarks.callback import bare_loop
-from scripts.benchmarks.measure import Json, Measured, paired_ratios, say, summary
+from scripts.benchmarks.measure import Json, Measured, paired_ratios, print_progress, summary
 from scripts.benchmarks.receivers import Receivers
 from scripts.benchmarks.task_queue import TaskQueue
 
@@ -35,7 +35,7 @@ async def interleaved(runs: Mapping[str, Run], *, rounds: int, seconds: float) -
         order = list(runs) if number % 2 == 0 else list(runs)[::-1]
         done.append({name: await runs[name](sizes[name]) for name in order})
         told = "  ".join(f"{name} {measured.rate:,.0f}/s" for name, measured in sorted(done[-1].items()))
-        say(f"round {number + 1} of {rounds}: {told}")
+        print_progress(f"round {number + 1} of {rounds}: {told}")
     return done
 
 

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import aiohttp
 
-from scripts.benchmarks.measure import Json, say
+from scripts.benchmarks.measure import Json, print_progress
 from scripts.benchmarks.service import Service, service
 
 WAITING: Final = 10_000
 STARTING_AT_ONCE: Final = 32
 IDLE_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.5
-PATIENCE_SECONDS: Final = 300.0
+POLL_SECONDS: Final = 0.5
+ACCEPT_TIMEOUT_SECONDS: Final = 300.0
 
 
-async def waiting(tool: str, *, calls: int, at_once: int, idle_seconds: float) -> Json:
+async def measure_waiting_calls(tool: str, *, calls: int, at_once: int, idle_seconds: float) -> Json:
     """`hold` waits in one HTTP request each, `work` is a task and is polled. More than `at_once` are queued."""
     async with service(max_concurrent=at_once) as running, aiohttp.ClientSession(running.url) as http:
         await _start(http, "echo", 1)  # what is imported and opened by the first call is no part of the others'
@@ -24,10 +24,10 @@ async def waiting(tool: str, *, calls: int, at_once: int, idle_seconds: float) -
         began = time.perf_counter()
         await _start(http, tool, calls)
         accepted_seconds = time.perf_counter() - began
-        say(f"{tool}: {calls:,} calls accepted in {accepted_seconds:.1f} s")
+        print_progress(f"{tool}: {calls:,} calls accepted in {accepted_seconds:.1f} s")
         await _all_dispatched(http, min(calls, at_once))
         running_seconds = time.perf_counter() - began
-        say(f"{tool}: {at_once:,} are at the upstream after {running_seconds:.1f} s")
+        print_progress(f"{tool}: {at_once:,} are at the upstream after {running_seconds:.1f} s")
         idle = await _idle(running, idle_seconds)
         full_mb = running.rss_mb()
     return {
@@ -56,9 +56,9 @@ async def _start(http: aiohttp.ClientSession, tool: str, calls: int) -> None:
 
 
 async def _all_dispatched(http: aiohttp.ClientSession, calls: int) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(ACCEPT_TIMEOUT_SECONDS):
         while await _in_flight(http) < calls:  # noqa: ASYNC110 - another process rings no bell
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _in_flight(http: aiohttp.ClientSession) -> int:
@@ -70,16 +70,16 @@ async def _in_flight(http: aiohttp.ClientSession) -> int:
 async def _idle(running: Service, idle_seconds: float) -> Json:
     """CPU of the process and polls of its tasks while nothing happens."""
     await asyncio.sleep(idle_seconds)  # the last requests are still being written for ten seconds
-    cpu, polls, began = running.cpu_seconds(), await _polls(running), time.perf_counter()
+    cpu, polls, began = running.cpu_seconds(), await count_polls(running), time.perf_counter()
     await asyncio.sleep(idle_seconds)
     seconds = time.perf_counter() - began
     return {
         "idle_cpu_percent": round((running.cpu_seconds() - cpu) / seconds * 100, 2),
-        "polls_per_second": round((await _polls(running) - polls) / seconds, 1),
+        "polls_per_second": round((await count_polls(running) - polls) / seconds, 1),
     }
 
 
-async def _polls(running: Service) -> int:
+async def count_polls(running: Service) -> int:
     async with (
         aiohttp.ClientSession() as http,
         http.get(running.upstream_url.removesuffix("/mcp") + "/polls") as response,

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from scripts.chaos_runs.checker import Rule, Violation, duplicates, violations
-from scripts.chaos_runs.plan import plan
-from scripts.chaos_runs.run import Run, run
+from scripts.chaos_runs.checker import Rule, Violation, count_duplicates, find_violations
+from scripts.chaos_runs.plan import make_plan
+from scripts.chaos_runs.run import ChaosResult, run_chaos
 
 SEED_BITS: Final = 32
 
@@ -23,20 +23,20 @@ def main() -> int:
     began = time.monotonic()
     told: Counter[str] = Counter({"runs": 0, "calls": 0, **{str(rule): 0 for rule in Rule}, "kills": 0, "stops": 0})
     for seed in range(options.seed, options.seed + options.runs):
-        done = asyncio.run(run(plan(seed)))
-        found = list(violations(done.history))
+        done = asyncio.run(run_chaos(make_plan(seed)))
+        found = list(find_violations(done.history))
         told.update(_counts(done, found))
-        _say(f"seed {seed}: {_ends(done)}; {done.kills} kills, {done.stops} stops; {done.steps} at a step")
+        print_progress(f"seed {seed}: {count_outcomes(done)}; {done.kills} kills, {done.stops} stops; {done.steps} at a step")
         for violation in found:
-            _say(f"seed {seed}: VIOLATION of {violation.rule}: {violation.what}")
+            print_progress(f"seed {seed}: VIOLATION of {violation.rule}: {violation.description}")
         if found:
-            _say(f"the same plan again: scripts/chaos --seed {seed}")
+            print_progress(f"the same plan again: scripts/chaos --seed {seed}")
     report: dict[str, Any] = {**told, "seed": options.seed, "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps(report) if options.json else "\n".join(f"{name:<22}{value}" for name, value in report.items()))
     return 1 if any(told[rule] for rule in Rule) else 0
 
 
-def _counts(done: Run, found: list[Violation]) -> dict[str, int]:
+def _counts(done: ChaosResult, found: list[Violation]) -> dict[str, int]:
     return {
         "runs": 1,
         "calls": len(done.history.acknowledged),
@@ -44,11 +44,11 @@ def _counts(done: Run, found: list[Violation]) -> dict[str, int]:
         "kills": done.kills,
         "stops": done.stops,
         "steps": done.steps,
-        "duplicates": duplicates(done.history),
+        "duplicates": count_duplicates(done.history),
     }
 
 
-def _ends(done: Run) -> str:
+def count_outcomes(done: ChaosResult) -> str:
     """How the calls ended, which shows whether the plan reached them at all."""
     ends = Counter(str(call.last and call.last.outcome) for call in done.history.acknowledged)
     return ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _say(text: str) -> None:
+def print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -20,38 +20,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringback.waits import wait_first
-from scripts.chaos_runs.plan import Life
+from scripts.chaos_runs.plan import ServiceRun
 
 START_SECONDS: Final = 60.0
 """Half a second on a free machine; only one that starts nothing any more takes this long."""
-LOOK_SECONDS: Final = 0.02
-STOPPED_SECONDS: Final = 0.3
+POLL_SECONDS: Final = 0.02
+FREEZE_SECONDS: Final = 0.3
 """For so long at most a service that stops itself stays stopped."""
-_CRADLE: Final = multiprocessing.get_context("forkserver")
-_CRADLE.set_forkserver_preload(["scripts.chaos_runs.service", "scripts.chaos_runs.receiver"])
+_FORK_SERVER: Final = multiprocessing.get_context("forkserver")
+_FORK_SERVER.set_forkserver_preload(["scripts.chaos_runs.service", "scripts.chaos_runs.receiver"])
 
-LAST_WORDS: Final = 2000
+LAST_LOG_LINES: Final = 2000
 """Characters of a log, for whoever has to find out."""
 
 Spec = dict[str, Any]
 """What `main` or another function of a module is called with."""
 
 
-class EndedByItself(Exception):
+class UnexpectedExit(Exception):
     """A process that nobody killed is gone: the run says nothing, and whoever reads its last words much."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Actor:
+class ManagedProcess:
     """A process, again and again: `entry` is `module:function`."""
 
     name: str
     entry: str
     spec: Spec
     folder: Path
-    lives: list[tuple[Life, Spec]] = field(default_factory=list[tuple[Life, Spec]])
+    start_specs: list[tuple[ServiceRun, Spec]] = field(default_factory=list[tuple[ServiceRun, Spec]])
     """The first lives, and what is different in each; after them it lives on."""
-    away_seconds: float = 0.0
+    downtime_seconds: float = 0.0
     """Before it is started again."""
     kills: int = 0
     process: ForkServerProcess | None = None
@@ -68,53 +68,53 @@ class Actor:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def live(self) -> None:
+    async def keep_running(self) -> None:
         """Live until cancelled; raises `EndedByItself`."""
-        for life, different in self.lives:
-            await self._once(self.spec | different, life)
+        for life, different in self.start_specs:
+            await self._run_once(self.spec | different, life)
         while True:
-            await self._once(self.spec, None)
+            await self._run_once(self.spec, None)
 
-    async def until_listening(self) -> None:
+    async def wait_until_listening(self) -> None:
         async with asyncio.timeout(START_SECONDS):
             while not _listens(self.port):  # noqa: ASYNC110 - another process rings no bell
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Raise a signal, if it is alive just now."""
         if self.process is not None and self.process.pid is not None and self.process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
-    async def _once(self, spec: Spec, life: Life | None) -> None:
-        process = _CRADLE.Process(target=_enter, args=(self.entry, spec, self.log), daemon=True)
+    async def _run_once(self, spec: Spec, life: ServiceRun | None) -> None:
+        process = _FORK_SERVER.Process(target=_enter, args=(self.entry, spec, self.log), daemon=True)
         await asyncio.to_thread(process.start)
         self.process = process
         try:
-            with _gone(process) as gone:
-                await self._watch(gone, life)
+            with notify_exit(process) as gone:
+                await self._wait_for_exit(gone, life)
         finally:
             process.kill()
             process.join()
         if process.exitcode != -signal.SIGKILL:
-            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
-            raise EndedByItself(f"{self.name} ended with exit code {process.exitcode}. Its last words: {last_words}")
+            last_words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_LOG_LINES:]
+            raise UnexpectedExit(f"{self.name} ended with exit code {process.exitcode}. Its last words: {last_words}")
         self.kills += 1
-        await asyncio.sleep(self.away_seconds)
+        await asyncio.sleep(self.downtime_seconds)
 
-    async def _watch(self, gone: asyncio.Event, life: Life | None) -> None:
+    async def _wait_for_exit(self, gone: asyncio.Event, life: ServiceRun | None) -> None:
         if life is None:
             await gone.wait()
             return
-        ends_at = asyncio.get_running_loop().time() + life.lasts_seconds
+        ends_at = asyncio.get_running_loop().time() + life.downtime_seconds
         while not gone.is_set() and (left := ends_at - asyncio.get_running_loop().time()) > 0:
-            await wait_first(gone.wait(), timeout_seconds=min(left, STOPPED_SECONDS))
+            await wait_first(gone.wait(), timeout_seconds=min(left, FREEZE_SECONDS))
             if life.step is not None and life.step.stops:
-                self.send(signal.SIGCONT)
+                self.send_signal(signal.SIGCONT)
 
 
 @contextmanager
-def _gone(process: ForkServerProcess) -> Generator[asyncio.Event]:
+def notify_exit(process: ForkServerProcess) -> Generator[asyncio.Event]:
     """Set when the process is no more."""
     gone = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -149,7 +149,7 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ManagedChild:
     """A process that the service started, by the file in which it keeps its number, locked, as long as it lives."""
 
     pid_file: Path

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import httpx
 
-from scripts.chaos_runs.history import CallSeen, Seen
+from scripts.chaos_runs.history import ObservedCall, ObservedStatus
 from scripts.chaos_runs.plan import Kind, PlannedCall
-from tests.support.task_stage import YES
+from tests.support.task_stage import ACCEPTED_ANSWER
 
-AGAIN_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 0.05
 WAIT_SECONDS: Final = 1.0
 """A long poll that outlives a frozen service by little."""
 REQUEST_SECONDS: Final = 20.0
@@ -29,37 +29,37 @@ class Agent:
 
     async def register(self) -> None:
         """A webhook that hears every end."""
-        registered = await self._ask("POST", "/v1/webhooks", json={"url": self._callback_url})
+        registered = await self._request("POST", "/v1/webhooks", json={"url": self._callback_url})
         self._webhooks.add(registered["id"])
 
-    async def see_through(self, planned: PlannedCall, call: CallSeen) -> None:
+    async def run_call(self, planned: PlannedCall, call: ObservedCall) -> None:
         """One call, from its start to its end, as the plan says."""
         await asyncio.sleep(planned.at_seconds)
         await self._start(planned, call)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(planned, call))
+            group.create_task(self._poll_call(planned, call))
             for _ in range(planned.repeats):
                 group.create_task(self._start(planned, call))
             if planned.cancel_seconds is not None:
                 group.create_task(self._cancel(call, planned.cancel_seconds))
         await self._start(planned, call)  # also long after its end a key is the same call's
 
-    async def look(self, call: CallSeen, *, wait_seconds: float = 0) -> dict[str, Any]:
-        told = await self._ask("GET", f"/v1/calls/{call.ids[0]}", params={"wait_seconds": wait_seconds})
-        call.seen.append(Seen(told["status"], told["outcome"], told["runs"]))
+    async def read_call(self, call: ObservedCall, *, wait_seconds: float = 0) -> dict[str, Any]:
+        told = await self._request("GET", f"/v1/calls/{call.ids[0]}", params={"wait_seconds": wait_seconds})
+        call.statuses.append(ObservedStatus(told["status"], told["outcome"], told["runs"]))
         return told
 
-    async def ends_in_the_log(self) -> list[str]:
+    async def count_logged_ends(self) -> list[str]:
         """The call of every `call.finished`, in the log's order."""
         ends: list[str] = []
         page: dict[str, Any] = {"cursor": None, "has_more": True}
         while page["has_more"]:
             query = {"name": "call.finished", "limit": 100, "cursor": page["cursor"]}
-            page = await self._ask("GET", "/v1/events", params={k: v for k, v in query.items() if v is not None})
+            page = await self._request("GET", "/v1/events", params={k: v for k, v in query.items() if v is not None})
             ends += (event["data"]["call_id"] for event in page["events"])
         return ends
 
-    async def _start(self, planned: PlannedCall, call: CallSeen) -> None:
+    async def _start(self, planned: PlannedCall, call: ObservedCall) -> None:
         body: dict[str, Any] = {
             "upstream": planned.kind.upstream,
             "tool": planned.kind.tool,
@@ -69,36 +69,36 @@ class Agent:
         }
         if planned.callback:
             body["callback"] = {"url": self._callback_url}
-        started = await self._ask("POST", "/v1/calls", json=body, headers={"Idempotency-Key": planned.key})
+        started = await self._request("POST", "/v1/calls", json=body, headers={"Idempotency-Key": planned.key})
         call.ids.append(started["call"]["id"])
         call.webhooks |= {webhook["id"] for webhook in started["webhooks"]} | self._webhooks
 
-    async def _watch(self, planned: PlannedCall, call: CallSeen) -> None:
+    async def _poll_call(self, planned: PlannedCall, call: ObservedCall) -> None:
         while True:
-            told = await self.look(call, wait_seconds=WAIT_SECONDS)
-            if call.seen[-1].final:
+            told = await self.read_call(call, wait_seconds=WAIT_SECONDS)
+            if call.statuses[-1].final:
                 return
             if told["status"] == "input_required":
                 await asyncio.sleep(planned.answer_seconds)
                 await self._answer(call, told["input_requests"])
 
-    async def _answer(self, call: CallSeen, asked: Iterable[str]) -> None:
-        body = {"responses": dict.fromkeys(asked, YES)}
-        await self._ask("POST", f"/v1/calls/{call.ids[0]}/input", json=body, accept=CALL_ENDED)
+    async def _answer(self, call: ObservedCall, asked: Iterable[str]) -> None:
+        body = {"responses": dict.fromkeys(asked, ACCEPTED_ANSWER)}
+        await self._request("POST", f"/v1/calls/{call.ids[0]}/input", json=body, accept=CALL_ENDED)
 
-    async def _cancel(self, call: CallSeen, after_seconds: float) -> None:
+    async def _cancel(self, call: ObservedCall, after_seconds: float) -> None:
         await asyncio.sleep(after_seconds)
-        await self._ask("POST", f"/v1/calls/{call.ids[0]}/cancel")
+        await self._request("POST", f"/v1/calls/{call.ids[0]}/cancel")
 
-    async def _ask(self, method: str, path: str, *, accept: int | None = None, **options: Any) -> Any:
+    async def _request(self, method: str, path: str, *, accept: int | None = None, **options: Any) -> Any:
         while True:
             try:
                 answer = await self._http.request(method, path, timeout=REQUEST_SECONDS, **options)
             except httpx.TransportError:
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             if answer.is_success or answer.status_code == accept:
                 return answer.json()
             if answer.status_code != SERVICE_UNAVAILABLE:
                 self.surprises.append(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)

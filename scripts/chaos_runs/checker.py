@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from scripts.chaos_runs.history import CallSeen, History, Seen
+from scripts.chaos_runs.history import ObservedCall, Observations, ObservedStatus
 
 
 class Rule(StrEnum):
@@ -21,80 +21,80 @@ class Rule(StrEnum):
     """An idempotency key that stands for two calls."""
     SECOND_EVENTS = "second_events"
     """Two ends of one call: two events in the log, two webhook-ids at one webhook, or one webhook-id with two bodies."""
-    UNTRUTHS = "untruths"
+    FALSE_OUTCOMES = "untruths"
     """A result of a tool that never started, `rejected` of one that did, a start that was not counted, a callback that tells
     another end."""
-    SURPRISES = "surprises"
+    UNEXPECTED_RESPONSES = "surprises"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
     rule: Rule
-    what: str
+    description: str
 
 
-def violations(history: History) -> Iterator[Violation]:
+def find_violations(history: Observations) -> Iterator[Violation]:
     for call in history.acknowledged:
-        yield from _of_keys(call)
-        yield from _of_statuses(call)
-        yield from _of_starts(call, history)
-        yield from _of_events(call, history)
-    for what in history.surprises:
-        yield Violation(Rule.SURPRISES, what)
+        yield from check_keys(call)
+        yield from check_statuses(call)
+        yield from check_starts(call, history)
+        yield from check_events(call, history)
+    for what in history.unexpected_responses:
+        yield Violation(Rule.UNEXPECTED_RESPONSES, what)
 
 
-def duplicates(history: History) -> int:
+def count_duplicates(history: Observations) -> int:
     """Callbacks that came again with the webhook-id of before: at least once is what was promised."""
-    return len(history.heard) - len({(heard.webhook, heard.message_id) for heard in history.heard})
+    return len(history.callbacks) - len({(heard.webhook, heard.message_id) for heard in history.callbacks})
 
 
-def _of_keys(call: CallSeen) -> Iterator[Violation]:
+def check_keys(call: ObservedCall) -> Iterator[Violation]:
     if len(set(call.ids)) > 1:
         yield Violation(Rule.SPLIT_KEYS, f"{call.key} was acknowledged as {sorted(set(call.ids))}")
 
 
-def _of_statuses(call: CallSeen) -> Iterator[Violation]:
+def check_statuses(call: ObservedCall) -> Iterator[Violation]:
     if call.last is None or not call.last.final:
         yield Violation(Rule.LOST_CALLS, f"{call.key} ({call.kind}, {call.ids[0]}) was last seen as {call.last}")
-    for before, after in pairwise(call.seen):
+    for before, after in pairwise(call.statuses):
         changed = before.final and (before.status, before.outcome) != (after.status, after.outcome)
         if changed or after.runs < before.runs:
             yield Violation(Rule.BACKWARD_STEPS, f"{call.key} ({call.kind}) went from {before} to {after}")
 
 
-def _of_starts(call: CallSeen, history: History) -> Iterator[Violation]:
+def check_starts(call: ObservedCall, history: Observations) -> Iterator[Violation]:
     starts = Counter(start.round for start in history.starts if start.key == call.key)
     if call.unsafe and any(count > 1 for count in starts.values()):
         yield Violation(
             Rule.UNSAFE_SECOND_STARTS, f"{call.key} ({call.kind}) was started {dict(starts)} times by round"
         )
     if call.last is not None:
-        yield from _of_truth(call, call.last, starts)
+        yield from check_outcome(call, call.last, starts)
 
 
-def _of_truth(call: CallSeen, last: Seen, starts: Counter[int]) -> Iterator[Violation]:
+def check_outcome(call: ObservedCall, last: ObservedStatus, starts: Counter[int]) -> Iterator[Violation]:
     about = f"{call.key} ({call.kind}) is {last}, and was started {dict(starts)} times by round"
     if last.outcome in {"result", "tool_error"} and not starts[0]:
-        yield Violation(Rule.UNTRUTHS, f"{about}: a result of nothing")
+        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: a result of nothing")
     if last.outcome == "rejected" and starts[0]:
-        yield Violation(Rule.UNTRUTHS, f"{about}: it did reach its upstream")
+        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: it did reach its upstream")
     if starts[0] > last.runs:
-        yield Violation(Rule.UNTRUTHS, f"{about}: a start was not counted")
+        yield Violation(Rule.FALSE_OUTCOMES, f"{about}: a start was not counted")
 
 
-def _of_events(call: CallSeen, history: History) -> Iterator[Violation]:
+def check_events(call: ObservedCall, history: Observations) -> Iterator[Violation]:
     call_id = call.ids[0]
-    logged = sum(each == call_id for each in history.logged)
+    logged = sum(each == call_id for each in history.logged_events)
     if logged == 0:
         yield Violation(Rule.LOST_EVENTS, f"the end of {call.key} ({call_id}) is not in the log")
     if logged > 1:
         yield Violation(Rule.SECOND_EVENTS, f"the end of {call.key} ({call_id}) is {logged} times in the log")
     for webhook in sorted(call.webhooks):
-        heard = [each for each in history.heard if each.webhook == webhook and each.ends == call_id]
+        heard = [each for each in history.callbacks if each.webhook == webhook and each.is_end_event == call_id]
         if not heard:
             yield Violation(Rule.LOST_EVENTS, f"the end of {call.key} ({call_id}) did not reach {webhook}")
         if len({each.message_id for each in heard}) > 1 or any(each.body != heard[0].body for each in heard):
             yield Violation(Rule.SECOND_EVENTS, f"{webhook} was told two ends of {call.key} ({call_id})")
         told = {(each.body["data"]["status"], each.body["data"]["outcome"]) for each in heard}
         if call.last is not None and told - {(call.last.status, call.last.outcome)}:
-            yield Violation(Rule.UNTRUTHS, f"{webhook} was told {told} of {call.key}, which is {call.last}")
+            yield Violation(Rule.FALSE_OUTCOMES, f"{webhook} was told {told} of {call.key}, which is {call.last}")

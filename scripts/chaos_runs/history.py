@@ -8,7 +8,7 @@ FINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedStatus:
     """A call at one look."""
 
     status: str
@@ -21,7 +21,7 @@ class Seen:
 
 
 @dataclass(slots=True, kw_only=True)
-class CallSeen:
+class ObservedCall:
     """A call by its idempotency key, as the agent knows it."""
 
     key: str
@@ -31,16 +31,16 @@ class CallSeen:
     """Of every acknowledgement."""
     webhooks: set[str] = field(default_factory=set[str])
     """Who will be rung, by the acknowledgement."""
-    seen: list[Seen] = field(default_factory=list[Seen])
+    statuses: list[ObservedStatus] = field(default_factory=list[ObservedStatus])
     """In the order in which the answers came; one reader, so that order is time."""
 
     @property
-    def last(self) -> Seen | None:
-        return self.seen[-1] if self.seen else None
+    def last(self) -> ObservedStatus | None:
+        return self.statuses[-1] if self.statuses else None
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ToolStart:
     """A request to run a tool, as its upstream saw it. Round 1 of a call that was asked something is no second start."""
 
     key: str
@@ -48,7 +48,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedCallback:
     """A callback, as the receiver kept it."""
 
     message_id: str
@@ -56,21 +56,21 @@ class Heard:
     body: Mapping[str, Any]
 
     @property
-    def ends(self) -> str | None:
+    def is_end_event(self) -> str | None:
         """The call whose end this is."""
         return self.body["data"]["call_id"] if self.body["name"] == "call.finished" else None
 
 
 @dataclass(slots=True, kw_only=True)
-class History:
-    calls: Sequence[CallSeen] = ()
-    starts: Sequence[Start] = ()
-    heard: Sequence[Heard] = ()
-    logged: Sequence[str] = ()
+class Observations:
+    calls: Sequence[ObservedCall] = ()
+    starts: Sequence[ToolStart] = ()
+    callbacks: Sequence[ReceivedCallback] = ()
+    logged_events: Sequence[str] = ()
     """The call of each `call.finished` in the event log."""
-    surprises: list[str] = field(default_factory=list[str])
+    unexpected_responses: list[str] = field(default_factory=list[str])
     """Answers that nobody should get."""
 
     @property
-    def acknowledged(self) -> list[CallSeen]:
+    def acknowledged(self) -> list[ObservedCall]:
         return [call for call in self.calls if call.ids]

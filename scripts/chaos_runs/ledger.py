@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 
-class Ledger:
+class Journal:
     """One file, appended to by any number of processes: each line is one write, and durable when `note` returns."""
 
     def __init__(self, path: Path | str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def note(self, **entry: Any) -> None:
+    def append(self, **entry: Any) -> None:
         os.write(self._file, json.dumps(entry).encode() + b"\n")
         os.fsync(self._file)
 

@@ -49,14 +49,14 @@ UNITS: Final = (
 """The durable steps of a call's way, by the beginning of the name of each unit of work."""
 
 CALLS: Final = 24
-SPAN_SECONDS: Final = 2.0
+RUN_SECONDS: Final = 2.0
 """All calls are started within it; with starting again after each kill, a run takes a few seconds."""
 STEP_SECONDS: Final = 2.0
 """A life that has not come to its step by then never will, and ends without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class KillPoint:
     """A moment in the service's life: just before, or just after, a unit of work is done for the n-th time."""
 
     unit: str
@@ -67,21 +67,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class ServiceRun:
     """One life of the service: it ends at its step, or else after so many seconds."""
 
-    step: Step | None
-    lasts_seconds: float
+    step: KillPoint | None
+    downtime_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
+class FaultInjection:
     """From outside: SIGSTOP and, later, SIGCONT; or `kill -9`, and a new start later."""
 
     target: Target
     kills: bool
     at_seconds: float
-    lasts_seconds: float
+    freeze_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +105,17 @@ class PlannedCall:
 class Plan:
     seed: int
     calls: tuple[PlannedCall, ...]
-    lives: tuple[Life, ...]
-    blows: tuple[Blow, ...]
+    service_runs: tuple[ServiceRun, ...]
+    faults: tuple[FaultInjection, ...]
 
 
-def plan(seed: int, *, calls: int = CALLS) -> Plan:
+def make_plan(seed: int, *, calls: int = CALLS) -> Plan:
     chance = random.Random(seed)  # noqa: S311 - a seed replays its plan
     return Plan(
         seed=seed,
         calls=tuple(_call(chance, number) for number in range(calls)),
-        lives=tuple(_life(chance) for _ in range(chance.randint(2, 4))),
-        blows=tuple(_blow(chance) for _ in range(chance.randint(1, 4))),
+        service_runs=tuple(make_service_run(chance) for _ in range(chance.randint(2, 4))),
+        faults=tuple(make_fault(chance) for _ in range(chance.randint(1, 4))),
     )
 
 
@@ -124,7 +124,7 @@ def _call(chance: random.Random, number: int) -> PlannedCall:
         key=f"work-{number}",
         kind=chance.choice(list(Kind)),
         unsafe=chance.random() < 0.7,  # noqa: PLR2004 - most tools are
-        at_seconds=chance.uniform(0, SPAN_SECONDS),
+        at_seconds=chance.uniform(0, RUN_SECONDS),
         work_seconds=chance.uniform(0.0, 0.5),
         answer_seconds=chance.uniform(0.0, 0.5),
         cancel_seconds=chance.uniform(0.0, 0.5) if chance.random() < 0.15 else None,  # noqa: PLR2004 - some are
@@ -133,23 +133,23 @@ def _call(chance: random.Random, number: int) -> PlannedCall:
     )
 
 
-def _life(chance: random.Random) -> Life:
-    step = Step(
+def make_service_run(chance: random.Random) -> ServiceRun:
+    step = KillPoint(
         unit=chance.choice(UNITS),
         after=chance.random() < 0.5,  # noqa: PLR2004 - as often before as after
         nth=chance.choice((1, 1, 2, 3, 5)),
         stops=chance.random() < 0.2,  # noqa: PLR2004 - seldom: most that is found is found by death
     )
     if chance.random() < 0.25:  # noqa: PLR2004 - a quarter of the lives end at no step
-        return Life(step=None, lasts_seconds=chance.uniform(0.4, 1.6))
-    return Life(step=step, lasts_seconds=STEP_SECONDS)
+        return ServiceRun(step=None, downtime_seconds=chance.uniform(0.4, 1.6))
+    return ServiceRun(step=step, downtime_seconds=STEP_SECONDS)
 
 
-def _blow(chance: random.Random) -> Blow:
+def make_fault(chance: random.Random) -> FaultInjection:
     target = chance.choice(list(Target))
-    return Blow(
+    return FaultInjection(
         target=target,
         kills=target is not Target.SERVICE and chance.random() < 0.6,  # noqa: PLR2004 - the service's lives end anyway
-        at_seconds=chance.uniform(0.2, SPAN_SECONDS),
-        lasts_seconds=chance.uniform(0.05, 0.6),
+        at_seconds=chance.uniform(0.2, RUN_SECONDS),
+        freeze_seconds=chance.uniform(0.05, 0.6),
     )

@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from scripts.chaos_runs.ledger import Ledger
+from scripts.chaos_runs.ledger import Journal
 from scripts.chaos_runs.upstreams import serve
-from tests.support.upstreams import Receive, Scope, Send, answer
+from tests.support.upstreams import Receive, Scope, Send, send_response
 
 
 def main(*, port: int, ledger: Path, forgets: bool) -> None:
     """One that `forgets` acknowledges what it did not keep: it shows that the checker looks."""
-    kept = Ledger(ledger)
+    kept = Journal(ledger)
 
     async def receive_callback(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -22,7 +22,7 @@ def main(*, port: int, ledger: Path, forgets: bool) -> None:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         if not forgets:
             told = {"message_id": headers["webhook-id"], "webhook": headers["x-mcp-subscription-id"]}
-            kept.note(**told, body=json.loads(body))
-        await answer(send, 200, "text/plain", b"")
+            kept.append(**told, body=json.loads(body))
+        await send_response(send, 200, "text/plain", b"")
 
     serve(receive_callback, port)

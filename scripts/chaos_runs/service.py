@@ -14,7 +14,7 @@ from ringback.domain.signals import Signals
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
-from scripts.chaos_runs.plan import Step
+from scripts.chaos_runs.plan import KillPoint
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ KILLED: Final = b"chaos.killed\n"
 """The last words in the log of a service that has come to its step."""
 
 
-class SteppingStore:
+class KillPointStore:
     """A store that counts one unit of work, and raises a signal against its own process when the time has come."""
 
-    def __init__(self, store: Store, step: Step) -> None:
+    def __init__(self, store: Store, step: KillPoint) -> None:
         self._store = store
         self._step = step
         self._left = step.nth
@@ -36,7 +36,7 @@ class SteppingStore:
         return self._store.signals
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         return self._store.is_exclusive
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -63,7 +63,7 @@ class SteppingStore:
             os.kill(os.getpid(), signal.SIGSTOP if self._step.stops else signal.SIGKILL)
 
 
-def main(*, folder: Path, port: int, upstreams: dict[str, str], step: Step | None) -> None:
+def main(*, folder: Path, port: int, upstreams: dict[str, str], step: KillPoint | None) -> None:
     settings = load_settings(
         database_url=f"sqlite:///{folder / 'ringback.db'}",
         port=port,
@@ -73,5 +73,5 @@ def main(*, folder: Path, port: int, upstreams: dict[str, str], step: Step | Non
         drain_seconds=1.0,
     )
     configs = [parse_upstream_option(f"{name}={value}") for name, value in upstreams.items()]
-    world = None if step is None else Environment(wrap_store=lambda store: SteppingStore(store, step))
+    world = None if step is None else Environment(wrap_store=lambda store: KillPointStore(store, step))
     serve(settings, configs, environment=world)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, from anywhere
-from scripts.chaos_runs.ledger import Ledger
+from scripts.chaos_runs.ledger import Journal
 
 PROTOCOL_VERSION = "2025-11-25"
 METHOD_NOT_FOUND = -32601
-GREETING: dict[str, Any] = {
+INITIALIZE_RESULT: dict[str, Any] = {
     "protocolVersion": PROTOCOL_VERSION,
     "serverInfo": {"name": "chaos", "version": "1"},
     "capabilities": {"tools": {}},
@@ -27,8 +27,8 @@ GREETING: dict[str, Any] = {
 TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
 
 
-class Upstream:
-    def __init__(self, ledger: Ledger) -> None:
+class StdioUpstream:
+    def __init__(self, ledger: Journal) -> None:
         self._ledger = ledger
         self._turn = threading.Lock()
 
@@ -42,7 +42,7 @@ class Upstream:
 
     def _echo(self, message: dict[str, Any]) -> None:
         arguments = message["params"]["arguments"]
-        self._ledger.note(key=arguments["key"], round=0)
+        self._ledger.append(key=arguments["key"], round=0)
         time.sleep(arguments["seconds"])
         self._answer(message, {"result": {"content": [{"type": "text", "text": arguments["key"]}]}})
 
@@ -54,7 +54,7 @@ class Upstream:
 def _answer_to(message: dict[str, Any]) -> dict[str, Any]:
     match message["method"]:
         case "initialize":
-            return {"result": GREETING}
+            return {"result": INITIALIZE_RESULT}
         case "tools/list":
             return {"result": {"tools": [TOOL]}}
         case "ping":
@@ -70,7 +70,7 @@ def main() -> None:
         held.truncate(0)
         held.write(str(os.getpid()))
         held.flush()
-        Upstream(Ledger(sys.argv[1])).serve()
+        StdioUpstream(Journal(sys.argv[1])).serve()
 
 
 if __name__ == "__main__":

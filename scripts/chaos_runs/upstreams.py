@@ -9,17 +9,17 @@ from typing import Any
 import mcp_types as types
 import uvicorn
 
-from scripts.chaos_runs.ledger import Ledger
+from scripts.chaos_runs.ledger import Journal
 from tests.support import legacy_stage, task_stage
-from tests.support.legacy_stage import LegacyStage
-from tests.support.task_stage import TaskStage
+from tests.support.legacy_stage import LegacyUpstream
+from tests.support.task_stage import TaskUpstream
 from tests.support.upstreams import App, Context
 
 
-class Modern(TaskStage):
+class ModernChaosUpstream(TaskUpstream):
     """2026-07-28: `echo` answers, `work` becomes a task, `confirm` asks one question first."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Journal) -> None:
         super().__init__()
         self._ledger = ledger
 
@@ -29,7 +29,7 @@ class Modern(TaskStage):
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Any:  # noqa: ARG002 - the SDK's
         arguments = params.arguments or {}
         asked = bool(params.request_state)
-        self._ledger.note(key=arguments["key"], round=int(asked))
+        self._ledger.append(key=arguments["key"], round=int(asked))
         if params.name == "confirm" and not asked:
             question = types.ElicitRequest.model_validate(task_stage.QUESTION)
             return types.InputRequiredResult(input_requests={"sure": question}, request_state=json.dumps({"round": 1}))
@@ -40,51 +40,51 @@ class Modern(TaskStage):
 
     def _task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         # Named for its call: a server that has forgotten its tasks must not give another's under an old name.
-        task = task_stage.Task(f"task-{arguments['key']}-{id(arguments)}", self)
+        task = task_stage.UpstreamTask(f"task-{arguments['key']}-{id(arguments)}", self)
         self.tasks[task.id] = task
         asyncio.get_running_loop().call_later(arguments["seconds"], _complete, task, arguments["key"])
-        return {"resultType": "task", **self._told(task)}
+        return {"resultType": "task", **self._task_json(task)}
 
 
-def _complete(task: task_stage.Task, text: str) -> None:
+def _complete(task: task_stage.UpstreamTask, text: str) -> None:
     if task.state["status"] == "working":
-        task.complete(text)
+        task.complete_task(text)
 
 
-class Legacy(LegacyStage):
+class LegacyChaosUpstream(LegacyUpstream):
     """2025-11-25, with sessions and kept events: `work` answers on a stream that can be resumed, `long` is a task."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Journal) -> None:
         super().__init__()
         self._ledger = ledger
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = params.arguments or {}
-        self._ledger.note(key=arguments["key"], round=0)
+        self._ledger.append(key=arguments["key"], round=0)
         await context.session.report_progress(1, 2, "begun")
         await asyncio.sleep(arguments["seconds"])
         return types.CallToolResult(content=[types.TextContent(type="text", text=arguments["key"])])
 
-    def _make(self, params: dict[str, Any], session: str | None) -> legacy_stage.Task:
+    def _make(self, params: dict[str, Any], session: str | None) -> legacy_stage.LegacyTask:
         arguments = params["arguments"]
-        self._ledger.note(key=arguments["key"], round=0)
-        task = legacy_stage.Task(f"task-{arguments['key']}-{id(params)}", session, ttl=params["task"]["ttl"])
+        self._ledger.append(key=arguments["key"], round=0)
+        task = legacy_stage.LegacyTask(f"task-{arguments['key']}-{id(params)}", session, ttl=params["task"]["ttl"])
         self.tasks[task.id] = task
-        asyncio.get_running_loop().call_later(arguments["seconds"], _end, task)
+        asyncio.get_running_loop().call_later(arguments["seconds"], end_task, task)
         return task
 
 
-def _end(task: legacy_stage.Task) -> None:
+def end_task(task: legacy_stage.LegacyTask) -> None:
     if task.status == "working":
-        task.end()
+        task.end_task()
 
 
 def modern(*, port: int, ledger: Path) -> None:
-    serve(Modern(Ledger(ledger)).app(), port)
+    serve(ModernChaosUpstream(Journal(ledger)).app(), port)
 
 
 def legacy(*, port: int, ledger: Path) -> None:
-    serve(Legacy(Ledger(ledger)).app(), port)
+    serve(LegacyChaosUpstream(Journal(ledger)).app(), port)
 
 
 def serve(app: App, port: int) -> None:

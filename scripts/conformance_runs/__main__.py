@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from scripts.conformance_runs.processes import fixture, ringback
 from scripts.conformance_runs.suite import REVISIONS, SuiteFailed, install, run
-from scripts.conformance_runs.verdict import EXPECTED, Verdict, judge
+from scripts.conformance_runs.verdict import EXPECTED_FAILURES, Verdict, judge_checks
 
 
 def main() -> int:
@@ -19,8 +19,8 @@ def main() -> int:
         return 2
     print(_readable(verdict), file=sys.stderr if options.json else sys.stdout)
     if options.json:
-        print(json.dumps(verdict.told()))
-    return 0 if verdict.good else 1
+        print(json.dumps(verdict.to_json()))
+    return 0 if verdict.is_good else 1
 
 
 def _options() -> argparse.Namespace:
@@ -36,7 +36,7 @@ def _run(revisions: list[str], *, direct: bool) -> Verdict:
     with ExitStack() as stack:
         upstream = stack.enter_context(fixture())
         url = upstream if direct else stack.enter_context(ringback(upstream))
-        return judge([check for revision in revisions for check in run(installed, url, revision)])
+        return judge_checks([check for revision in revisions for check in run(installed, url, revision)])
 
 
 def _readable(verdict: Verdict) -> str:
@@ -50,8 +50,8 @@ def _readable(verdict: Verdict) -> str:
         for check in [*verdict.notes, *verdict.unexpected]
     ]
     lines += [f"expected to fail, and does not: {' '.join(key)}" for key in verdict.stale]
-    for reason in dict.fromkeys(EXPECTED.values()):
-        scenarios = ", ".join(f"{key[0]} {key[1]}" for key, why in EXPECTED.items() if why == reason)
+    for reason in dict.fromkeys(EXPECTED_FAILURES.values()):
+        scenarios = ", ".join(f"{key[0]} {key[1]}" for key, why in EXPECTED_FAILURES.items() if why == reason)
         lines.append(f"expected to fail: {scenarios}. {reason}")
     return "\n".join(lines)
 

@@ -14,14 +14,14 @@ from mcp_types import INVALID_PARAMS
 from starlette.types import ASGIApp
 
 from ringback.domain.clock import SystemClock
-from scripts.conformance_runs.fixture_tasks import Tasks
+from scripts.conformance_runs.fixture_tasks import FixtureTasks
 from scripts.conformance_runs.fixture_tools import (
     PNG,
     Context,
     FixtureTool,
     Json,
-    Switches,
-    asked,
+    ListChangeTools,
+    make_input_required,
     core_tools,
     question,
 )
@@ -50,8 +50,8 @@ _ARGUMENTS: Final[dict[str, Sequence[str]]] = {
 class Fixture:
     def __init__(self) -> None:
         self._bus = InMemorySubscriptionBus()
-        self._switches = Switches(self._bus)
-        self._tasks = Tasks(SystemClock())
+        self._switches = ListChangeTools(self._bus)
+        self._tasks = FixtureTasks(SystemClock())
         self._tools: dict[str, FixtureTool] = {**core_tools(self._switches), **self._tasks.tools()}
 
     def app(self) -> ASGIApp:
@@ -165,16 +165,16 @@ async def _get_prompt(_context: Context, params: types.GetPromptRequestParams) -
             image = {"type": "image", "data": PNG, "mimeType": "image/png"}
             return _messages(image, {"type": "text", "text": "Please analyze the image above."})
         case "test_input_required_result_prompt":
-            return _prompt_that_asks(params)
+            return get_asking_prompt(params)
         case _:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
 
 
-def _prompt_that_asks(params: types.GetPromptRequestParams) -> Any:
+def get_asking_prompt(params: types.GetPromptRequestParams) -> Any:
     if "user_context" in (params.input_responses or {}):
         return _messages({"type": "text", "text": "Use this context."})
     context = question("What context should the prompt use?", {"context": {"type": "string"}})
-    return asked({"user_context": context})
+    return make_input_required({"user_context": context})
 
 
 def _messages(*blocks: Json) -> types.GetPromptResult:

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from ringback.domain.clock import Clock, format_iso
 from scripts.conformance_runs.fixture_tools import (
-    NAME,
+    NAME_QUESTION,
     Context,
     FixtureTool,
     Json,
-    answers,
-    asked,
+    read_answers,
+    make_input_required,
     is_modern,
     question,
     text,
@@ -42,25 +42,25 @@ class UpdateParams(TaskParams):
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class FixtureTask:
     id: str
     created_at: datetime
     state: Json = field(default_factory=lambda: {"status": "working"})
-    given: Json = field(default_factory=dict[str, Any])
+    input_responses: Json = field(default_factory=dict[str, Any])
     work: "asyncio.Task[None] | None" = None
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, questions: Mapping[str, Json]) -> Json:
+    async def request_input(self, questions: Mapping[str, Json]) -> Json:
         """Wait until all of it is answered."""
         self.state = {"status": "input_required", "inputRequests": dict(questions)}
         await self.answered.wait()
-        return self.given
+        return self.input_responses
 
-    def answer(self, responses: Json) -> None:
+    def accept_answers(self, responses: Json) -> None:
         """Take what is asked; what is left stays asked."""
         questions = self.state.get("inputRequests", {})
-        self.given |= {key: response for key, response in responses.items() if key in questions}
-        rest = {key: request for key, request in questions.items() if key not in self.given}
+        self.input_responses |= {key: response for key, response in responses.items() if key in questions}
+        rest = {key: request for key, request in questions.items() if key not in self.input_responses}
         if rest:
             self.state = {"status": "input_required", "inputRequests": rest}
         elif questions:
@@ -68,43 +68,43 @@ class Task:
             self.answered.set()
 
 
-Work = Callable[[Task, Json], Awaitable[types.CallToolResult]]
+Work = Callable[[FixtureTask, Json], Awaitable[types.CallToolResult]]
 """What a tool does as a task, from its arguments."""
 
 
-async def compute(_task: Task, arguments: Json) -> types.CallToolResult:
+async def compute(_task: FixtureTask, arguments: Json) -> types.CallToolResult:
     await asyncio.sleep(float(arguments.get("seconds", 0)))
     return text(f"Computed {arguments.get('label', 'it')}.")
 
 
-async def fail(_task: Task, _arguments: Json) -> types.CallToolResult:
+async def fail(_task: FixtureTask, _arguments: Json) -> types.CallToolResult:
     await asyncio.sleep(FAILS_AFTER_SECONDS)
     return types.CallToolResult(content=[types.TextContent(type="text", text="The job failed.")], is_error=True)
 
 
-async def break_down(_task: Task, _arguments: Json) -> types.CallToolResult:
+async def break_down(_task: FixtureTask, _arguments: Json) -> types.CallToolResult:
     raise MCPError(INTERNAL_ERROR, "The job broke down.")
 
 
-async def confirm_delete(task: Task, arguments: Json) -> types.CallToolResult:
+async def confirm_delete(task: FixtureTask, arguments: Json) -> types.CallToolResult:
     sure = question(f"Delete {arguments.get('filename')}?", {"confirm": {"type": "boolean"}})
-    given = await task.ask({"confirm": sure})
+    given = await task.request_input({"confirm": sure})
     return text(f"Deleted: {given['confirm'].get('content')}")
 
 
-async def multi_input(task: Task, _arguments: Json) -> types.CallToolResult:
-    given = await task.ask({"first": NAME, "second": NAME})
+async def multi_input(task: FixtureTask, _arguments: Json) -> types.CallToolResult:
+    given = await task.request_input({"first": NAME_QUESTION, "second": NAME_QUESTION})
     return text(f"Got {len(given)} answers.")
 
 
-async def greet_later(_task: Task, arguments: Json) -> types.CallToolResult:
+async def greet_later(_task: FixtureTask, arguments: Json) -> types.CallToolResult:
     return text(f"Hello, {arguments['user_name']}!")
 
 
-class Tasks:
+class FixtureTasks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, FixtureTask] = {}
 
     def serve(self, server: Server[Any]) -> None:
         server.extensions[TASKS] = {}
@@ -125,7 +125,7 @@ class Tasks:
                 run=self._as_task(confirm_delete), description="Asks before it deletes", properties=filename
             ),
             "multi_input": FixtureTool(run=self._as_task(multi_input), description="Asks two things at once"),
-            "test_tool_with_task": FixtureTool(run=self._ask_first, description="Asks first"),
+            "test_tool_with_task": FixtureTool(run=self._require_input, description="Asks first"),
         }
 
     # -- tools/call --
@@ -136,32 +136,32 @@ class Tasks:
                 return self._created(work, params.arguments or {})
             if required:
                 raise _undeclared()
-            return await work(Task(id="", created_at=self._clock.now()), params.arguments or {})
+            return await work(FixtureTask(id="", created_at=self._clock.now()), params.arguments or {})
 
         return run
 
-    async def _ask_first(self, context: Context, params: types.CallToolRequestParams) -> Any:
+    async def _require_input(self, context: Context, params: types.CallToolRequestParams) -> Any:
         if not _declared(context):
             raise _undeclared()
-        given = answers(params).get("user_name")
+        given = read_answers(params).get("user_name")
         if given is None:
-            return asked({"user_name": NAME}, state="asked")
+            return make_input_required({"user_name": NAME_QUESTION}, state="asked")
         return self._created(greet_later, {"user_name": given["content"]["name"]})
 
     def _created(self, work: Work, arguments: Json) -> Json:
-        task = Task(id=secrets.token_urlsafe(16), created_at=self._clock.now())
+        task = FixtureTask(id=secrets.token_urlsafe(16), created_at=self._clock.now())
         self._tasks[task.id] = task
-        created = {"resultType": "task", **self._told(task)}
+        created = {"resultType": "task", **self._task_json(task)}
         task.work = asyncio.create_task(_carry_out(task, work, arguments))
         return created
 
     # -- tasks/… --
 
     async def _get(self, context: Context, params: TaskParams) -> Json:
-        return {"resultType": "complete", **self._told(self._find(context, params))}
+        return {"resultType": "complete", **self._task_json(self._find(context, params))}
 
     async def _update(self, context: Context, params: UpdateParams) -> Json:
-        self._find(context, params).answer(params.input_responses)
+        self._find(context, params).accept_answers(params.input_responses)
         return {"resultType": "complete"}
 
     async def _cancel(self, context: Context, params: TaskParams) -> Json:
@@ -171,7 +171,7 @@ class Tasks:
             task.state = {"status": "cancelled"}
         return {"resultType": "complete"}
 
-    def _find(self, context: Context, params: TaskParams) -> Task:
+    def _find(self, context: Context, params: TaskParams) -> FixtureTask:
         if not _declared(context):
             raise _undeclared()
         if context.request is not None and context.request.headers.get("mcp-name") != params.task_id:
@@ -180,7 +180,7 @@ class Tasks:
             raise MCPError(INVALID_PARAMS, "There is no such task.")
         return self._tasks[params.task_id]
 
-    def _told(self, task: Task) -> Json:
+    def _task_json(self, task: FixtureTask) -> Json:
         return {
             "taskId": task.id,
             "createdAt": format_iso(task.created_at),
@@ -195,7 +195,7 @@ async def greet(_context: Context, params: types.CallToolRequestParams) -> types
     return text(f"Hello, {(params.arguments or {}).get('name')}!")
 
 
-async def _carry_out(task: Task, work: Work, arguments: Json) -> None:
+async def _carry_out(task: FixtureTask, work: Work, arguments: Json) -> None:
     try:
         result = await work(task, arguments)
     except MCPError as error:

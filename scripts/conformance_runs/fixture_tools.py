@@ -68,14 +68,14 @@ def question(message: str, properties: Json, *, required: bool = True) -> Json:
     return {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}}
 
 
-def asked(questions: Mapping[str, Json], state: str | None = None) -> types.InputRequiredResult:
+def make_input_required(questions: Mapping[str, Json], state: str | None = None) -> types.InputRequiredResult:
     requests: types.InputRequests = {
         key: types.ElicitRequest.model_validate(request) for key, request in questions.items()
     }
     return types.InputRequiredResult(input_requests=requests, request_state=state)
 
 
-def answers(params: types.CallToolRequestParams) -> dict[str, Json]:
+def read_answers(params: types.CallToolRequestParams) -> dict[str, Json]:
     return {key: each.model_dump(exclude_none=True) for key, each in (params.input_responses or {}).items()}
 
 
@@ -85,9 +85,9 @@ def eliciting(make: Callable[[Json], Json]) -> Run:
     async def run(context: Context, params: types.CallToolRequestParams) -> Any:
         request = make(params.arguments or {})
         if is_modern(context):
-            answer = answers(params).get("answer")
+            answer = read_answers(params).get("answer")
             if answer is None:
-                return asked({"answer": request})
+                return make_input_required({"answer": request})
         else:
             told = await context.session.elicit_form(
                 request["params"]["message"],
@@ -100,31 +100,31 @@ def eliciting(make: Callable[[Json], Json]) -> Run:
     return run
 
 
-NAME: Final = question("What is your name?", {"name": {"type": "string"}})
-CONFIRM: Final = question("Please confirm", {"ok": {"type": "boolean"}})
+NAME_QUESTION: Final = question("What is your name?", {"name": {"type": "string"}})
+CONFIRM_QUESTION: Final = question("Please confirm", {"ok": {"type": "boolean"}})
 
 
-async def greeting(_context: Context, params: types.CallToolRequestParams) -> Any:
-    answer = answers(params).get("user_name")
+async def greet_with_elicitation(_context: Context, params: types.CallToolRequestParams) -> Any:
+    answer = read_answers(params).get("user_name")
     if answer is None:
-        return asked({"user_name": NAME})
+        return make_input_required({"user_name": NAME_QUESTION})
     return text(f"Hello, {answer.get('content', {}).get('name')}!")
 
 
-async def confirming(_context: Context, params: types.CallToolRequestParams) -> Any:
+async def confirm(_context: Context, params: types.CallToolRequestParams) -> Any:
     """Answers only to the state that it gave."""
-    if params.request_state is None or "confirm" not in answers(params):
-        return asked({"confirm": CONFIRM}, state="confirming")
+    if params.request_state is None or "confirm" not in read_answers(params):
+        return make_input_required({"confirm": CONFIRM_QUESTION}, state="confirming")
     return text(f"state-ok: {params.request_state}")
 
 
-async def two_rounds(_context: Context, params: types.CallToolRequestParams) -> Any:
+async def ask_in_two_rounds(_context: Context, params: types.CallToolRequestParams) -> Any:
     match params.request_state:
         case None:
-            return asked({"step1": question("Step 1: What is your name?", {"name": {"type": "string"}})}, state="1")
+            return make_input_required({"step1": question("Step 1: What is your name?", {"name": {"type": "string"}})}, state="1")
         case "1":
             colour = question("Step 2: What is your favorite color?", {"color": {"type": "string"}})
-            return asked({"step2": colour}, state="2")
+            return make_input_required({"step2": colour}, state="2")
         case _:
             return text("Both steps are done.")
 
@@ -153,7 +153,7 @@ ENUMS: Final[Json] = {
     "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2", "option3"]}},
     "titledMulti": {"type": "array", "items": {"anyOf": _titled("First Choice", "Second Choice", "Third Choice")}},
 }
-USER: Final[Json] = {
+USER_QUESTION: Final[Json] = {
     "username": {"type": "string", "description": "User's response"},
     "email": {"type": "string", "description": "User's email address"},
 }
@@ -191,7 +191,7 @@ async def region(_context: Context, params: types.CallToolRequestParams) -> type
     return text(f"Region: {(params.arguments or {}).get('region')}")
 
 
-class Switches:
+class ListChangeTools:
     """Tools that change what the fixture lists; whoever listens is told."""
 
     def __init__(self, bus: SubscriptionBus) -> None:
@@ -246,7 +246,7 @@ def _resource(uri: str, mime_type: str, told: str) -> Json:
     return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": told}}
 
 
-def core_tools(switches: Switches) -> dict[str, FixtureTool]:
+def core_tools(switches: ListChangeTools) -> dict[str, FixtureTool]:
     simple = "This is a simple text response for testing."
     mixed = _resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
     embedded = _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
@@ -268,7 +268,7 @@ def core_tools(switches: Switches) -> dict[str, FixtureTool]:
         "test_error_handling": FixtureTool(run=failing, description="Always fails"),
         "test_tool_with_progress": FixtureTool(run=progressing, description="Tells its progress"),
         "test_elicitation": FixtureTool(
-            run=eliciting(lambda arguments: question(str(arguments["message"]), USER)),
+            run=eliciting(lambda arguments: question(str(arguments["message"]), USER_QUESTION)),
             description="Asks for a user",
             properties=message,
             required=("message",),
@@ -280,7 +280,7 @@ def core_tools(switches: Switches) -> dict[str, FixtureTool]:
         "test_elicitation_sep1330_enums": FixtureTool(
             run=eliciting(lambda _: question("Please choose", ENUMS, required=False)), description="Asks for choices"
         ),
-        "test_streaming_elicitation": FixtureTool(run=greeting, description="Asks on its stream"),
+        "test_streaming_elicitation": FixtureTool(run=greet_with_elicitation, description="Asks on its stream"),
         "json_schema_2020_12_tool": FixtureTool(
             run=content({"type": "text", "text": "ok"}),
             description="Tool with JSON Schema 2020-12 features",
@@ -292,10 +292,10 @@ def core_tools(switches: Switches) -> dict[str, FixtureTool]:
         "test_missing_capability": FixtureTool(run=needs_sampling, description="Cannot do without sampling"),
         "test_trigger_tool_change": FixtureTool(run=switches.more_tools, description="Adds a tool"),
         "test_trigger_prompt_change": FixtureTool(run=switches.more_prompts, description="Adds a prompt"),
-        "test_input_required_result_elicitation": FixtureTool(run=greeting, description="Asks once"),
+        "test_input_required_result_elicitation": FixtureTool(run=greet_with_elicitation, description="Asks once"),
         "test_input_required_result_request_state": FixtureTool(
-            run=confirming, description="Keeps state between rounds"
+            run=confirm, description="Keeps state between rounds"
         ),
-        "test_input_required_result_tampered_state": FixtureTool(run=confirming, description="Guards its state"),
-        "test_input_required_result_multi_round": FixtureTool(run=two_rounds, description="Asks twice"),
+        "test_input_required_result_tampered_state": FixtureTool(run=confirm, description="Guards its state"),
+        "test_input_required_result_multi_round": FixtureTool(run=ask_in_two_rounds, description="Asks twice"),
     }

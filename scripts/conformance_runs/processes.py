@@ -28,8 +28,8 @@ def fixture() -> Generator[str]:
     """The URL of the fixture's endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with _started("-m", "scripts.conformance_runs.fixture", str(port)) as (process, log):
-        _wait_until(lambda: _answers(port), process, log)
+    with started_process("-m", "scripts.conformance_runs.fixture", str(port)) as (process, log):
+        _wait_until(lambda: is_responding(port), process, log)
         yield f"http://127.0.0.1:{port}/mcp"
 
 
@@ -43,18 +43,18 @@ def ringback(upstream_url: str) -> Generator[str]:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         database = f"sqlite:///{folder / 'ringback.db'}"
         options = ["--dev", "--port", "0", "--database", database, "--config", str(folder / "mcp.json")]
-        with _started("-m", "ringback", "serve", *options) as (process, log):
+        with started_process("-m", "ringback", "serve", *options) as (process, log):
             found: list[str] = []
-            _wait_until(lambda: bool(found) or _found(log, found), process, log)
+            _wait_until(lambda: bool(found) or wait_for_log_line(log, found), process, log)
             yield f"{found[0]}/mcp/fixture"
 
 
-def _found(log: Path, found: list[str]) -> bool:
+def wait_for_log_line(log: Path, found: list[str]) -> bool:
     found += _LISTENING.findall(log.read_text())
     return bool(found)
 
 
-def _answers(port: int) -> bool:
+def is_responding(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/mcp", timeout=1):
             return True
@@ -65,7 +65,7 @@ def _answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _started(*arguments: str) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
+def started_process(*arguments: str) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
     with tempfile.NamedTemporaryFile(prefix="conformance-", suffix=".log") as log:
         process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)
         try:

@@ -14,7 +14,7 @@ _SAMPLES: Final = (
 Key = tuple[str, str, str]
 """(revision, scenario, check). A check may occur several times in a scenario."""
 
-EXPECTED: Final[Mapping[Key, str]] = {
+EXPECTED_FAILURES: Final[Mapping[Key, str]] = {
     ("2025-11-25", "tools-call-sampling", "tools-call-sampling"): _SAMPLES,
     ("2026-07-28", "input-required-result-basic-sampling", "sep-2322-sampling-incomplete"): _SAMPLES,
     ("2026-07-28", "input-required-result-basic-list-roots", "sep-2322-list-roots-incomplete"): _SAMPLES,
@@ -36,7 +36,7 @@ class Group:
     warnings: int = 0
     """What the specification recommends and does not demand."""
 
-    def told(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         return {
             "scenarios": len(self.scenarios),
             "passed": self.passed,
@@ -58,21 +58,21 @@ class Verdict:
     """Warnings, and what was skipped."""
 
     @property
-    def good(self) -> bool:
+    def is_good(self) -> bool:
         return not self.unexpected and not self.stale
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
-            "good": self.good,
-            "groups": {name: group.told() for name, group in self.groups.items()},
-            "unexpected": [_told(check) for check in self.unexpected],
+            "good": self.is_good,
+            "groups": {name: group.to_json() for name, group in self.groups.items()},
+            "unexpected": [format_check(check) for check in self.unexpected],
             "stale": [list(key) for key in self.stale],
-            "notes": [_told(check) for check in self.notes],
-            "expected": [[*key, reason] for key, reason in EXPECTED.items()],
+            "notes": [format_check(check) for check in self.notes],
+            "expected": [[*key, reason] for key, reason in EXPECTED_FAILURES.items()],
         }
 
 
-def judge(checks: Iterable[Check]) -> Verdict:
+def judge_checks(checks: Iterable[Check]) -> Verdict:
     groups: dict[str, Group] = {}
     unexpected: list[Check] = []
     notes: list[Check] = []
@@ -86,9 +86,9 @@ def judge(checks: Iterable[Check]) -> Verdict:
         match check.status:
             case "FAILURE":
                 failed.add(key)
-                group.expected += key in EXPECTED
-                group.failed += key not in EXPECTED
-                unexpected += [] if key in EXPECTED else [check]
+                group.expected += key in EXPECTED_FAILURES
+                group.failed += key not in EXPECTED_FAILURES
+                unexpected += [] if key in EXPECTED_FAILURES else [check]
             case "SUCCESS":
                 group.passed += 1
             case "SKIPPED":
@@ -99,7 +99,7 @@ def judge(checks: Iterable[Check]) -> Verdict:
                 notes.append(check)
             case _:
                 pass  # INFO tells, and judges nothing
-    stale = [key for key in EXPECTED if key[0] in revisions and key not in failed]
+    stale = [key for key in EXPECTED_FAILURES if key[0] in revisions and key not in failed]
     return Verdict(groups, unexpected, stale, notes)
 
 
@@ -107,7 +107,7 @@ def _group(check: Check) -> str:
     return f"{check.revision} tasks" if check.scenario.startswith("tasks-") else f"{check.revision} core"
 
 
-def _told(check: Check) -> dict[str, Any]:
+def format_check(check: Check) -> dict[str, Any]:
     return {
         "revision": check.revision,
         "scenario": check.scenario,

@@ -20,12 +20,12 @@ async def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
 
-    async def write_down(callback: Callback) -> None:
+    async def append_to_file(callback: Callback) -> None:
         with options.out.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps({"event_id": callback.event_id, "name": callback.name, **callback.data}) + "\n")
 
     secret = options.secret_file.read_text(encoding="ascii").strip()
-    receiver = ReceiverApp([secret], on_callback=write_down)
+    receiver = ReceiverApp([secret], on_callback=append_to_file)
     config = uvicorn.Config(receiver, host="127.0.0.1", port=options.port, log_level="warning", lifespan="off")
     await uvicorn.Server(config).serve()
 

@@ -5,8 +5,8 @@ import asyncio
 import json
 import sys
 
-from scripts.soak_runs.run import plan_of, run
-from scripts.soak_runs.verdict import verdict
+from scripts.soak_runs.run import make_plan, run_soak
+from scripts.soak_runs.verdict import judge_run
 
 
 def main() -> int:
@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.5, help="of the whole run, about (0.5)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
-    told = verdict(asyncio.run(run(plan_of(options.minutes))))
+    told = judge_run(asyncio.run(run_soak(make_plan(options.minutes))))
     print(json.dumps(told) if options.json else "\n".join(f"{name:<20} {value}" for name, value in told.items()))
     return 0 if told["ok"] else 1
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 
 from scripts.soak_runs.service import HOSTILE
-from scripts.soak_runs.upstream import GARBLED
+from scripts.soak_runs.upstream import MALFORMED_RESPONSES
 
 NAMES, HELD, CORRELATED = "hung_names", "held_deliveries", "correlated_webhooks"
 GARBLING, FLOODING = "garbling_upstream", "flooding_upstream"
@@ -17,7 +17,7 @@ FILTERS, CURSORS = "fruitless_filters", "old_cursors"
 WEBHOOKS: Final = 1000
 """The default quota."""
 REGISTERING_AT_ONCE: Final = 4
-FRUITLESS: Final = (
+UNMATCHED_FILTER: Final = (
     "/v1/calls?status=cancelled",
     "/v1/calls?tool=none",
     "/v1/calls?upstream=none",
@@ -39,7 +39,7 @@ class Caller:
         self._done = done
         self._numbers = itertools.count()
 
-    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response | None:
+    async def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response | None:
         try:
             response = await self._http.request(method, path, json=body)
         except httpx.TransportError:
@@ -50,39 +50,39 @@ class Caller:
         self._done["failed"] += response.is_server_error
         return response
 
-    async def call(self, tool: str, arguments: dict[str, Any], **more: Any) -> None:
+    async def start_call(self, tool: str, arguments: dict[str, Any], **more: Any) -> None:
         body = {"upstream": HOSTILE, "tool": tool, "arguments": arguments, "timeout_seconds": 30, **more}
-        await self.ask("POST", "/v1/calls", body)
+        await self.request("POST", "/v1/calls", body)
 
     # -- what each kind does, once --
 
-    async def ring_a_hung_name(self) -> None:
+    async def call_back_to_hung_name(self) -> None:
         url = f"https://hung-{next(self._numbers)}.example/callback"
-        await self.call("echo", {}, callback={"url": url})
+        await self.start_call("echo", {}, callback={"url": url})
 
-    async def end_a_call(self) -> None:
+    async def finish_call(self) -> None:
         """Each end is held for the suspended webhook, or compared with the correlated ones."""
-        await self.call("echo", {}, correlation_id=f"correlation-{next(self._numbers) % WEBHOOKS}")
+        await self.start_call("echo", {}, correlation_id=f"correlation-{next(self._numbers) % WEBHOOKS}")
 
-    async def garble(self) -> None:
-        how = list(GARBLED)[next(self._numbers) % len(GARBLED)]
-        await self.call("garble", {"how": how})
+    async def call_malformed_tool(self) -> None:
+        how = list(MALFORMED_RESPONSES)[next(self._numbers) % len(MALFORMED_RESPONSES)]
+        await self.start_call("garble", {"how": how})
 
-    async def flood(self) -> None:
-        await self.call("flood", {})
+    async def call_flooding_tool(self) -> None:
+        await self.start_call("flood", {})
 
-    async def filter_in_vain(self) -> None:
-        await self.ask("GET", FRUITLESS[next(self._numbers) % len(FRUITLESS)])
+    async def filter_without_matches(self) -> None:
+        await self.request("GET", UNMATCHED_FILTER[next(self._numbers) % len(UNMATCHED_FILTER)])
 
     async def register_with_an_old_cursor(self) -> None:
         """And remove the webhook some turns later, in the middle of what it catches up with."""
-        page = await self.ask("GET", "/v1/events?limit=1")
+        page = await self.request("GET", "/v1/events?limit=1")
         cursor = page.json().get("next_cursor") if page is not None else None
         body = {"url": self._receiver_url, "cursor": cursor, "client_session_id": "archive"}
-        registered = await self.ask("POST", "/v1/webhooks", body)
+        registered = await self.request("POST", "/v1/webhooks", body)
         if registered is not None and registered.is_success:
             await asyncio.sleep(1)
-            await self.ask("DELETE", f"/v1/webhooks/{registered.json()['id']}")
+            await self.request("DELETE", f"/v1/webhooks/{registered.json()['id']}")
 
     async def register_correlated(self) -> None:
         """All of them, a few at a time."""
@@ -96,30 +96,30 @@ class Caller:
                 "correlation_id": f"correlation-{number}",
                 "match_correlation": True,
             }
-            await self.ask("POST", "/v1/webhooks", body)
+            await self.request("POST", "/v1/webhooks", body)
 
 
-Once = Callable[[Caller], Awaitable[None]]
-KINDS: Final[dict[str, tuple[Once, float]]] = {
-    NAMES: (Caller.ring_a_hung_name, 3.0),
-    HELD: (Caller.end_a_call, 1.0),
-    CORRELATED: (Caller.end_a_call, 1.0),
-    GARBLING: (Caller.garble, 0.5),
-    FLOODING: (Caller.flood, 0.1),
-    FILTERS: (Caller.filter_in_vain, 3.0),
+OneRequest = Callable[[Caller], Awaitable[None]]
+KINDS: Final[dict[str, tuple[OneRequest, float]]] = {
+    NAMES: (Caller.call_back_to_hung_name, 3.0),
+    HELD: (Caller.finish_call, 1.0),
+    CORRELATED: (Caller.finish_call, 1.0),
+    GARBLING: (Caller.call_malformed_tool, 0.5),
+    FLOODING: (Caller.call_flooding_tool, 0.1),
+    FILTERS: (Caller.filter_without_matches, 3.0),
     CURSORS: (Caller.register_with_an_old_cursor, 0.25),
 }
 """What each does, and how often in a second: what two cores bear beside the quiet principal, and far more than honest use."""
 
 
-async def pester(kind: str, caller: Caller) -> None:
+async def run_hostile_caller(kind: str, caller: Caller) -> None:
     """At an even pace until cancelled; what is not answered yet does not hold up the next."""
     once, per_second = KINDS[kind]
     async with asyncio.TaskGroup() as group:
         while True:
-            group.create_task(_once(once, caller))
+            group.create_task(run_step(once, caller))
             await asyncio.sleep(1 / per_second)
 
 
-async def _once(once: Once, caller: Caller) -> None:
+async def run_step(once: OneRequest, caller: Caller) -> None:
     await once(caller)

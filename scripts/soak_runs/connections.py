@@ -23,18 +23,18 @@ RECEIVE_BYTES: Final = 4096
 PIPELINED_REQUESTS: Final = 8
 PIPELINED: Final = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * PIPELINED_REQUESTS
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Counter[str]], Awaitable[None]]
+ConnectionScript = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Counter[str]], Awaitable[None]]
 
 
-async def knock(kind: str, port: int, done: Counter[str]) -> None:
+async def run_hostile_connections(kind: str, port: int, done: Counter[str]) -> None:
     """Keep all connections of this kind up until cancelled; one that is closed by the service is opened again."""
     talk, count = KINDS[kind]
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
-            group.create_task(_again_and_again(SOURCES[kind], port, talk, done))
+            group.create_task(repeat_connections(SOURCES[kind], port, talk, done))
 
 
-async def _again_and_again(source: str, port: int, talk: Talk, done: Counter[str]) -> None:
+async def repeat_connections(source: str, port: int, talk: ConnectionScript, done: Counter[str]) -> None:
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
@@ -53,7 +53,7 @@ async def _again_and_again(source: str, port: int, talk: Talk, done: Counter[str
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
+async def send_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
     """One byte of a header a second."""
     writer.write(b"GET /v1/calls HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ")
     while not (reader.at_eof() or writer.is_closing()):
@@ -63,7 +63,7 @@ async def _slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, do
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
+async def send_endlessly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
     writer.write(b"GET /v1/calls HTTP/1.1\r\nhost: 127.0.0.1\r\n")
     while not (reader.at_eof() or writer.is_closing()):
         writer.write(CHUNK)
@@ -72,7 +72,7 @@ async def _without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         await asyncio.sleep(len(CHUNK) / FLOOD_BYTES_PER_SECOND)
 
 
-async def _unread(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
+async def request_without_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, done: Counter[str]) -> None:
     """Ask for large answers many times over, and read nothing."""
     connected: socket.socket = writer.get_extra_info("socket")
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
@@ -86,8 +86,8 @@ async def _unread(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, do
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-KINDS: Final[dict[str, tuple[Talk, int]]] = {
-    SLOW: (_slowly, SLOW_CONNECTIONS),
-    FLOODING: (_without_end, FLOODING_CONNECTIONS),
-    UNREAD: (_unread, UNREAD_CONNECTIONS),
+KINDS: Final[dict[str, tuple[ConnectionScript, int]]] = {
+    SLOW: (send_slowly, SLOW_CONNECTIONS),
+    FLOODING: (send_endlessly, FLOODING_CONNECTIONS),
+    UNREAD: (request_without_reading, UNREAD_CONNECTIONS),
 }

@@ -21,7 +21,7 @@ from scripts.soak_runs import callers, connections
 NICENESS: Final = 10
 """What is measured is what the neighbours do to the service, and not what they take from it of two cores."""
 REQUEST_SECONDS: Final = 60.0
-PRINCIPAL_OF: Final = {
+PRINCIPAL_BY_KIND: Final = {
     callers.NAMES: "names",
     callers.HELD: "suspended",
     callers.CORRELATED: "correlated",
@@ -33,28 +33,28 @@ PRINCIPAL_OF: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class HostileSpec:
     url: str
     port: int
     keys: Mapping[str, str]
     """By principal."""
 
 
-async def main(spec: Spec) -> None:
+async def main(spec: HostileSpec) -> None:
     done = {kind: Counter[str]() for kind in (*connections.KINDS, *callers.KINDS)}
-    server = await asyncio.get_running_loop().create_server(_Answering, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(_RespondingProtocol, "127.0.0.1", 0)
     receiver_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
     async with contextlib.AsyncExitStack() as stack:
         crowd = {
             kind: callers.Caller(await stack.enter_async_context(_client(spec, kind)), receiver_url, done[kind])
             for kind in callers.KINDS
         }
-        await crowd[callers.CORRELATED].ask("GET", "/openapi.json")  # the first one is made; that is paid once
+        await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the first one is made; that is paid once
         await crowd[callers.CORRELATED].register_correlated()
         print("ready", flush=True)
         work = [
-            *(asyncio.create_task(callers.pester(kind, caller)) for kind, caller in crowd.items()),
-            *(asyncio.create_task(connections.knock(kind, spec.port, done[kind])) for kind in connections.KINDS),
+            *(asyncio.create_task(callers.run_hostile_caller(kind, caller)) for kind, caller in crowd.items()),
+            *(asyncio.create_task(connections.run_hostile_connections(kind, spec.port, done[kind])) for kind in connections.KINDS),
         ]
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         for task in work:
@@ -65,15 +65,15 @@ async def main(spec: Spec) -> None:
     print(json.dumps(done), flush=True)
 
 
-def _client(spec: Spec, kind: str) -> httpx.AsyncClient:
-    headers = {"Authorization": f"Bearer {spec.keys[PRINCIPAL_OF[kind]]}"}
+def _client(spec: HostileSpec, kind: str) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {spec.keys[PRINCIPAL_BY_KIND[kind]]}"}
     limits = httpx.Limits(max_connections=4)
     return httpx.AsyncClient(
         base_url=spec.url, headers=headers, trust_env=False, timeout=REQUEST_SECONDS, limits=limits
     )
 
 
-class _Answering(asyncio.Protocol):
+class _RespondingProtocol(asyncio.Protocol):
     """Says 204 whenever something has come: callbacks of neighbours are small, and nobody reads them."""
 
     def __init__(self) -> None:
@@ -89,4 +89,4 @@ class _Answering(asyncio.Protocol):
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    uvloop.run(main(Spec(**json.loads(sys.argv[1]))))
+    uvloop.run(main(HostileSpec(**json.loads(sys.argv[1]))))

@@ -26,22 +26,22 @@ DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class StoredDataSize:
     archived_calls: int = 100_000
     """Each with its event."""
     held: int = 10_000
 
 
-async def prepare(settings: Settings, size: Size) -> None:
+async def store_data(settings: Settings, size: StoredDataSize) -> None:
     """Store all of it; the service must not run yet."""
     clock = SystemClock()
     ids = IdGenerator(clock, random_bytes=Environment().random_bytes)
     async with open_shared_store(settings) as store:
-        await _archive(store, ids, clock, size.archived_calls)
-        await _hold(store, ids, clock, size.held)
+        await store_ended_calls(store, ids, clock, size.archived_calls)
+        await hold_deliveries(store, ids, clock, size.held)
 
 
-async def _archive(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
+async def store_ended_calls(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
     for start in range(0, count, AT_ONCE):
         calls = [_ended_call(ids, clock, ARCHIVE) for _ in range(min(AT_ONCE, count - start))]
         await store.write(lambda tx, calls=calls: _insert_ended(tx, ids, calls))
@@ -60,7 +60,7 @@ async def _insert_ended(tx: Transaction, ids: IdGenerator, calls: Sequence[Call]
     return events
 
 
-async def _hold(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
+async def hold_deliveries(store: Store, ids: IdGenerator, clock: SystemClock, count: int) -> None:
     webhook = _suspended_webhook(ids, clock)
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     for start in range(0, count, AT_ONCE):

@@ -12,7 +12,7 @@ import httpx
 
 from ringback.domain.clock import SystemClock
 from ringback.receiver import VerificationError, verify
-from scripts.soak_runs.service import CALM, Service
+from scripts.soak_runs.service import CALM_TOOL_UPSTREAM, Service
 
 CALLS_PER_SECOND: Final = 10.0
 CALLBACK_SECONDS: Final = 60.0
@@ -25,7 +25,7 @@ ACCEPTED: Final = 202
 
 
 @dataclass(slots=True)
-class Phase:
+class MeasuredPhase:
     """What one phase of a run showed; times in seconds."""
 
     accepts: list[float] = field(default_factory=list[float])
@@ -71,7 +71,7 @@ class Callbacks:
         return True
 
 
-class Quiet:
+class MeasuredClient:
     def __init__(self, service: Service, http: httpx.AsyncClient, callbacks: Callbacks) -> None:
         self._service = service
         self._http = http
@@ -84,24 +84,24 @@ class Quiet:
         response.raise_for_status()
         self._callbacks.secret = response.json()["secret"]
 
-    async def live(self, seconds: float) -> Phase:
+    async def run_phase(self, seconds: float) -> MeasuredPhase:
         """Calls for so many seconds; returns when the last callback has come or is lost."""
-        phase = Phase()
-        watching = asyncio.create_task(self._watch(phase))
+        phase = MeasuredPhase()
+        watching = asyncio.create_task(self.probe_health(phase))
         began = time.monotonic()
         async with asyncio.TaskGroup() as calls:
             for number in range(round(seconds * CALLS_PER_SECOND)):
                 await asyncio.sleep(began + number / CALLS_PER_SECOND - time.monotonic())
-                calls.create_task(self._call(phase))
+                calls.create_task(self.make_call(phase))
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         return phase
 
-    async def _call(self, phase: Phase) -> None:
+    async def make_call(self, phase: MeasuredPhase) -> None:
         self._number += 1
         name = f"quiet-{self._number}"
         body: dict[str, Any] = {
-            "upstream": CALM,
+            "upstream": CALM_TOOL_UPSTREAM,
             "tool": "echo",
             "arguments": {"number": self._number},
             "client_session_id": "quiet",
@@ -126,7 +126,7 @@ class Quiet:
         phase.callbacks.append(time.monotonic() - began)
         phase.wrong += not right
 
-    async def _watch(self, phase: Phase) -> None:
+    async def probe_health(self, phase: MeasuredPhase) -> None:
         async with httpx.AsyncClient(base_url=self._service.url, trust_env=False, timeout=HEALTHZ_SECONDS_MAX) as http:
             while True:
                 began = time.monotonic()

@@ -20,14 +20,14 @@ from ringback.settings import Settings, load_settings
 
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 UPSTREAM: Final = Path(__file__).with_name("upstream.py")
-CALM, HOSTILE = "calm", "hostile"
+CALM_TOOL_UPSTREAM, HOSTILE = "calm", "hostile"
 """Two processes of the same server; only the neighbours call the second one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class ServiceSpec:
     folder: str
     port: int
     name_servers: Sequence[str]
@@ -49,7 +49,7 @@ class Service:
         return int(next(line.split()[1] for line in lines if line.startswith("VmRSS:"))) / 1024
 
 
-def settings_of(spec: Spec) -> Settings:
+def make_settings(spec: ServiceSpec) -> Settings:
     return load_settings(
         database_url=f"sqlite:///{Path(spec.folder) / 'ringback.db'}",
         port=spec.port,
@@ -61,7 +61,7 @@ def settings_of(spec: Spec) -> Settings:
 
 
 @asynccontextmanager
-async def running(spec: Spec) -> AsyncGenerator[Service]:
+async def running_service(spec: ServiceSpec) -> AsyncGenerator[Service]:
     """Started, and ended with SIGTERM; raises `TimeoutError` if it does not end by itself."""
     log = Path(spec.folder) / "service.log"
     with log.open("wb") as output:
@@ -89,15 +89,15 @@ async def _answering(url: str, process: asyncio.subprocess.Process, log: Path) -
                     return
             except httpx.TransportError:
                 pass
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def main(text: str) -> None:
     fields: dict[str, Any] = json.loads(text)
-    spec = Spec(**fields)
+    spec = ServiceSpec(**fields)
     command = f"{sys.executable} -I -S {UPSTREAM}"
-    configs = [parse_upstream_option(f"{name}={command}") for name in (CALM, HOSTILE)]
-    serve(settings_of(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
+    configs = [parse_upstream_option(f"{name}={command}") for name in (CALM_TOOL_UPSTREAM, HOSTILE)]
+    serve(make_settings(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
 
 
 if __name__ == "__main__":

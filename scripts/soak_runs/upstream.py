@@ -33,11 +33,11 @@ NOTIFICATION = json.dumps(
 )
 
 
-def answer(request_id: object, result: object) -> str:
+def make_response(request_id: object, result: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
-def text(words: str) -> dict[str, Any]:
+def make_text_result(words: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}]}
 
 
@@ -49,16 +49,16 @@ def unreadable(request_id: object) -> str:
     return f'{{"jsonrpc":"2.0","id":{request_id},"result":{{'
 
 
-def with_a_strangers(request_id: object) -> str:
-    return answer("nobody asked this", text("x")) + "\n" + answer(request_id, [])
+def respond_with_foreign_id(request_id: object) -> str:
+    return make_response("nobody asked this", make_text_result("x")) + "\n" + make_response(request_id, [])
 
 
-GARBLED: dict[str, Callable[[object], str]] = {
-    "surrogate": lambda request_id: answer(request_id, text("\ud83d")),
+MALFORMED_RESPONSES: dict[str, Callable[[object], str]] = {
+    "surrogate": lambda request_id: make_response(request_id, make_text_result("\ud83d")),
     "nested": nested,
     "unreadable": unreadable,
-    "long": lambda request_id: answer(request_id, text("x" * LONG_BYTES)),
-    "stranger": with_a_strangers,
+    "long": lambda request_id: make_response(request_id, make_text_result("x" * LONG_BYTES)),
+    "stranger": respond_with_foreign_id,
 }
 
 
@@ -66,17 +66,17 @@ def respond(message: dict[str, Any]) -> str:
     method, request_id = message["method"], message["id"]
     if method != "tools/call":
         if method in RESULTS:
-            return answer(request_id, RESULTS[method])
+            return make_response(request_id, RESULTS[method])
         error = {"code": METHOD_NOT_FOUND, "message": f"no {method}"}
         return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
     params = message["params"]
     match params["name"]:
         case "garble":
-            return GARBLED[params["arguments"]["how"]](request_id)
+            return MALFORMED_RESPONSES[params["arguments"]["how"]](request_id)
         case "flood":
-            return f"{NOTIFICATION}\n" * NOTIFICATIONS + answer(request_id, text("flooded"))
+            return f"{NOTIFICATION}\n" * NOTIFICATIONS + make_response(request_id, make_text_result("flooded"))
         case _:
-            return answer(request_id, text("here"))
+            return make_response(request_id, make_text_result("here"))
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scripts.soak_runs.quiet import Phase
+from scripts.soak_runs.quiet import MeasuredPhase
 
 RATIO_MAX: Final = 2.0
 SLACK_SECONDS: Final = 0.020
@@ -18,15 +18,15 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    alone: Phase
-    beside: Phase
+class SoakMeasurements:
+    alone: MeasuredPhase
+    beside: MeasuredPhase
     crowd: Mapping[str, Mapping[str, int]]
     stuck: int
     """Calls of neighbours that had not ended within their time."""
 
 
-def counts(shown: Shown) -> dict[str, int]:
+def count_failures(shown: SoakMeasurements) -> dict[str, int]:
     """What must be zero whatever the machine."""
     return {
         "lost": shown.alone.lost + shown.beside.lost,
@@ -38,13 +38,13 @@ def counts(shown: Shown) -> dict[str, int]:
     }
 
 
-def verdict(shown: Shown) -> Json:
+def judge_run(shown: SoakMeasurements) -> Json:
     """The last line of `scripts/soak --json`."""
     alone, beside = shown.alone, shown.beside
     growth = rss_growth_mib(beside.rss_mib)
     healthz = max(beside.healthz, default=0.0)
-    bearable = _bearable(alone.accepts, beside.accepts) and _bearable(alone.callbacks, beside.callbacks)
-    zeros = counts(shown)
+    bearable = is_acceptable(alone.accepts, beside.accepts) and is_acceptable(alone.callbacks, beside.callbacks)
+    zeros = count_failures(shown)
     return {
         "ok": bearable and growth <= GROWTH_MIB_MAX and healthz <= HEALTHZ_SECONDS_MAX and not any(zeros.values()),
         "p99_ratio": round(_ratio(alone.callbacks, beside.callbacks), 2),
@@ -71,7 +71,7 @@ def rss_growth_mib(samples: Sequence[float]) -> float:
     return _median(settled[-tenth:]) - _median(settled[:tenth])
 
 
-def _bearable(alone: Sequence[float], beside: Sequence[float]) -> bool:
+def is_acceptable(alone: Sequence[float], beside: Sequence[float]) -> bool:
     return p99(beside) <= max(RATIO_MAX * p99(alone), p99(alone) + SLACK_SECONDS)
 
 

@@ -16,7 +16,7 @@ from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import WebhookState
-from tests.support.builders import a_call, a_delivery, a_webhook, an_event
+from tests.support.builders import make_call, make_delivery, make_webhook, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -25,7 +25,7 @@ CROWD: Final = 18
 HOOK: Final = WebhookId("wh_1")
 RARE: Final = CallId("call_rare")
 
-Look = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
+ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.delivery_upkeep.LANES_SCANNED_MAX", SCANNED)
 
 
-async def all_pages(store: Store, look: Look, *, begin: Any = None) -> list[list[Any]]:
+async def read_all_pages(store: Store, look: ReadPage, *, begin: Any = None) -> list[list[Any]]:
     pages: list[list[Any]] = []
     place = begin
     while True:
@@ -49,7 +49,7 @@ async def all_pages(store: Store, look: Look, *, begin: Any = None) -> list[list
         place = page.next_position
 
 
-def found(pages: Sequence[Sequence[Any]]) -> list[Any]:
+def collect_items(pages: Sequence[Sequence[Any]]) -> list[Any]:
     return [each for page in pages for each in page]
 
 
@@ -66,26 +66,26 @@ def found(pages: Sequence[Sequence[Any]]) -> list[Any]:
 )
 async def test_calls_that_few_match_are_found_over_pages_that_may_be_empty(store: Store, where: CallFilter) -> None:
     both = {"client_session_id": "s", "correlation_id": "c", "status": CallStatus.COMPLETED}
-    oldest = a_call(upstream="rare", tool="rare", **both)
-    crowd = [a_call(**both) for _ in range(CROWD)]
-    newest = a_call(upstream="rare", tool="rare", **both)
+    oldest = make_call(upstream="rare", tool="rare", **both)
+    crowd = [make_call(**both) for _ in range(CROWD)]
+    newest = make_call(upstream="rare", tool="rare", **both)
     for call in (oldest, *crowd, newest):
         await store.write(lambda tx, call=call: tx.calls.insert(call))
 
-    pages = await all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
+    pages = await read_all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
-    assert found(pages) == [newest, oldest]
+    assert collect_items(pages) == [newest, oldest]
     assert [] in pages
 
 
 @pytest.mark.parametrize("status", [CallStatus.WORKING, CallStatus.FAILED])
 async def test_calls_of_a_status_are_one_page_whatever_stands_between_them(store: Store, status: CallStatus) -> None:
-    wanted = a_call(status=status)
-    for call in (wanted, *(a_call(status=CallStatus.COMPLETED) for _ in range(CROWD))):
+    wanted = make_call(status=status)
+    for call in (wanted, *(make_call(status=CallStatus.COMPLETED) for _ in range(CROWD))):
         await store.write(lambda tx, call=call: tx.calls.insert(call))
 
     where = CallFilter(status=status)
-    pages = await all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
+    pages = await read_all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
     assert pages == [[wanted]]
 
@@ -101,19 +101,19 @@ async def test_calls_of_a_status_are_one_page_whatever_stands_between_them(store
 async def test_deliveries_that_few_match_are_found_over_pages_that_may_be_empty(
     store: Store, where: DeliveryFilter
 ) -> None:
-    held = a_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.HELD)
-    crowd = [a_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.DELIVERED) for _ in range(CROWD)]
+    held = make_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.HELD)
+    crowd = [make_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.DELIVERED) for _ in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert([held, *crowd]))
 
-    pages = await all_pages(store, lambda tx, before: tx.deliveries.list_page(ALICE, where, position=before, limit=2))
+    pages = await read_all_pages(store, lambda tx, before: tx.deliveries.list_page(ALICE, where, position=before, limit=2))
 
-    assert found(pages) == [held]
+    assert collect_items(pages) == [held]
     assert pages.count([]) > CROWD // SCANNED - 2
 
 
 @pytest.mark.parametrize("where", [DeliveryFilter(webhook_id=HOOK), DeliveryFilter(call_id=RARE)])
-async def test_a_look_at_anothers_deliveries_tells_nothing_of_them(store: Store, where: DeliveryFilter) -> None:
-    crowd = [a_delivery(webhook_id=HOOK, call_id=RARE) for _ in range(CROWD)]
+async def test_a_page_of_a_foreign_principals_deliveries_is_empty(store: Store, where: DeliveryFilter) -> None:
+    crowd = [make_delivery(webhook_id=HOOK, call_id=RARE) for _ in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert(crowd))
 
     page = await store.read(lambda tx: tx.deliveries.list_page(BOB, where, position=None, limit=2))
@@ -132,21 +132,21 @@ async def test_a_look_at_anothers_deliveries_tells_nothing_of_them(store: Store,
 )
 async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(store: Store, where: EventFilter) -> None:
     def event(seq: int, name: EventName, label: str) -> Any:
-        return an_event(seq=seq, name=name, call_id=RARE, client_session_id=label, correlation_id=label)
+        return make_event(seq=seq, name=name, call_id=RARE, client_session_id=label, correlation_id=label)
 
     events = [event(seq, EventName.CALL_PROGRESS, "crowd") for seq in range(1, CROWD + 1)]
     last = event(CROWD + 1, EventName.CALL_FINISHED, "rare")
     await store.write(lambda tx: tx.events.reserve_seqs(ALICE, CROWD + 1))
     await store.write(lambda tx: tx.events.insert([*events, last]))
 
-    pages = await all_pages(store, lambda tx, seq: tx.events.list_page(ALICE, seq, where, limit=2), begin=0)
+    pages = await read_all_pages(store, lambda tx, seq: tx.events.list_page(ALICE, seq, where, limit=2), begin=0)
 
-    assert found(pages) == [last]
+    assert collect_items(pages) == [last]
     assert pages[0] == []
 
 
-async def test_a_look_at_anothers_events_tells_nothing_of_them(store: Store) -> None:
-    events = [an_event(seq=seq, call_id=RARE) for seq in range(1, CROWD + 1)]
+async def test_a_page_of_a_foreign_principals_events_is_empty(store: Store) -> None:
+    events = [make_event(seq=seq, call_id=RARE) for seq in range(1, CROWD + 1)]
     for principal in (ALICE, BOB):
         await store.write(lambda tx, principal=principal: tx.events.reserve_seqs(principal, CROWD))
     await store.write(lambda tx: tx.events.insert(events))
@@ -156,19 +156,19 @@ async def test_a_look_at_anothers_events_tells_nothing_of_them(store: Store) -> 
     assert (list(page), page.next_position) == ([], None)
 
 
-async def test_the_dead_are_found_behind_many_that_were_sent_again(store: Store) -> None:
+async def test_dead_deliveries_are_found_behind_many_that_were_replayed(store: Store) -> None:
     dead = [
-        a_delivery(webhook_id=HOOK, seq=seq, state=DeliveryState.DEAD, finished_at=START) for seq in range(1, CROWD + 1)
+        make_delivery(webhook_id=HOOK, seq=seq, state=DeliveryState.DEAD, finished_at=START) for seq in range(1, CROWD + 1)
     ]
     again = [
-        a_delivery(webhook_id=HOOK, event_id=each.event_id, generation=2, state=DeliveryState.DELIVERED)
+        make_delivery(webhook_id=HOOK, event_id=each.event_id, generation=2, state=DeliveryState.DELIVERED)
         for each in dead[:-1]
     ]
     await store.write(lambda tx: tx.deliveries.insert([*dead, *again]))
 
-    pages = await all_pages(store, lambda tx, after: tx.webhook_deliveries.list_dead(HOOK, limit=2, after=after), begin="")
+    pages = await read_all_pages(store, lambda tx, after: tx.webhook_deliveries.list_dead(HOOK, limit=2, after=after), begin="")
 
-    assert found(pages) == dead[-1:]
+    assert collect_items(pages) == dead[-1:]
     assert pages[0] == []
 
 
@@ -178,31 +178,31 @@ async def test_a_due_webhook_is_found_behind_many_that_wait_for_later(store: Sto
     await store.write(
         lambda tx: tx.deliveries.insert(
             [
-                *(a_delivery(webhook_id=loud) for _ in range(SCANNED)),
-                *(a_delivery(webhook_id=WebhookId(f"wh_m{number:02}"), due_at=later) for number in range(CROWD)),
-                a_delivery(webhook_id=WebhookId("wh_z")),
+                *(make_delivery(webhook_id=loud) for _ in range(SCANNED)),
+                *(make_delivery(webhook_id=WebhookId(f"wh_m{number:02}"), due_at=later) for number in range(CROWD)),
+                make_delivery(webhook_id=WebhookId("wh_z")),
             ]
         )
     )
 
-    pages = await all_pages(
+    pages = await read_all_pages(
         store,
         lambda tx, after: tx.delivery_queue.list_due_webhooks(now=START, excluding={loud}, limit=2, after=after),
         begin="",
     )
 
-    assert found(pages) == ["wh_z"]
+    assert collect_items(pages) == ["wh_z"]
     assert pages[0] == []
 
 
 async def test_a_due_key_is_found_behind_many_that_wait_for_later(store: Store) -> None:
     later = START + timedelta(hours=1)
     blocked = [
-        a_delivery(webhook_id=HOOK, order_key=f"session-{number:02}", seq=seq, due_at=due_at)
+        make_delivery(webhook_id=HOOK, order_key=f"session-{number:02}", seq=seq, due_at=due_at)
         for number in range(CROWD)
         for seq, due_at in ((number, later), (number + CROWD, START))
     ]
-    due = a_delivery(webhook_id=HOOK, order_key="session-z", seq=99)
+    due = make_delivery(webhook_id=HOOK, order_key="session-z", seq=99)
     await store.write(lambda tx: tx.deliveries.insert([*blocked, due]))
 
     async def lease(tx: Transaction, after: str) -> Page[Any, str]:
@@ -210,14 +210,14 @@ async def test_a_due_key_is_found_behind_many_that_wait_for_later(store: Store) 
             HOOK, now=START, owner="dispatcher-1", token="lease_1", until=later, limit=2, ordered=True, after=after
         )
 
-    pages = await all_pages(store, lease, begin="")
+    pages = await read_all_pages(store, lease, begin="")
 
-    assert [each.id for each in found(pages)] == [due.id]
+    assert [each.id for each in collect_items(pages)] == [due.id]
     assert pages[0] == []
 
 
 async def test_more_keys_than_are_leased_at_once_are_all_leased_in_the_end(store: Store) -> None:
-    due = [a_delivery(webhook_id=HOOK, order_key=f"session-{number:02}", seq=number) for number in range(CROWD)]
+    due = [make_delivery(webhook_id=HOOK, order_key=f"session-{number:02}", seq=number) for number in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert(due))
 
     async def lease(tx: Transaction, after: str) -> Page[Any, str]:
@@ -228,7 +228,7 @@ async def test_more_keys_than_are_leased_at_once_are_all_leased_in_the_end(store
     leased: list[str] = []
     while len(leased) < CROWD:
         before = len(leased)
-        leased += [each.id for each in found(await all_pages(store, lease, begin=""))]
+        leased += [each.id for each in collect_items(await read_all_pages(store, lease, begin=""))]
         assert len(leased) > before
 
     assert sorted(leased) == [each.id for each in due]
@@ -238,11 +238,11 @@ async def test_more_keys_than_are_leased_at_once_are_all_leased_in_the_end(store
 async def test_a_webhook_to_release_or_to_probe_is_found_behind_many_that_stay_as_they_are(
     store: Store, state: WebhookState
 ) -> None:
-    crowd = [a_webhook(state=WebhookState.PENDING_VERIFICATION) for _ in range(CROWD)]
-    wanted = a_webhook(state=state)
+    crowd = [make_webhook(state=WebhookState.PENDING_VERIFICATION) for _ in range(CROWD)]
+    wanted = make_webhook(state=state)
     for webhook in (*crowd, wanted):
         await store.write(lambda tx, webhook=webhook: tx.webhooks.insert(webhook))
-        held = a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD)
+        held = make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD)
         await store.write(lambda tx, held=held: tx.deliveries.insert([held]))
 
     async def look(tx: Transaction, after: str) -> Page[WebhookId, str]:
@@ -250,7 +250,7 @@ async def test_a_webhook_to_release_or_to_probe_is_found_behind_many_that_stay_a
             return await tx.delivery_maintenance.list_webhooks_to_release(limit=2, after=after)
         return await tx.delivery_maintenance.list_webhooks_to_probe(now=START, limit=2, after=after)
 
-    pages = await all_pages(store, look, begin="")
+    pages = await read_all_pages(store, look, begin="")
 
-    assert found(pages) == [wanted.id]
+    assert collect_items(pages) == [wanted.id]
     assert pages[0] == []

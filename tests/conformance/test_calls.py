@@ -21,7 +21,7 @@ from ringback.domain.call import (
 from ringback.domain.call_rows import CallFilter, CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -30,7 +30,7 @@ QUESTION = InputRequest(name="their key", method="elicitation/create", params={"
 LATER = START + timedelta(minutes=1, milliseconds=7)
 
 
-async def insert(store: Store, *calls: Call) -> None:
+async def insert_calls(store: Store, *calls: Call) -> None:
     async def work(tx: Transaction) -> None:
         for call in calls:
             await tx.calls.insert(call)
@@ -38,12 +38,12 @@ async def insert(store: Store, *calls: Call) -> None:
     await store.write(work)
 
 
-async def get(store: Store, call: Call) -> Call | None:
+async def get_call(store: Store, call: Call) -> Call | None:
     return await store.read(lambda tx: tx.calls.get(call.id))
 
 
 async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
-    call = a_call(
+    call = make_call(
         arguments={"text": "ünïcode \N{SNOWMAN} \u0000", "deep": [{"a": None}], "big": 2**53, "float": 1.5},
         meta={"vendor/key": [1, True]},
         idempotency_key="key-1",
@@ -67,34 +67,34 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
         updated_at=LATER,
     )
 
-    await insert(store, call)
+    await insert_calls(store, call)
 
-    assert await get(store, call) == call
+    assert await get_call(store, call) == call
 
 
 async def test_a_finished_call_is_read_back_with_its_outcome_and_error(store: Store) -> None:
-    call = apply_completion(a_call(), failed_completion(CallOutcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
+    call = apply_completion(make_call(), failed_completion(CallOutcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
 
-    await insert(store, call)
+    await insert_calls(store, call)
 
-    assert await get(store, call) == call
+    assert await get_call(store, call) == call
 
 
 async def test_an_unknown_call_is_none(store: Store) -> None:
-    assert await get(store, a_call()) is None
+    assert await get_call(store, make_call()) is None
 
 
 async def test_an_idempotency_key_finds_the_call_of_its_own_principal_only(store: Store) -> None:
-    call = a_call(idempotency_key="key-1")
-    await insert(store, call, a_call(principal=BOB, idempotency_key="key-1"), a_call())
+    call = make_call(idempotency_key="key-1")
+    await insert_calls(store, call, make_call(principal=BOB, idempotency_key="key-1"), make_call())
 
     assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-1")) == call
     assert await store.read(lambda tx: tx.calls.find_by_idempotency_key(ALICE, "key-2")) is None
 
 
 async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_ones(store: Store) -> None:
-    calls = [a_call() for _ in range(5)]
-    await insert(store, *calls, a_call(principal=BOB))
+    calls = [make_call() for _ in range(5)]
+    await insert_calls(store, *calls, make_call(principal=BOB))
     seen: list[CallId] = []
     before: str | None = None
 
@@ -124,11 +124,11 @@ async def test_pages_lead_from_the_newest_call_to_the_oldest_without_foreign_one
     ],
 )
 async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: CallFilter) -> None:
-    wanted = a_call(
+    wanted = make_call(
         client_session_id="s", correlation_id="c", status=CallStatus.INPUT_REQUIRED, upstream="time", tool="now"
     )
-    await insert(
-        store, wanted, a_call(client_session_id=None, correlation_id=None), replace(wanted, id="call_0", principal=BOB)
+    await insert_calls(
+        store, wanted, make_call(client_session_id=None, correlation_id=None), replace(wanted, id="call_0", principal=BOB)
     )
 
     page = await store.read(lambda tx: tx.calls.list_page(ALICE, where, position=None, limit=10))
@@ -158,8 +158,8 @@ DECIDED = {
 
 @pytest.mark.parametrize("change", CallChange)
 async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: Store, change: CallChange) -> None:
-    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER, attended_until=START)
-    await insert(store, call)
+    call = make_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER, attended_until=START)
+    await insert_calls(store, call)
     other = replace(
         apply_completion(call, completion_from_result(b"{}", is_error=True), now=LATER, result_retention_seconds=60),
         handle=HANDLE,
@@ -181,29 +181,29 @@ async def test_an_update_writes_what_its_change_decides_and_nothing_else(store: 
 
     decided = {name: getattr(other, name) for name in DECIDED[change]}
     assert updated
-    assert await get(store, call) == replace(call, **decided)
+    assert await get_call(store, call) == replace(call, **decided)
 
 
-async def test_a_cancellation_that_was_asked_for_stays_so_when_the_call_ends_otherwise(store: Store) -> None:
-    call = a_call()
-    await insert(store, call)
+async def test_a_cancellation_request_is_kept_when_the_call_ends_otherwise(store: Store) -> None:
+    call = make_call()
+    await insert_calls(store, call)
     asked = replace(call, cancel_requested=True)
     await store.write(lambda tx: tx.calls.update(asked, CallChange.CANCELLING, expected=call.status, lease_token=None))
     ended = apply_completion(call, completion_from_result(b"{}", is_error=False), now=LATER, result_retention_seconds=60)
 
     await store.write(lambda tx: tx.calls.update(ended, CallChange.ENDED, expected=call.status, lease_token=None))
 
-    assert await get(store, call) == replace(ended, cancel_requested=True)
+    assert await get_call(store, call) == replace(ended, cancel_requested=True)
 
 
 async def test_revoking_raises_the_version_that_the_row_has_now(store: Store) -> None:
-    call = a_call()
-    await insert(store, call)
+    call = make_call()
+    await insert_calls(store, call)
 
     versions = [await store.write(lambda tx: tx.calls.revoke_tokens(call.id, now=LATER)) for _ in range(2)]
 
     assert versions == [2, 3]
-    assert await get(store, call) == replace(call, token_version=3, updated_at=LATER)
+    assert await get_call(store, call) == replace(call, token_version=3, updated_at=LATER)
     assert await store.write(lambda tx: tx.calls.revoke_tokens(CallId("call_0"), now=LATER)) is None
 
 
@@ -211,21 +211,21 @@ async def test_revoking_raises_the_version_that_the_row_has_now(store: Store) ->
 async def test_an_update_that_comes_too_late_writes_nothing(
     store: Store, expected: CallStatus, lease_token: str | None
 ) -> None:
-    call = a_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
-    await insert(store, call)
+    call = make_call(lease_owner="runner-1", lease_token="lease_1", lease_until=LATER)
+    await insert_calls(store, call)
 
     updated = await store.write(
         lambda tx: tx.calls.update(replace(call, runs=9), CallChange.DISPATCHED, expected=expected, lease_token=lease_token)
     )
 
     assert not updated
-    assert await get(store, call) == call
+    assert await get_call(store, call) == call
 
 
 async def test_a_result_is_kept_byte_for_byte(store: Store) -> None:
-    call = a_call()
+    call = make_call()
     result = b'{"content":[]}\n\x00\xff' * 100_000
-    await insert(store, call)
+    await insert_calls(store, call)
 
     before = await store.read(lambda tx: tx.calls.get_result(call.id))
     await store.write(lambda tx: tx.calls.put_results({call.id: result}))

@@ -6,11 +6,11 @@ from ringback.domain.catch_up import CatchUp
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from tests.support.builders import a_webhook
+from tests.support.builders import make_webhook
 from tests.support.examples import ALICE, BOB
 
 
-async def catching_up(store: Store, webhook: Webhook, *, seq: int = 1) -> CatchUp:
+async def insert_catch_up(store: Store, webhook: Webhook, *, seq: int = 1) -> CatchUp:
     catch_up = CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=seq)
 
     async def insert(tx: Transaction) -> None:
@@ -21,52 +21,52 @@ async def catching_up(store: Store, webhook: Webhook, *, seq: int = 1) -> CatchU
     return catch_up
 
 
-async def get(store: Store, catch_up: CatchUp) -> CatchUp | None:
+async def get_catch_up(store: Store, catch_up: CatchUp) -> CatchUp | None:
     return await store.read(lambda tx: tx.catch_ups.get(catch_up.webhook_id))
 
 
-async def following(store: Store, after: str) -> CatchUp | None:
+async def list_catch_ups(store: Store, after: str) -> CatchUp | None:
     return await store.read(lambda tx: tx.catch_ups.find_next(after=after))
 
 
 async def test_a_place_is_written_moved_and_ended(store: Store) -> None:
-    catch_up = await catching_up(store, a_webhook())
+    catch_up = await insert_catch_up(store, make_webhook())
     moved = replace(catch_up, seq=7, delivered=5)
 
-    assert await get(store, catch_up) == catch_up
+    assert await get_catch_up(store, catch_up) == catch_up
     await store.write(lambda tx: tx.catch_ups.save(moved))
-    assert await get(store, catch_up) == moved
+    assert await get_catch_up(store, catch_up) == moved
     await store.write(lambda tx: tx.catch_ups.remove(moved.webhook_id))
-    assert await get(store, catch_up) is None
+    assert await get_catch_up(store, catch_up) is None
 
 
 async def test_principals_take_turns_and_the_oldest_webhook_of_each_goes_first(store: Store) -> None:
-    alice, _, bob = [await catching_up(store, a_webhook(principal=who)) for who in (ALICE, ALICE, BOB)]
+    alice, _, bob = [await insert_catch_up(store, make_webhook(principal=who)) for who in (ALICE, ALICE, BOB)]
 
-    assert await following(store, "") == alice
-    assert await following(store, ALICE) == bob
-    assert await following(store, BOB) == alice
+    assert await list_catch_ups(store, "") == alice
+    assert await list_catch_ups(store, ALICE) == bob
+    assert await list_catch_ups(store, BOB) == alice
 
 
-async def test_nobody_is_next_when_nobody_catches_up(store: Store) -> None:
-    assert await following(store, "") is None
+async def test_no_catch_up_is_next_when_there_is_none(store: Store) -> None:
+    assert await list_catch_ups(store, "") is None
 
 
 async def test_disabling_a_webhook_ends_its_catch_up(store: Store) -> None:
-    webhook = a_webhook()
-    catch_up = await catching_up(store, webhook)
+    webhook = make_webhook()
+    catch_up = await insert_catch_up(store, webhook)
 
     await store.write(lambda tx: tx.webhooks.update(replace(webhook, description="still there"), WebhookPart.SETTINGS))
-    assert await get(store, catch_up) == catch_up
+    assert await get_catch_up(store, catch_up) == catch_up
     await store.write(lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.DISABLED), WebhookPart.STATE))
 
-    assert await get(store, catch_up) is None
+    assert await get_catch_up(store, catch_up) is None
 
 
 async def test_removing_a_webhook_ends_its_catch_up(store: Store) -> None:
-    webhook = a_webhook()
-    catch_up = await catching_up(store, webhook)
+    webhook = make_webhook()
+    catch_up = await insert_catch_up(store, webhook)
 
     await store.write(lambda tx: tx.webhooks.delete(webhook.id))
 
-    assert await get(store, catch_up) is None
+    assert await get_catch_up(store, catch_up) is None

@@ -9,7 +9,7 @@ from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, D
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store
-from tests.support.builders import a_delivery, an_attempt
+from tests.support.builders import make_delivery, make_attempt
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -26,8 +26,8 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
 
 
 async def test_deliveries_are_read_back_as_they_were_written(store: Store) -> None:
-    plain = a_delivery()
-    full = a_delivery(
+    plain = make_delivery()
+    full = make_delivery(
         generation=2,
         body=b"\x00\xff" * 200_000,
         state=DeliveryState.LEASED,
@@ -43,12 +43,12 @@ async def test_deliveries_are_read_back_as_they_were_written(store: Store) -> No
 
     assert await get(store, plain) == plain
     assert await get(store, full) == full
-    assert await get(store, a_delivery()) is None
+    assert await get(store, make_delivery()) is None
 
 
 async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign_ones(store: Store) -> None:
-    deliveries = [a_delivery() for _ in range(3)]
-    await insert(store, *deliveries, a_delivery(principal=BOB))
+    deliveries = [make_delivery() for _ in range(3)]
+    await insert(store, *deliveries, make_delivery(principal=BOB))
     where = DeliveryFilter()
 
     first = await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=2))
@@ -68,16 +68,16 @@ async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign
     ],
 )
 async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: DeliveryFilter) -> None:
-    wanted = a_delivery(state=DeliveryState.DEAD, webhook_id=HOOK, call_id=CallId("call_1"), finished_at=START)
-    foreign = replace(wanted, id=a_delivery().id, event_id=a_delivery().event_id, principal=BOB)
-    await insert(store, wanted, foreign, a_delivery())
+    wanted = make_delivery(state=DeliveryState.DEAD, webhook_id=HOOK, call_id=CallId("call_1"), finished_at=START)
+    foreign = replace(wanted, id=make_delivery().id, event_id=make_delivery().event_id, principal=BOB)
+    await insert(store, wanted, foreign, make_delivery())
 
     assert await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=10)) == [wanted]
 
 
 async def test_a_list_of_one_state_holds_nothing_else(store: Store) -> None:
-    held = a_delivery(state=DeliveryState.HELD)
-    await insert(store, held, a_delivery())
+    held = make_delivery(state=DeliveryState.HELD)
+    await insert(store, held, make_delivery())
     where = DeliveryFilter(state=DeliveryState.HELD)
 
     assert await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=10)) == [held]
@@ -87,36 +87,36 @@ async def test_the_watermark_is_the_lowest_place_that_is_still_open(store: Store
     ended = {"webhook_id": HOOK, "finished_at": START}
     await insert(
         store,
-        a_delivery(seq=1, state=DeliveryState.DELIVERED, **ended),
-        a_delivery(seq=2, state=DeliveryState.DEAD, **ended),
-        a_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
-        a_delivery(seq=4),
+        make_delivery(seq=1, state=DeliveryState.DELIVERED, **ended),
+        make_delivery(seq=2, state=DeliveryState.DEAD, **ended),
+        make_delivery(seq=3, state=DeliveryState.CANCELLED, **ended),
+        make_delivery(seq=4),
     )
     assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
     for seq, state in [(7, DeliveryState.PENDING), (6, DeliveryState.LEASED), (5, DeliveryState.HELD)]:
-        await insert(store, a_delivery(seq=seq, state=state, webhook_id=HOOK))
+        await insert(store, make_delivery(seq=seq, state=state, webhook_id=HOOK))
         assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {HOOK: seq}
 
 
 async def test_attempts_are_read_back_newest_first(store: Store) -> None:
-    delivery, other = a_delivery(), a_delivery()
+    delivery, other = make_delivery(), make_delivery()
     attempts = [
-        an_attempt(delivery, number=1),
-        an_attempt(delivery, number=2, category=AttemptCategory.TLS_ERROR, status_code=None, excerpt=None),
+        make_attempt(delivery, number=1),
+        make_attempt(delivery, number=2, category=AttemptCategory.TLS_ERROR, status_code=None, excerpt=None),
     ]
     await insert(store, delivery, other)
 
-    await store.write(lambda tx: tx.delivery_queue.insert_attempts([*attempts, an_attempt(other)]))
+    await store.write(lambda tx: tx.delivery_queue.insert_attempts([*attempts, make_attempt(other)]))
 
     assert await store.read(lambda tx: tx.deliveries.list_attempts(delivery.id)) == list(reversed(attempts))
 
 
 async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: Store) -> None:
-    old = [a_delivery(state=DeliveryState.DELIVERED, finished_at=START) for _ in range(3)]
-    kept = [a_delivery(state=DeliveryState.DEAD, finished_at=LATER), a_delivery()]
+    old = [make_delivery(state=DeliveryState.DELIVERED, finished_at=START) for _ in range(3)]
+    kept = [make_delivery(state=DeliveryState.DEAD, finished_at=LATER), make_delivery()]
     await insert(store, *old, *kept)
-    await store.write(lambda tx: tx.delivery_queue.insert_attempts([an_attempt(old[0]), an_attempt(kept[0])]))
+    await store.write(lambda tx: tx.delivery_queue.insert_attempts([make_attempt(old[0]), make_attempt(kept[0])]))
 
     counts = [await store.write(lambda tx: tx.deliveries.remove(cutoff=LATER, limit=2)) for _ in range(3)]
 
@@ -129,15 +129,15 @@ async def test_ended_deliveries_go_with_their_attempts_in_bounded_steps(store: S
     assert len(await store.read(lambda tx: tx.deliveries.list_attempts(kept[0].id))) == 1
 
 
-async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store) -> None:
+async def test_progress_deliveries_without_an_attempt_are_superseded(store: Store) -> None:
     call_id = CallId("call_1")
     progress = {"call_id": call_id, "kind": DeliveryKind.PROGRESS}
-    waiting = [a_delivery(state=state, **progress) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
+    waiting = [make_delivery(state=state, **progress) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
     others = [
-        a_delivery(state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER, **progress),
-        a_delivery(state=DeliveryState.DELIVERED, finished_at=START, **progress),
-        a_delivery(call_id=call_id),
-        a_delivery(kind=DeliveryKind.PROGRESS, call_id=CallId("call_2")),
+        make_delivery(state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER, **progress),
+        make_delivery(state=DeliveryState.DELIVERED, finished_at=START, **progress),
+        make_delivery(call_id=call_id),
+        make_delivery(kind=DeliveryKind.PROGRESS, call_id=CallId("call_2")),
     ]
     await insert(store, *waiting, *others)
 
@@ -151,8 +151,8 @@ async def test_progress_that_nobody_has_begun_to_send_is_superseded(store: Store
 
 
 async def test_an_envelope_is_of_no_event_and_of_no_call(store: Store) -> None:
-    gaps = [a_delivery(kind=DeliveryKind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
-    ordered = a_delivery(order_key="session-1")
+    gaps = [make_delivery(kind=DeliveryKind.GAP, event_id=None, call_id=None, seq=3) for _ in range(2)]
+    ordered = make_delivery(order_key="session-1")
 
     await insert(store, *gaps, ordered)
 

@@ -8,7 +8,7 @@ import pytest
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store
-from tests.support.builders import a_delivery
+from tests.support.builders import make_delivery
 from tests.support.clock import START
 
 LATER = START + timedelta(minutes=1, milliseconds=7)
@@ -16,15 +16,15 @@ HOOK, OTHER = WebhookId("wh_1"), WebhookId("wh_2")
 ENDED = [DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.CANCELLED]
 
 
-def to_hook(number: int, state: DeliveryState = DeliveryState.DEAD, **over: object) -> Delivery:
+def make_delivery(number: int, state: DeliveryState = DeliveryState.DEAD, **over: object) -> Delivery:
     """A delivery of the event of that number."""
     ended = START if state in ENDED else None
-    return a_delivery(
-        **{"event_id": event(number), "webhook_id": HOOK, "seq": number, "state": state, "finished_at": ended} | over
+    return make_delivery(
+        **{"event_id": make_event(number), "webhook_id": HOOK, "seq": number, "state": state, "finished_at": ended} | over
     )
 
 
-def event(number: int) -> EventId:
+def make_event(number: int) -> EventId:
     return EventId(f"evt_{number}")
 
 
@@ -36,44 +36,44 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
     return await store.read(lambda tx: tx.deliveries.get(delivery.id))
 
 
-async def test_the_latest_generation_of_each_event_is_found_in_the_order_asked_for(store: Store) -> None:
-    first, again = to_hook(1), to_hook(1, DeliveryState.PENDING, generation=2)
-    second, foreign = to_hook(2, DeliveryState.DELIVERED), to_hook(1, webhook_id=OTHER, generation=3)
-    await insert(store, first, again, second, foreign, to_hook(3))
+async def test_the_latest_generation_of_each_event_is_found_in_the_requested_order(store: Store) -> None:
+    first, again = make_delivery(1), make_delivery(1, DeliveryState.PENDING, generation=2)
+    second, foreign = make_delivery(2, DeliveryState.DELIVERED), make_delivery(1, webhook_id=OTHER, generation=3)
+    await insert(store, first, again, second, foreign, make_delivery(3))
 
-    found = await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [event(2), event(9), event(1)]))
+    found = await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [make_event(2), make_event(9), make_event(1)]))
 
     assert found == [second, again]
     assert await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [])) == []
 
 
-async def test_the_dead_are_those_that_were_not_sent_again(store: Store) -> None:
-    oldest, replayed, dead_twice = to_hook(1), to_hook(2), to_hook(3)
-    last = to_hook(3, generation=2)
+async def test_dead_deliveries_are_those_that_were_not_replayed(store: Store) -> None:
+    oldest, replayed, dead_twice = make_delivery(1), make_delivery(2), make_delivery(3)
+    last = make_delivery(3, generation=2)
     await insert(
         store,
         oldest,
         replayed,
-        to_hook(2, DeliveryState.PENDING, generation=2),
+        make_delivery(2, DeliveryState.PENDING, generation=2),
         dead_twice,
         last,
-        to_hook(4, DeliveryState.DELIVERED),
-        to_hook(5, webhook_id=OTHER),
+        make_delivery(4, DeliveryState.DELIVERED),
+        make_delivery(5, webhook_id=OTHER),
     )
 
     assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == [oldest, last]
     assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=1)) == [oldest]
 
 
-async def test_a_test_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
-    await insert(store, to_hook(1, seq=None, call_id=None))
+async def test_a_failed_test_delivery_is_not_listed_as_dead(store: Store) -> None:
+    await insert(store, make_delivery(1, seq=None, call_id=None))
 
     assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
 
 
-async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store: Store) -> None:
-    held = [to_hook(number, DeliveryState.HELD) for number in (1, 2)]
-    untouched = [to_hook(3), to_hook(4, DeliveryState.PENDING), to_hook(5, DeliveryState.HELD, webhook_id=OTHER)]
+async def test_held_deliveries_are_released_as_due_at_once(store: Store) -> None:
+    held = [make_delivery(number, DeliveryState.HELD) for number in (1, 2)]
+    untouched = [make_delivery(3), make_delivery(4, DeliveryState.PENDING), make_delivery(5, DeliveryState.HELD, webhook_id=OTHER)]
     await insert(store, *held, *untouched)
 
     assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=10)) == 2
@@ -86,32 +86,32 @@ async def test_what_is_held_is_released_to_be_due_at_once_and_nothing_else(store
 
 
 @pytest.mark.parametrize("generation", [2, 3])
-async def test_what_is_sent_again_holds_no_watermark_back(store: Store, generation: int) -> None:
-    await insert(store, to_hook(1, DeliveryState.PENDING, generation=generation), to_hook(5, DeliveryState.PENDING))
+async def test_replayed_deliveries_do_not_hold_back_the_watermark(store: Store, generation: int) -> None:
+    await insert(store, make_delivery(1, DeliveryState.PENDING, generation=generation), make_delivery(5, DeliveryState.PENDING))
 
     assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {HOOK: 5}
 
 
-async def test_what_is_in_no_log_holds_no_watermark_back(store: Store) -> None:
-    await insert(store, to_hook(1, DeliveryState.PENDING, seq=None, call_id=None))
+async def test_deliveries_without_an_event_do_not_hold_back_the_watermark(store: Store) -> None:
+    await insert(store, make_delivery(1, DeliveryState.PENDING, seq=None, call_id=None))
 
     assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
 
 async def test_an_envelope_holds_no_watermark_back(store: Store) -> None:
-    await insert(store, to_hook(1, DeliveryState.PENDING, kind=DeliveryKind.GAP, event_id=None, call_id=None))
+    await insert(store, make_delivery(1, DeliveryState.PENDING, kind=DeliveryKind.GAP, event_id=None, call_id=None))
 
     assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
 
 
-async def test_an_envelope_that_was_given_up_is_not_among_the_dead(store: Store) -> None:
-    await insert(store, to_hook(1, kind=DeliveryKind.GAP, event_id=None, call_id=None), to_hook(2, kind=DeliveryKind.PROGRESS))
+async def test_a_failed_envelope_is_not_listed_as_dead(store: Store) -> None:
+    await insert(store, make_delivery(1, kind=DeliveryKind.GAP, event_id=None, call_id=None), make_delivery(2, kind=DeliveryKind.PROGRESS))
 
     assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
 
 
-async def test_what_is_held_is_released_oldest_first_in_steps(store: Store) -> None:
-    held = [to_hook(number, DeliveryState.HELD) for number in range(1, 6)]
+async def test_held_deliveries_are_released_oldest_first_in_steps(store: Store) -> None:
+    held = [make_delivery(number, DeliveryState.HELD) for number in range(1, 6)]
     await insert(store, *reversed(held))
 
     assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=2)) == 2
@@ -120,12 +120,12 @@ async def test_what_is_held_is_released_oldest_first_in_steps(store: Store) -> N
     assert [each and each.state for each in found] == [DeliveryState.PENDING] * 2 + [DeliveryState.HELD] * 3
 
 
-async def test_what_is_held_is_counted_up_to_a_limit(store: Store) -> None:
+async def test_held_deliveries_are_counted_up_to_a_limit(store: Store) -> None:
     await insert(
         store,
-        *(to_hook(number, DeliveryState.HELD) for number in range(1, 6)),
-        to_hook(7, DeliveryState.PENDING),
-        to_hook(8, DeliveryState.HELD, webhook_id=OTHER),
+        *(make_delivery(number, DeliveryState.HELD) for number in range(1, 6)),
+        make_delivery(7, DeliveryState.PENDING),
+        make_delivery(8, DeliveryState.HELD, webhook_id=OTHER),
     )
 
     async def held(limit: int) -> int:
@@ -134,14 +134,14 @@ async def test_what_is_held_is_counted_up_to_a_limit(store: Store) -> None:
     assert [await held(limit) for limit in (1, 5, 100)] == [1, 5, 5]
 
 
-async def test_what_is_open_is_cancelled_in_bounded_steps(store: Store) -> None:
-    over = [to_hook(number, state) for number, state in enumerate(ENDED)]
+async def test_open_deliveries_are_cancelled_in_bounded_steps(store: Store) -> None:
+    over = [make_delivery(number, state) for number, state in enumerate(ENDED)]
     opened = [
-        to_hook(10, DeliveryState.HELD),
-        to_hook(11, DeliveryState.PENDING),
-        to_hook(12, DeliveryState.LEASED, lease_owner="me", lease_token="t", lease_until=LATER),
+        make_delivery(10, DeliveryState.HELD),
+        make_delivery(11, DeliveryState.PENDING),
+        make_delivery(12, DeliveryState.LEASED, lease_owner="me", lease_token="t", lease_until=LATER),
     ]
-    foreign = to_hook(13, DeliveryState.HELD, webhook_id=OTHER)
+    foreign = make_delivery(13, DeliveryState.HELD, webhook_id=OTHER)
     await insert(store, *over, *opened, foreign)
 
     steps = [

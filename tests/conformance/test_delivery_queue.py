@@ -10,7 +10,7 @@ import pytest
 from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
-from tests.support.builders import a_delivery
+from tests.support.builders import make_delivery
 from tests.support.clock import START
 
 UNTIL = START + timedelta(seconds=30)
@@ -36,11 +36,11 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
     return await store.read(lambda tx: tx.deliveries.get(delivery.id))
 
 
-async def lanes(store: Store, *, without: Collection[WebhookId] = (), limit: int = 10) -> Sequence[WebhookId]:
+async def list_due_webhooks(store: Store, *, without: Collection[WebhookId] = (), limit: int = 10) -> Sequence[WebhookId]:
     return await store.read(lambda tx: tx.delivery_queue.list_due_webhooks(now=START, excluding=without, limit=limit))
 
 
-async def lease(
+async def lease_deliveries(
     store: Store, webhook_id: WebhookId = LOUD, *, limit: int = 10, ordered: bool = False
 ) -> Sequence[Delivery]:
     return await store.write(
@@ -50,7 +50,7 @@ async def lease(
     )
 
 
-async def settle(store: Store, *deliveries: Delivery) -> set[str]:
+async def settle_deliveries(store: Store, *deliveries: Delivery) -> set[str]:
     """Write these leased deliveries as they are given."""
     settled = [
         DeliveryUpdate(
@@ -68,29 +68,29 @@ async def settle(store: Store, *deliveries: Delivery) -> set[str]:
 # -- lanes ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_lanes_with_something_due_come_in_the_order_of_what_waited_longest(store: Store) -> None:
+async def test_webhooks_with_due_deliveries_are_listed_by_the_oldest_due_time(store: Store) -> None:
     await insert(
         store,
-        a_delivery(webhook_id=QUIET, due_at=START - timedelta(seconds=1)),
-        a_delivery(webhook_id=LOUD, due_at=START),
-        a_delivery(webhook_id=LOUD, due_at=START - timedelta(seconds=2)),
-        a_delivery(webhook_id=WebhookId("wh_later"), due_at=LATER),
-        a_delivery(webhook_id=WebhookId("wh_held"), state=DeliveryState.HELD),
+        make_delivery(webhook_id=QUIET, due_at=START - timedelta(seconds=1)),
+        make_delivery(webhook_id=LOUD, due_at=START),
+        make_delivery(webhook_id=LOUD, due_at=START - timedelta(seconds=2)),
+        make_delivery(webhook_id=WebhookId("wh_later"), due_at=LATER),
+        make_delivery(webhook_id=WebhookId("wh_held"), state=DeliveryState.HELD),
     )
 
-    assert await lanes(store) == [LOUD, QUIET]
-    assert await lanes(store, limit=1) == [LOUD]
-    assert await lanes(store, without={LOUD}) == [QUIET]
+    assert await list_due_webhooks(store) == [LOUD, QUIET]
+    assert await list_due_webhooks(store, limit=1) == [LOUD]
+    assert await list_due_webhooks(store, without={LOUD}) == [QUIET]
 
 
 @pytest.mark.parametrize("without", [(), (LOUD,)])
-async def test_a_thousand_older_deliveries_of_one_webhook_do_not_hide_the_others(
+async def test_a_thousand_earlier_deliveries_of_one_webhook_do_not_hide_other_webhooks(
     store: Store, without: Collection[WebhookId]
 ) -> None:
     old = START - timedelta(hours=1)
-    await insert(store, *(a_delivery(webhook_id=LOUD, due_at=old) for _ in range(1000)), a_delivery(webhook_id=QUIET))
+    await insert(store, *(make_delivery(webhook_id=LOUD, due_at=old) for _ in range(1000)), make_delivery(webhook_id=QUIET))
 
-    assert await lanes(store, without=without) == ([QUIET] if without else [LOUD, QUIET])
+    assert await list_due_webhooks(store, without=without) == ([QUIET] if without else [LOUD, QUIET])
 
 
 async def test_the_next_due_is_that_of_the_first_pending_delivery(store: Store) -> None:
@@ -98,9 +98,9 @@ async def test_the_next_due_is_that_of_the_first_pending_delivery(store: Store) 
 
     await insert(
         store,
-        a_delivery(due_at=UNTIL),
-        a_delivery(due_at=UNTIL + timedelta(seconds=1)),
-        a_delivery(state=DeliveryState.HELD),
+        make_delivery(due_at=UNTIL),
+        make_delivery(due_at=UNTIL + timedelta(seconds=1)),
+        make_delivery(state=DeliveryState.HELD),
     )
 
     assert await store.read(lambda tx: tx.delivery_queue.next_due_at()) == UNTIL
@@ -110,10 +110,10 @@ async def test_the_next_due_is_that_of_the_first_pending_delivery(store: Store) 
 
 
 async def test_a_leased_delivery_carries_its_lease_and_counts_the_attempt(store: Store) -> None:
-    delivery = a_delivery(webhook_id=LOUD, attempts=2)
-    await insert(store, delivery, a_delivery(webhook_id=QUIET))
+    delivery = make_delivery(webhook_id=LOUD, attempts=2)
+    await insert(store, delivery, make_delivery(webhook_id=QUIET))
 
-    first, second = await lease(store), await lease(store)
+    first, second = await lease_deliveries(store), await lease_deliveries(store)
 
     assert first == [replace(delivery, **(LEASED | {"attempts": 3}))]
     assert second == []
@@ -122,40 +122,40 @@ async def test_a_leased_delivery_carries_its_lease_and_counts_the_attempt(store:
 
 @pytest.mark.parametrize("state", [state for state in DeliveryState if state is not DeliveryState.PENDING])
 async def test_only_pending_deliveries_are_leased(store: Store, state: DeliveryState) -> None:
-    await insert(store, a_delivery(webhook_id=LOUD, state=state))
+    await insert(store, make_delivery(webhook_id=LOUD, state=state))
 
-    assert await lease(store) == []
-    assert await lease(store, ordered=True) == []
+    assert await lease_deliveries(store) == []
+    assert await lease_deliveries(store, ordered=True) == []
 
 
-async def test_what_is_due_is_leased_oldest_first_and_what_is_not_due_stays(store: Store) -> None:
-    due = [a_delivery(webhook_id=LOUD, due_at=START - timedelta(seconds=age)) for age in (1, 3, 2, 0)]
-    await insert(store, *due, a_delivery(webhook_id=LOUD, due_at=LATER))
+async def test_due_deliveries_are_leased_oldest_first_and_later_ones_stay(store: Store) -> None:
+    due = [make_delivery(webhook_id=LOUD, due_at=START - timedelta(seconds=age)) for age in (1, 3, 2, 0)]
+    await insert(store, *due, make_delivery(webhook_id=LOUD, due_at=LATER))
 
-    first, second = await lease(store, limit=3), await lease(store, limit=3)
+    first, second = await lease_deliveries(store, limit=3), await lease_deliveries(store, limit=3)
 
     assert [delivery.id for delivery in first] == [due[1].id, due[2].id, due[0].id]
     assert [delivery.id for delivery in second] == [due[3].id]
 
 
-async def test_what_is_due_at_once_goes_in_the_order_of_the_log(store: Store) -> None:
-    await insert(store, *(a_delivery(webhook_id=LOUD, seq=seq) for seq in (3, 1, 2)))
+async def test_deliveries_due_at_once_are_leased_in_the_order_of_the_log(store: Store) -> None:
+    await insert(store, *(make_delivery(webhook_id=LOUD, seq=seq) for seq in (3, 1, 2)))
 
-    assert [delivery.seq for delivery in await lease(store)] == [1, 2, 3]
+    assert [delivery.seq for delivery in await lease_deliveries(store)] == [1, 2, 3]
 
 
 # -- order ------------------------------------------------------------------------------------------------------------------
 
 
-def in_line(seq: int, key: str | None = "session-1", **over: Any) -> Delivery:
-    return a_delivery(webhook_id=LOUD, seq=seq, order_key=key, **over)
+def make_ordered_delivery(seq: int, key: str | None = "session-1", **over: Any) -> Delivery:
+    return make_delivery(webhook_id=LOUD, seq=seq, order_key=key, **over)
 
 
 async def test_in_order_the_first_of_each_key_goes(store: Store) -> None:
-    await insert(store, in_line(2), in_line(1), in_line(4, "session-2"), in_line(3, "session-2"), in_line(5, None))
+    await insert(store, make_ordered_delivery(2), make_ordered_delivery(1), make_ordered_delivery(4, "session-2"), make_ordered_delivery(3, "session-2"), make_ordered_delivery(5, None))
 
-    assert {delivery.seq for delivery in await lease(store, ordered=True)} == {1, 3, 5}
-    assert await lease(store, ordered=True) == []
+    assert {delivery.seq for delivery in await lease_deliveries(store, ordered=True)} == {1, 3, 5}
+    assert await lease_deliveries(store, ordered=True) == []
 
 
 @pytest.mark.parametrize(
@@ -168,60 +168,60 @@ async def test_in_order_the_first_of_each_key_goes(store: Store) -> None:
     ids=["held", "not due", "leased"],
 )
 async def test_in_order_nothing_overtakes_the_first_of_its_key(store: Store, first: dict[str, Any]) -> None:
-    await insert(store, in_line(1, **first), in_line(2))
+    await insert(store, make_ordered_delivery(1, **first), make_ordered_delivery(2))
 
-    assert await lease(store, ordered=True) == []
+    assert await lease_deliveries(store, ordered=True) == []
 
 
 async def test_in_order_nothing_goes_beside_another_of_its_key(store: Store) -> None:
     """What is sent again comes with its old place in the log, while a later one is on its way."""
-    await insert(store, in_line(2, **LEASED), in_line(1, generation=2))
+    await insert(store, make_ordered_delivery(2, **LEASED), make_ordered_delivery(1, generation=2))
 
-    assert await lease(store, ordered=True) == []
+    assert await lease_deliveries(store, ordered=True) == []
 
 
 @pytest.mark.parametrize("state", [DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.CANCELLED])
 async def test_in_order_what_has_ended_holds_nothing_up(store: Store, state: DeliveryState) -> None:
-    await insert(store, in_line(1, state=state), in_line(2))
+    await insert(store, make_ordered_delivery(1, state=state), make_ordered_delivery(2))
 
-    assert [delivery.seq for delivery in await lease(store, ordered=True)] == [2]
+    assert [delivery.seq for delivery in await lease_deliveries(store, ordered=True)] == [2]
 
 
 # -- settling ---------------------------------------------------------------------------------------------------------------
 
 
 async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: Store) -> None:
-    await insert(store, a_delivery(webhook_id=LOUD, seq=1), a_delivery(webhook_id=LOUD, seq=2))
-    first, second = await lease(store)
+    await insert(store, make_delivery(webhook_id=LOUD, seq=1), make_delivery(webhook_id=LOUD, seq=2))
+    first, second = await lease_deliveries(store)
     dead = replace(first, state=DeliveryState.DEAD, due_at=UNTIL, last_category=AttemptCategory.HTTP_4XX, finished_at=UNTIL)
     again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=AttemptCategory.TIMEOUT)
 
-    assert await settle(store, dead, again) == {dead.id, again.id}
+    assert await settle_deliveries(store, dead, again) == {dead.id, again.id}
     assert await get(store, first) == replace(dead, lease_owner=None, lease_token=None, lease_until=None)
     assert await get(store, second) == replace(again, lease_owner=None, lease_token=None, lease_until=None)
 
 
-async def test_a_stale_token_settles_nothing_and_leaves_its_neighbours_alone(store: Store) -> None:
-    await insert(store, a_delivery(webhook_id=LOUD), a_delivery(webhook_id=LOUD))
-    delivered = [replace(leased, state=DeliveryState.DELIVERED, finished_at=UNTIL) for leased in await lease(store)]
+async def test_a_stale_token_settles_nothing_and_leaves_other_deliveries_unchanged(store: Store) -> None:
+    await insert(store, make_delivery(webhook_id=LOUD), make_delivery(webhook_id=LOUD))
+    delivered = [replace(leased, state=DeliveryState.DELIVERED, finished_at=UNTIL) for leased in await lease_deliveries(store)]
     stale = replace(delivered[0], lease_token="lease_0")
 
-    assert await settle(store, stale, delivered[1]) == {delivered[1].id}
-    assert await settle(store, *delivered) == {delivered[0].id}
-    assert await settle(store, *(replace(each, state=DeliveryState.DEAD) for each in delivered)) == set()
+    assert await settle_deliveries(store, stale, delivered[1]) == {delivered[1].id}
+    assert await settle_deliveries(store, *delivered) == {delivered[0].id}
+    assert await settle_deliveries(store, *(replace(each, state=DeliveryState.DEAD) for each in delivered)) == set()
     stored = [await get(store, each) for each in delivered]
     assert [each and each.state for each in stored] == [DeliveryState.DELIVERED] * 2
 
 
 async def test_giving_up_ends_what_waits_for_one_webhook_and_has_reached_its_age(store: Store) -> None:
-    old = [a_delivery(webhook_id=LOUD, due_at=START, give_up_at=START) for _ in range(3)]
+    old = [make_delivery(webhook_id=LOUD, due_at=START, give_up_at=START) for _ in range(3)]
     await insert(
         store,
         *old,
-        a_delivery(webhook_id=LOUD, give_up_at=LATER),
-        a_delivery(webhook_id=LOUD, due_at=LATER, give_up_at=START),
-        a_delivery(webhook_id=LOUD, give_up_at=START, state=DeliveryState.HELD),
-        a_delivery(webhook_id=QUIET, give_up_at=START),
+        make_delivery(webhook_id=LOUD, give_up_at=LATER),
+        make_delivery(webhook_id=LOUD, due_at=LATER, give_up_at=START),
+        make_delivery(webhook_id=LOUD, give_up_at=START, state=DeliveryState.HELD),
+        make_delivery(webhook_id=QUIET, give_up_at=START),
     )
 
     async def give_up() -> Sequence[Delivery]:

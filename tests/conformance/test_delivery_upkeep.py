@@ -11,7 +11,7 @@ from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook, WebhookState
-from tests.support.builders import a_delivery, a_webhook
+from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START
 
 UNTIL = START + timedelta(seconds=30)
@@ -38,7 +38,7 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
 
 
 async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: Store) -> None:
-    run_out, held = a_delivery(**LEASED), a_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}))
+    run_out, held = make_delivery(**LEASED), make_delivery(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}))
     await insert(store, run_out, held)
 
     assert await store.write(lambda tx: tx.delivery_maintenance.release_expired_leases(now=UNTIL, limit=10)) == 1
@@ -47,18 +47,18 @@ async def test_a_lease_that_ran_out_is_released_and_its_attempt_counts(store: St
 
 
 async def test_leases_that_ran_out_are_released_in_bounded_steps(store: Store) -> None:
-    await insert(store, *(a_delivery(**LEASED) for _ in range(3)))
+    await insert(store, *(make_delivery(**LEASED) for _ in range(3)))
 
     released = [await store.write(lambda tx: tx.delivery_maintenance.release_expired_leases(now=UNTIL, limit=2)) for _ in range(3)]
 
     assert released == [2, 1, 0]
 
 
-async def test_what_others_have_leased_is_released_in_bounded_steps_and_ones_own_is_not(store: Store) -> None:
+async def test_deliveries_leased_by_other_owners_are_released_in_bounded_steps_and_own_ones_are_not(store: Store) -> None:
     """However long the others' leases were to last: the clock may have been set back since."""
     theirs = LEASED | {"lease_until": UNTIL + timedelta(days=1)}
-    left = [a_delivery(**theirs, lease_owner="another"), *(a_delivery(**theirs, lease_owner=None) for _ in range(2))]
-    mine, held = a_delivery(**LEASED, lease_owner="me"), a_delivery(**HELD)
+    left = [make_delivery(**theirs, lease_owner="another"), *(make_delivery(**theirs, lease_owner=None) for _ in range(2))]
+    mine, held = make_delivery(**LEASED, lease_owner="me"), make_delivery(**HELD)
     await insert(store, *left, mine, held)
 
     released = [
@@ -72,9 +72,9 @@ async def test_what_others_have_leased_is_released_in_bounded_steps_and_ones_own
     assert [await get(store, each) for each in (mine, held)] == [mine, held]
 
 
-async def test_what_was_held_to_its_age_is_given_up_oldest_first_in_bounded_steps(store: Store) -> None:
-    old = [a_delivery(give_up_at=START - timedelta(seconds=age), **HELD) for age in (1, 3, 2)]
-    await insert(store, *old, a_delivery(give_up_at=LATER, **HELD), a_delivery(give_up_at=START))
+async def test_deliveries_held_to_their_maximum_age_are_given_up_oldest_first_in_bounded_steps(store: Store) -> None:
+    old = [make_delivery(give_up_at=START - timedelta(seconds=age), **HELD) for age in (1, 3, 2)]
+    await insert(store, *old, make_delivery(give_up_at=LATER, **HELD), make_delivery(give_up_at=START))
 
     async def give_up() -> Sequence[Delivery]:
         return await store.write(lambda tx: tx.delivery_maintenance.give_up_expired_held(now=START, limit=2))
@@ -87,13 +87,13 @@ async def test_what_was_held_to_its_age_is_given_up_oldest_first_in_bounded_step
 
 
 async def test_webhooks_that_are_active_again_are_named_while_something_of_theirs_is_held(store: Store) -> None:
-    webhooks = {state: a_webhook(state=state) for state in WebhookState}
-    active_too, idle = a_webhook(), a_webhook()
+    webhooks = {state: make_webhook(state=state) for state in WebhookState}
+    active_too, idle = make_webhook(), make_webhook()
     await register(store, *webhooks.values(), active_too, idle)
     await insert(
         store,
-        *(a_delivery(webhook_id=webhook.id, **HELD) for webhook in [*webhooks.values(), active_too] for _ in range(2)),
-        a_delivery(webhook_id=idle.id),
+        *(make_delivery(webhook_id=webhook.id, **HELD) for webhook in [*webhooks.values(), active_too] for _ in range(2)),
+        make_delivery(webhook_id=idle.id),
     )
 
     async def to_release(limit: int) -> set[WebhookId]:
@@ -120,12 +120,12 @@ async def test_webhooks_that_are_active_again_are_named_while_something_of_their
 async def test_a_suspended_webhook_is_to_be_probed_when_its_pause_is_over_and_nothing_is_on_its_way(
     store: Store, over: dict[str, object], beside: Sequence[dict[str, object]], *, probed: bool
 ) -> None:
-    webhook = a_webhook(**({"state": WebhookState.SUSPENDED} | over))
+    webhook = make_webhook(**({"state": WebhookState.SUSPENDED} | over))
     await register(store, webhook)
     await insert(
         store,
-        a_delivery(webhook_id=webhook.id, **HELD),
-        *(a_delivery(webhook_id=webhook.id, **each) for each in beside),
+        make_delivery(webhook_id=webhook.id, **HELD),
+        *(make_delivery(webhook_id=webhook.id, **each) for each in beside),
     )
 
     found = await store.read(lambda tx: tx.delivery_maintenance.list_webhooks_to_probe(now=START, limit=10))

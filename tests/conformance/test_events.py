@@ -11,7 +11,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from tests.support.builders import an_event
+from tests.support.builders import make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -20,14 +20,14 @@ ALL = EventFilter()
 
 async def append(store: Store, principal: Principal = ALICE, **over: Any) -> Event:
     async def work(tx: Transaction) -> Event:
-        event = an_event(principal=principal, seq=await tx.events.reserve_seqs(principal, 1), **over)
+        event = make_event(principal=principal, seq=await tx.events.reserve_seqs(principal, 1), **over)
         await tx.events.insert([event])
         return event
 
     return await store.write(work)
 
 
-async def places(store: Store, principal: Principal = ALICE, *, after: int = 0) -> list[int]:
+async def read_seqs(store: Store, principal: Principal = ALICE, *, after: int = 0) -> list[int]:
     events = await store.read(lambda tx: tx.events.list_after(principal, after, ALL, limit=1000))
     return [event.seq for event in events]
 
@@ -68,10 +68,10 @@ async def test_two_hundred_writers_leave_no_hole_and_no_place_twice(store: Store
             group.create_task(writer(number))
 
     for principal in principals:
-        seen = await places(store, principal)
+        seen = await read_seqs(store, principal)
         assert seen == list(range(1, len(seen) + 1))
         assert await store.read(lambda tx, principal=principal: tx.event_log.get_head(principal)) == len(seen)
-    assert sum([len(await places(store, principal)) for principal in principals]) == 200
+    assert sum([len(await read_seqs(store, principal)) for principal in principals]) == 200
 
 
 async def test_reading_goes_on_after_a_place_oldest_first_and_bounded(store: Store) -> None:
@@ -81,7 +81,7 @@ async def test_reading_goes_on_after_a_place_oldest_first_and_bounded(store: Sto
     events = await store.read(lambda tx: tx.events.list_after(ALICE, 2, ALL, limit=2))
 
     assert [event.seq for event in events] == [3, 4]
-    assert await places(store, after=5) == []
+    assert await read_seqs(store, after=5) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(sto
     counts = [await store.write(lambda tx: tx.events.remove(cutoff=older_than, limit=2)) for _ in range(3)]
 
     assert counts == [2, 1, 0]
-    assert await places(store) == [4]
+    assert await read_seqs(store) == [4]
     assert await store.read(lambda tx: tx.event_log.get_retention_floor(ALICE)) == 3
     assert await store.read(lambda tx: tx.event_log.get_retention_floor(BOB)) == 0
 

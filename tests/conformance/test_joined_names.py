@@ -20,7 +20,7 @@ async def test_a_name_is_given_once(store: Store) -> None:
     assert first in await store.read(lambda tx: tx.tool_aliases.list_all())
 
 
-async def test_names_that_tell_by_themselves_what_they_are_are_not_stored(store: Store) -> None:
+async def test_names_that_encode_their_upstream_are_not_stored(store: Store) -> None:
     names = ToolAliases(store)
     assert await names.assign_aliases("tools", [("git", "git_log")]) == ["git__git_log"]
     assert await names.resolve_alias("tools", "git__git_log") == ("git", "git_log")

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ApiKey, Scope
-from tests.support.builders import a_key
+from tests.support.builders import make_api_key
 from tests.support.clock import START
 from tests.support.examples import BOB
 
@@ -21,9 +21,9 @@ async def insert(store: Store, *keys: ApiKey) -> None:
 
 
 async def test_a_key_is_found_by_its_hash_as_it_was_written(store: Store) -> None:
-    plain = a_key()
-    narrow = a_key(principal=BOB, scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"git", "time"}))
-    blind = a_key(upstreams=frozenset())
+    plain = make_api_key()
+    narrow = make_api_key(principal=BOB, scopes=frozenset({Scope.ADMIN}), upstreams=frozenset({"git", "time"}))
+    blind = make_api_key(upstreams=frozenset())
     await insert(store, plain, narrow, blind)
 
     for key in (plain, narrow, blind):
@@ -33,7 +33,7 @@ async def test_a_key_is_found_by_its_hash_as_it_was_written(store: Store) -> Non
 
 
 async def test_a_key_is_revoked_once_and_stays_known(store: Store) -> None:
-    key, other = a_key(), a_key()
+    key, other = make_api_key(), make_api_key()
     await insert(store, key, other)
 
     revoked = [await store.write(lambda tx: tx.api_keys.revoke(key.id, now=LATER)) for _ in range(2)]

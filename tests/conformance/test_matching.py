@@ -18,7 +18,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState, matches_event
 from ringback.domain.webhook_rows import WebhookPart
-from tests.support.builders import a_webhook, an_event
+from tests.support.builders import make_webhook, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -39,10 +39,10 @@ filters: dict[str, st.SearchStrategy[Any]] = {
     "state": st.sampled_from(WebhookState),
     "expires_at": expiries,
 }
-registered = st.fixed_dictionaries(
+registered_webhooks = st.fixed_dictionaries(
     filters | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([WebhookOrigin.REST, WebhookOrigin.MCP])}
 )
-of_a_call = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
+call_ids = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
 events = st.fixed_dictionaries(
     {
         "name": st.sampled_from(EventName),
@@ -58,26 +58,26 @@ changes = st.lists(st.tuples(st.integers(0, 11), st.none() | st.fixed_dictionari
 """Which webhook, and what of it becomes otherwise; None: it is removed."""
 
 
-class _UndoneError(Exception):
+class _RollbackError(Exception):
     pass
 
 
 @pytest.mark.requirement("R25")
 @given(
-    born=st.lists(registered | of_a_call, max_size=12),
+    born=st.lists(registered_webhooks | call_ids, max_size=12),
     changes=changes,
     happened=st.lists(events, min_size=1, max_size=4),
     behind=st.sets(st.integers(0, 11)),
 )
-async def test_the_store_proposes_exactly_the_webhooks_that_hear_an_event(
+async def test_the_store_lists_exactly_the_webhooks_that_match_an_event(
     store: Store,
     born: list[dict[str, Any]],
     changes: list[tuple[int, dict[str, Any] | None]],
     happened: list[dict[str, Any]],
     behind: set[int],
 ) -> None:
-    webhooks = {number: a_webhook(**each) for number, each in enumerate(born)}
-    told = [an_event(**each) for each in happened]
+    webhooks = {number: make_webhook(**each) for number, each in enumerate(born)}
+    told = [make_event(**each) for each in happened]
 
     async def live(tx: Transaction) -> None:
         for webhook in webhooks.values():
@@ -92,12 +92,12 @@ async def test_the_store_proposes_exactly_the_webhooks_that_hear_an_event(
         for event, proposed, proposed_in_time in zip(told, found, in_time, strict=True):
             registered_ones = [each for each in proposed if each.origin is not WebhookOrigin.CALL]
             own = [each for each in proposed if each.origin is WebhookOrigin.CALL]
-            assert _ids([*registered_ones, *_hearing(own, event)]) == _ids(_hearing(webhooks.values(), event))
+            assert _ids([*registered_ones, *_matching_ids(own, event)]) == _ids(_matching_ids(webhooks.values(), event))
             assert all(each.call_id == event.call_id for each in own)
             assert set(_ids(proposed_in_time)) == set(_ids(proposed)) - late
-        raise _UndoneError
+        raise _RollbackError
 
-    with pytest.raises(_UndoneError):
+    with pytest.raises(_RollbackError):
         await store.write(live)
 
 
@@ -119,7 +119,7 @@ def _may_catch_up(webhook: Webhook) -> bool:
     return webhook.origin is not WebhookOrigin.CALL and webhook.state is not WebhookState.DISABLED
 
 
-def _hearing(webhooks: Iterable[Webhook], event: Event) -> list[Webhook]:
+def _matching_ids(webhooks: Iterable[Webhook], event: Event) -> list[Webhook]:
     return [webhook for webhook in webhooks if matches_event(webhook, event, now=START)]
 
 

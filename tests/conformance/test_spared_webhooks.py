@@ -6,23 +6,23 @@ from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import DeliveryCondition
-from tests.support.builders import a_delivery, a_webhook
+from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START
 
-CALL = CallId("call_1")
+DETACHED_CALL = CallId("call_1")
 
 
 async def test_only_what_detached_webhooks_have_not_been_sent_is_cancelled(store: Store) -> None:
-    detached, always = a_webhook(when=DeliveryCondition.DETACHED), a_webhook()
-    mine = {"webhook_id": detached.id, "call_id": CALL}
-    spared = [a_delivery(**mine, state=state) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
+    detached, always = make_webhook(when=DeliveryCondition.DETACHED), make_webhook()
+    mine = {"webhook_id": detached.id, "call_id": DETACHED_CALL}
+    spared = [make_delivery(**mine, state=state) for state in (DeliveryState.PENDING, DeliveryState.HELD)]
     kept = [
-        a_delivery(webhook_id=always.id, call_id=CALL),
-        a_delivery(webhook_id=detached.id, call_id=CallId("call_2")),
-        a_delivery(**mine, attempts=1),
-        a_delivery(**mine, generation=2),
-        a_delivery(**mine, state=DeliveryState.LEASED, attempts=1, lease_token="lease_1", lease_until=START),
-        a_delivery(**mine, state=DeliveryState.DELIVERED, attempts=1, finished_at=START),
+        make_delivery(webhook_id=always.id, call_id=DETACHED_CALL),
+        make_delivery(webhook_id=detached.id, call_id=CallId("call_2")),
+        make_delivery(**mine, attempts=1),
+        make_delivery(**mine, generation=2),
+        make_delivery(**mine, state=DeliveryState.LEASED, attempts=1, lease_token="lease_1", lease_until=START),
+        make_delivery(**mine, state=DeliveryState.DELIVERED, attempts=1, finished_at=START),
     ]
 
     async def insert(tx: Transaction) -> None:
@@ -31,7 +31,7 @@ async def test_only_what_detached_webhooks_have_not_been_sent_is_cancelled(store
         await tx.deliveries.insert([*spared, *kept])
 
     await store.write(insert)
-    await store.write(lambda tx: tx.call_deliveries.cancel_detached(CALL))
+    await store.write(lambda tx: tx.call_deliveries.cancel_detached(DETACHED_CALL))
 
     async def stored(delivery: Delivery) -> Delivery | None:
         return await store.read(lambda tx: tx.deliveries.get(delivery.id))

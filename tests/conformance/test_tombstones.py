@@ -5,16 +5,16 @@ from datetime import timedelta
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import WebhookOrigin
-from tests.support.builders import a_call, a_tombstone, a_webhook
+from tests.support.builders import make_call, make_tombstone, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
 
-async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
-    call = a_call(idempotency_key="key-1")
+async def test_an_archived_call_leaves_only_its_tombstone(store: Store) -> None:
+    call = make_call(idempotency_key="key-1")
     await store.write(lambda tx: tx.calls.insert(call))
     await store.write(lambda tx: tx.calls.put_results({call.id: b"{}"}))
-    tombstone = a_tombstone(call_id=call.id, idempotency_key="key-1")
+    tombstone = make_tombstone(call_id=call.id, idempotency_key="key-1")
 
     await store.write(lambda tx: tx.tombstones.archive(tombstone))
 
@@ -26,7 +26,7 @@ async def test_a_buried_call_leaves_only_its_tombstone(store: Store) -> None:
 
 
 async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(store: Store) -> None:
-    tombstone = a_tombstone()
+    tombstone = make_tombstone()
     await store.write(lambda tx: tx.tombstones.archive(tombstone))
 
     assert await store.read(lambda tx: tx.tombstones.get(BOB, call_id=tombstone.call_id, key=None)) is None
@@ -35,7 +35,7 @@ async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(
 
 
 async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store: Store) -> None:
-    stones = [a_tombstone(expired_at=START + timedelta(days=day)) for day in range(4)]
+    stones = [make_tombstone(expired_at=START + timedelta(days=day)) for day in range(4)]
     for stone in stones:
         await store.write(lambda tx, stone=stone: tx.tombstones.archive(stone))
     older_than = START + timedelta(days=3)
@@ -47,15 +47,15 @@ async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store:
 
 
 async def test_the_webhook_that_came_with_a_call_expires_with_it(store: Store) -> None:
-    call = a_call()
-    own = a_webhook(call_id=call.id, origin=WebhookOrigin.CALL)
-    registered = a_webhook(call_id=call.id)
+    call = make_call()
+    own = make_webhook(call_id=call.id, origin=WebhookOrigin.CALL)
+    registered = make_webhook(call_id=call.id)
 
     async def bury(tx: Transaction) -> None:
         await tx.calls.insert(call)
         await tx.webhooks.insert(own)
         await tx.webhooks.insert(registered)
-        await tx.tombstones.archive(a_tombstone(call_id=call.id, expired_at=START))
+        await tx.tombstones.archive(make_tombstone(call_id=call.id, expired_at=START))
 
     await store.write(bury)
 

@@ -8,17 +8,17 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.ports import Store, Transaction
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
 
 
-async def exists(store: Store, call: Call) -> bool:
+async def call_exists(store: Store, call: Call) -> bool:
     return await store.read(lambda tx: tx.calls.get(call.id)) is not None
 
 
 async def test_a_unit_gives_its_value_after_everything_in_it_is_kept(store: Store) -> None:
-    one, two = a_call(), a_call()
+    one, two = make_call(), make_call()
 
     async def work(tx: Transaction) -> str:
         await tx.calls.insert(one)
@@ -26,12 +26,12 @@ async def test_a_unit_gives_its_value_after_everything_in_it_is_kept(store: Stor
         return "both"
 
     assert await store.write(work) == "both"
-    assert await exists(store, one)
-    assert await exists(store, two)
+    assert await call_exists(store, one)
+    assert await call_exists(store, two)
 
 
 async def test_a_unit_that_fails_is_undone_alone_and_its_caller_gets_its_error(store: Store) -> None:
-    calls = [a_call() for _ in range(20)]
+    calls = [make_call() for _ in range(20)]
 
     async def work(tx: Transaction, number: int) -> int:
         await tx.calls.insert(calls[number])
@@ -49,11 +49,11 @@ async def test_a_unit_that_fails_is_undone_alone_and_its_caller_gets_its_error(s
             assert outcome.args == (number,)
         else:
             assert outcome == number
-        assert await exists(store, calls[number]) == (number % 3 != 0)
+        assert await call_exists(store, calls[number]) == (number % 3 != 0)
 
 
 async def test_a_unit_sees_what_units_before_it_have_written(store: Store) -> None:
-    call = a_call()
+    call = make_call()
 
     first, second = await asyncio.gather(
         store.write(lambda tx: tx.calls.insert(call)), store.write(lambda tx: tx.calls.get(call.id))
@@ -73,8 +73,8 @@ async def test_time_stands_still_within_a_unit(store: Store, clock: FakeClock) -
         assert before == after
 
 
-async def test_a_ring_is_heard_once_its_unit_is_kept(store: Store) -> None:
-    call = a_call()
+async def test_a_notification_arrives_after_its_transaction_commits(store: Store) -> None:
+    call = make_call()
 
     async def work(tx: Transaction) -> None:
         await tx.calls.insert(call)
@@ -83,14 +83,14 @@ async def test_a_ring_is_heard_once_its_unit_is_kept(store: Store) -> None:
     with store.signals.listen("two", "three") as bell:
         writing = asyncio.create_task(store.write(work))
         heard = await bell.wait(5)
-        seen = await exists(store, call)
+        seen = await call_exists(store, call)
         await writing
 
     assert heard
     assert seen
 
 
-async def test_a_ring_of_a_unit_that_failed_is_not_heard(store: Store) -> None:
+async def test_a_notification_of_a_rolled_back_transaction_is_not_sent(store: Store) -> None:
     async def failing(tx: Transaction) -> None:
         tx.notify("failed")
         raise LookupError
@@ -108,7 +108,7 @@ async def test_a_ring_of_a_unit_that_failed_is_not_heard(store: Store) -> None:
 
 
 async def test_a_caller_that_gives_up_leaves_the_others_alone(store: Store) -> None:
-    calls = [a_call() for _ in range(5)]
+    calls = [make_call() for _ in range(5)]
     tasks = [asyncio.create_task(store.write(lambda tx, call=call: tx.calls.insert(call))) for call in calls]
     await asyncio.sleep(0)
 
@@ -118,7 +118,7 @@ async def test_a_caller_that_gives_up_leaves_the_others_alone(store: Store) -> N
     assert tasks[2].cancelled()
     for number in (0, 1, 3, 4):
         assert tasks[number].result() is None
-        assert await exists(store, calls[number])
+        assert await call_exists(store, calls[number])
 
 
 async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
@@ -135,7 +135,7 @@ async def test_a_read_sees_one_snapshot_of_what_was_kept(store: Store) -> None:
     assert await store.read(lambda tx: tx.event_log.get_head(ALICE)) == 10
 
 
-async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(store: Store) -> None:
+async def test_an_end_callback_learns_whether_its_transaction_committed(store: Store) -> None:
     told: list[tuple[str, bool, int]] = []
 
     def tell(name: str, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
@@ -157,7 +157,7 @@ async def test_what_was_left_for_the_end_learns_whether_its_unit_was_committed(s
     assert told[2:] == [("failing", False, 2)]
 
 
-async def test_the_end_of_a_unit_comes_also_when_its_caller_has_gone(store: Store) -> None:
+async def test_an_end_callback_runs_also_when_its_caller_was_cancelled(store: Store) -> None:
     told: list[bool] = []
     begun = asyncio.Event()
 

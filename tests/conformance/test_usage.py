@@ -11,35 +11,35 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.domain.webhook import WebhookOrigin
-from tests.support.builders import a_call, a_delivery, a_tombstone, a_webhook
+from tests.support.builders import make_call, make_delivery, make_tombstone, make_webhook
 from tests.support.examples import ALICE, BOB
 
-moves = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20)
+call_transitions = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20)
 """Which call, what it becomes (None: it expires), and how large its result is then."""
 
 
-async def usage(store: Store) -> Usage:
+async def read_usage(store: Store) -> Usage:
     return await store.read(lambda tx: tx.usage.get_usage(ALICE))
 
 
-async def totals(store: Store) -> StoreTotals:
+async def read_totals(store: Store) -> StoreTotals:
     return await store.read(lambda tx: tx.usage.count_totals())
 
 
 async def test_an_empty_store_counts_nothing(store: Store) -> None:
-    assert await usage(store) == Usage(open_calls=0, result_bytes=0)
-    empty = await totals(store)
+    assert await read_usage(store) == Usage(open_calls=0, result_bytes=0)
+    empty = await read_totals(store)
     assert set(empty.calls.values()) | set(empty.open_deliveries.values()) | {empty.events} == {0}
     assert set(empty.calls) == set(CallStatus)
     assert set(empty.open_deliveries) == {DeliveryState.HELD, DeliveryState.PENDING, DeliveryState.LEASED}
 
 
-@given(moves=moves)
+@given(moves=call_transitions)
 async def test_calls_are_counted_through_everything_that_becomes_of_them(
     store: Store, moves: list[tuple[int, CallStatus | None, int]]
 ) -> None:
-    before = await usage(store)
-    calls: dict[int, Call] = {number: a_call() for number in range(4)}
+    before = await read_usage(store)
+    calls: dict[int, Call] = {number: make_call() for number in range(4)}
 
     async def live(tx: Transaction) -> None:
         for call in calls.values():
@@ -49,7 +49,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
             if call is None:
                 continue
             if status is None:
-                await tx.tombstones.archive(a_tombstone(call_id=call.id))
+                await tx.tombstones.archive(make_tombstone(call_id=call.id))
                 del calls[number]
                 continue
             calls[number] = replace(call, status=status, result_bytes=size if status in FINAL_CALL_STATUSES else None)
@@ -57,7 +57,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
 
     await store.write(live)
 
-    after = await usage(store)
+    after = await read_usage(store)
     assert after.open_calls - before.open_calls == sum(call.status not in FINAL_CALL_STATUSES for call in calls.values())
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
     assert await store.read(lambda tx: tx.usage.get_usage(BOB)) == Usage(open_calls=0, result_bytes=0)
@@ -65,7 +65,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
 
 async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> None:
     async def insert(tx: Transaction) -> None:
-        for webhook in (a_webhook(), a_webhook(origin=WebhookOrigin.CALL), a_webhook(principal=BOB)):
+        for webhook in (make_webhook(), make_webhook(origin=WebhookOrigin.CALL), make_webhook(principal=BOB)):
             await tx.webhooks.insert(webhook)
 
     await store.write(insert)
@@ -75,7 +75,7 @@ async def test_webhooks_that_came_with_a_call_are_not_counted(store: Store) -> N
 
 async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:
     async def insert(tx: Transaction) -> None:
-        for webhook in (a_webhook(), a_webhook(), a_webhook()):
+        for webhook in (make_webhook(), make_webhook(), make_webhook()):
             await tx.webhooks.insert(webhook)
 
     await store.write(insert)
@@ -85,14 +85,14 @@ async def test_webhooks_are_counted_up_to_a_limit(store: Store) -> None:
 
 async def test_totals_are_over_all_principals(store: Store) -> None:
     async def fill(tx: Transaction) -> None:
-        for call in (a_call(), a_call(principal=BOB), a_call(status=CallStatus.FAILED)):
+        for call in (make_call(), make_call(principal=BOB), make_call(status=CallStatus.FAILED)):
             await tx.calls.insert(call)
         await tx.events.reserve_seqs(ALICE, 3)
         await tx.events.reserve_seqs(BOB, 4)
-        await tx.deliveries.insert([a_delivery(), a_delivery(principal=BOB), a_delivery(state=DeliveryState.HELD)])
+        await tx.deliveries.insert([make_delivery(), make_delivery(principal=BOB), make_delivery(state=DeliveryState.HELD)])
 
     await store.write(fill)
 
-    found = await totals(store)
+    found = await read_totals(store)
     assert (found.calls[CallStatus.WORKING], found.calls[CallStatus.FAILED], found.events) == (2, 1, 7)
     assert found.open_deliveries == {DeliveryState.HELD: 1, DeliveryState.PENDING: 2, DeliveryState.LEASED: 0}

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from ringback.domain.ports import Store
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, RecentChallenges, Challenge
-from tests.support.builders import a_webhook
+from tests.support.builders import make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
 
@@ -13,9 +13,9 @@ HERE, THERE = "https://here.example", "https://there.example:8443"
 LATER = START + timedelta(minutes=1, milliseconds=7)
 
 
-async def a_challenge(store: Store, **over: object) -> Challenge:
+async def make_challenge(store: Store, **over: object) -> Challenge:
     """Of a webhook that is there."""
-    webhook = a_webhook()
+    webhook = make_webhook()
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     return replace(
         Challenge(webhook_id=webhook.id, principal=ALICE, url=f"{HERE}/hook", origin=HERE, due_at=START), **over
@@ -36,7 +36,7 @@ async def due(store: Store, now: datetime, limit: int = 10) -> list[Challenge]:
 
 
 async def test_a_webhook_has_one_challenge_which_is_read_back_as_it_was_put_last(store: Store) -> None:
-    planned = await a_challenge(store)
+    planned = await make_challenge(store)
     taken = replace(planned, url=f"{THERE}/hook", origin=THERE, attempts=1, due_at=LATER, token="lease_1")
     await put(store, planned)
     assert await get(store, planned) == planned
@@ -46,8 +46,8 @@ async def test_a_webhook_has_one_challenge_which_is_read_back_as_it_was_put_last
 
 
 async def test_those_that_are_due_come_in_the_order_of_their_time(store: Store) -> None:
-    second, first = await a_challenge(store, due_at=LATER), await a_challenge(store)
-    third = await a_challenge(store, due_at=LATER + timedelta(seconds=1), token="lease_1")
+    second, first = await make_challenge(store, due_at=LATER), await make_challenge(store)
+    third = await make_challenge(store, due_at=LATER + timedelta(seconds=1), token="lease_1")
     assert await store.read(lambda tx: tx.challenges.next_due_at()) is None
     await put(store, second, first, third)
 
@@ -59,7 +59,7 @@ async def test_those_that_are_due_come_in_the_order_of_their_time(store: Store) 
 
 
 async def test_a_challenge_goes_when_it_is_dropped_and_with_its_webhook(store: Store) -> None:
-    dropped, orphaned = await a_challenge(store), await a_challenge(store)
+    dropped, orphaned = await make_challenge(store), await make_challenge(store)
     await put(store, dropped, orphaned)
 
     await store.write(lambda tx: tx.challenges.remove(dropped.webhook_id))
@@ -69,8 +69,8 @@ async def test_a_challenge_goes_when_it_is_dropped_and_with_its_webhook(store: S
 
 
 async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(store: Store) -> None:
-    here, there = await a_challenge(store), await a_challenge(store, origin=THERE)
-    foreign = await a_challenge(store, principal=BOB)
+    here, there = await make_challenge(store), await make_challenge(store, origin=THERE)
+    foreign = await make_challenge(store, principal=BOB)
 
     async def asked(now: datetime, **of: object) -> RecentChallenges:
         return await store.read(lambda tx: tx.challenges.count_recent(now=now, **of))  # pyright: ignore[reportArgumentType]
@@ -88,9 +88,9 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
 
 
 async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store) -> None:
-    waiting, same = await a_challenge(store), await a_challenge(store, due_at=LATER)
-    other = await a_challenge(store, url=f"{HERE}/other", due_at=LATER)
-    out, repeated = await a_challenge(store, attempts=1, token="lease_1"), await a_challenge(store, attempts=1)
+    waiting, same = await make_challenge(store), await make_challenge(store, due_at=LATER)
+    other = await make_challenge(store, url=f"{HERE}/other", due_at=LATER)
+    out, repeated = await make_challenge(store, attempts=1, token="lease_1"), await make_challenge(store, attempts=1)
     await put(store, waiting, same, other, out, repeated)
 
     counted = await store.read(lambda tx: tx.challenges.count_recent(origin=HERE, now=START))
@@ -98,8 +98,8 @@ async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store)
     assert counted == RecentChallenges(sent_count=0, waiting_count=2, first_sent_at=None)
 
 
-async def test_notes_of_past_minutes_are_forgotten_in_bounded_steps(store: Store) -> None:
-    challenge = await a_challenge(store)
+async def test_challenge_counts_of_past_minutes_are_removed_in_bounded_steps(store: Store) -> None:
+    challenge = await make_challenge(store)
     for number in range(4):
         at = START + timedelta(seconds=number)
         await store.write(lambda tx, now=at: tx.challenges.record_sent(challenge, now=now))

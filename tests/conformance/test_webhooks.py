@@ -15,7 +15,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookSecret, WebhookState, DeliveryCondition
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from tests.support.builders import a_delivery, a_webhook, an_event
+from tests.support.builders import make_delivery, make_webhook, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -30,7 +30,7 @@ async def insert(store: Store, *webhooks: Webhook) -> None:
     await store.write(work)
 
 
-async def candidates(store: Store, event: Event, *, catching_up: bool = True) -> Sequence[Webhook]:
+async def list_candidates(store: Store, event: Event, *, catching_up: bool = True) -> Sequence[Webhook]:
     (found,) = await store.read(lambda tx: tx.webhooks.find_candidates([event], catching_up=catching_up))
     return found
 
@@ -67,7 +67,7 @@ FULL = {
 
 @pytest.mark.parametrize("over", [{}, FULL | {"origin": WebhookOrigin.CALL}])
 async def test_a_webhook_is_read_back_as_it_was_written(store: Store, over: dict[str, object]) -> None:
-    webhook = a_webhook(**over)
+    webhook = make_webhook(**over)
 
     await insert(store, webhook)
 
@@ -75,7 +75,7 @@ async def test_a_webhook_is_read_back_as_it_was_written(store: Store, over: dict
 
 
 async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(store: Store) -> None:
-    webhook = a_webhook()
+    webhook = make_webhook()
 
     assert await get(store, webhook) is None
     assert not await store.write(lambda tx: tx.webhooks.update(webhook, *WebhookPart))
@@ -83,16 +83,16 @@ async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(sto
 
 
 HEALTH = ("last_delivery_at", "last_error", "failing_since", "breaker")
-OTHERS_PARTS = {"secrets", "state", "missed_from", *HEALTH}
+INDEPENDENT_PARTS = {"secrets", "state", "missed_from", *HEALTH}
 
 
 @pytest.mark.parametrize("part", WebhookPart)
 async def test_an_update_of_one_part_leaves_the_others_as_they_are(store: Store, part: WebhookPart) -> None:
-    webhook = a_webhook()
+    webhook = make_webhook()
     await insert(store, webhook)
     other = replace(webhook, url="https://other.example/", **FULL)
     decided = {
-        WebhookPart.SETTINGS: {"url", *FULL} - OTHERS_PARTS - {"origin"},
+        WebhookPart.SETTINGS: {"url", *FULL} - INDEPENDENT_PARTS - {"origin"},
         WebhookPart.SECRETS: {"secrets", "updated_at"} & FULL.keys(),
         WebhookPart.STATE: {"state", "updated_at"} & FULL.keys(),
         WebhookPart.HEALTH: set(HEALTH),
@@ -104,8 +104,8 @@ async def test_an_update_of_one_part_leaves_the_others_as_they_are(store: Store,
     assert await get(store, webhook) == replace(webhook, **{name: getattr(other, name) for name in decided})
 
 
-async def test_the_parts_that_differ_are_the_parts_that_a_transition_has_decided() -> None:
-    webhook = a_webhook()
+async def test_the_columns_that_differ_are_the_columns_that_a_transition_decides() -> None:
+    webhook = make_webhook()
 
     assert changed_parts(webhook, webhook) == []
     assert changed_parts(webhook, replace(webhook, missed_from=1)) == [WebhookPart.MISSED]
@@ -113,7 +113,7 @@ async def test_the_parts_that_differ_are_the_parts_that_a_transition_has_decided
 
 
 async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
-    webhook = a_webhook()
+    webhook = make_webhook()
     await insert(store, webhook)
     changed = replace(webhook, url="https://other.example/", **FULL)
 
@@ -122,8 +122,8 @@ async def test_an_update_writes_every_column_that_changes(store: Store) -> None:
 
 
 async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_ones(store: Store) -> None:
-    webhooks = [a_webhook() for _ in range(3)]
-    await insert(store, *webhooks, a_webhook(principal=BOB))
+    webhooks = [make_webhook() for _ in range(3)]
+    await insert(store, *webhooks, make_webhook(principal=BOB))
 
     first = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=2))
     second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, position=first[-1].id, limit=2))
@@ -131,39 +131,39 @@ async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_
     assert [*first, *second] == list(reversed(webhooks))
 
 
-async def test_candidates_hold_every_webhook_that_could_hear_the_event(store: Store) -> None:
-    event = an_event(client_session_id="s")
+async def test_candidates_include_every_webhook_that_may_match_the_event(store: Store) -> None:
+    event = make_event(client_session_id="s")
     hearing = [
-        a_webhook(),
-        a_webhook(call_id=event.call_id),
-        a_webhook(call_id=event.call_id, client_session_id="s"),
-        a_webhook(client_session_id="s"),
-        a_webhook(upstream=event.upstream, state=WebhookState.SUSPENDED),
+        make_webhook(),
+        make_webhook(call_id=event.call_id),
+        make_webhook(call_id=event.call_id, client_session_id="s"),
+        make_webhook(client_session_id="s"),
+        make_webhook(upstream=event.upstream, state=WebhookState.SUSPENDED),
     ]
     deaf = [
-        a_webhook(principal=BOB),
-        a_webhook(call_id=CallId("call_other")),
-        a_webhook(client_session_id="other"),
-        a_webhook(state=WebhookState.DISABLED),
+        make_webhook(principal=BOB),
+        make_webhook(call_id=CallId("call_other")),
+        make_webhook(client_session_id="other"),
+        make_webhook(state=WebhookState.DISABLED),
     ]
     await insert(store, *hearing, *deaf)
 
-    found = await candidates(store, event)
+    found = await list_candidates(store, event)
 
     assert sorted(found, key=lambda webhook: webhook.id) == hearing
 
 
 async def test_an_event_without_a_session_is_proposed_to_webhooks_without_one(store: Store) -> None:
-    webhook = a_webhook()
-    await insert(store, webhook, a_webhook(client_session_id="s"))
+    webhook = make_webhook()
+    await insert(store, webhook, make_webhook(client_session_id="s"))
 
-    assert await candidates(store, an_event(client_session_id=None)) == [webhook]
+    assert await list_candidates(store, make_event(client_session_id=None)) == [webhook]
 
 
-async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(store: Store) -> None:
-    one = an_event(call_id=CallId("call_one"), client_session_id="one")
-    other = an_event(call_id=CallId("call_other"), client_session_id="other")
-    of_one, of_other, of_all = a_webhook(client_session_id="one"), a_webhook(call_id=other.call_id), a_webhook()
+async def test_each_of_several_events_lists_the_webhooks_that_may_match_it(store: Store) -> None:
+    one = make_event(call_id=CallId("call_one"), client_session_id="one")
+    other = make_event(call_id=CallId("call_other"), client_session_id="other")
+    of_one, of_other, of_all = make_webhook(client_session_id="one"), make_webhook(call_id=other.call_id), make_webhook()
     await insert(store, of_one, of_other, of_all)
 
     proposed = await store.read(lambda tx: tx.webhooks.find_candidates([one, other, one], catching_up=True))
@@ -175,30 +175,30 @@ async def test_each_of_several_events_is_proposed_to_those_that_may_hear_it(stor
     ]
 
 
-async def test_a_webhook_that_catches_up_hears_nothing_by_itself(store: Store) -> None:
-    webhook, other = a_webhook(), a_webhook()
+async def test_a_webhook_that_catches_up_is_no_candidate(store: Store) -> None:
+    webhook, other = make_webhook(), make_webhook()
     await insert(store, webhook, other)
     await store.write(lambda tx: tx.catch_ups.save(CatchUp(webhook_id=webhook.id, principal=webhook.principal, seq=1)))
 
-    assert await candidates(store, an_event(), catching_up=False) == [other]
-    assert await candidates(store, an_event(), catching_up=True) == [webhook, other]
+    assert await list_candidates(store, make_event(), catching_up=False) == [other]
+    assert await list_candidates(store, make_event(), catching_up=True) == [webhook, other]
 
     await store.write(lambda tx: tx.catch_ups.remove(webhook.id))
 
-    assert await candidates(store, an_event(), catching_up=False) == [webhook, other]
+    assert await list_candidates(store, make_event(), catching_up=False) == [webhook, other]
 
 
 async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> None:
-    webhook, other = a_webhook(), a_webhook()
+    webhook, other = make_webhook(), make_webhook()
     await insert(store, webhook, other)
     open_ones = [
-        a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD),
-        a_delivery(webhook_id=webhook.id),
-        a_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER),
+        make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD),
+        make_delivery(webhook_id=webhook.id),
+        make_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1", lease_until=LATER),
     ]
     untouched = [
-        a_delivery(webhook_id=webhook.id, state=DeliveryState.DELIVERED, finished_at=START),
-        a_delivery(webhook_id=other.id),
+        make_delivery(webhook_id=webhook.id, state=DeliveryState.DELIVERED, finished_at=START),
+        make_delivery(webhook_id=other.id),
     ]
     await store.write(lambda tx: tx.deliveries.insert([*open_ones, *untouched]))
 
@@ -219,10 +219,10 @@ async def test_deleting_a_webhook_cancels_what_of_it_is_open(store: Store) -> No
 
 
 async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store: Store) -> None:
-    gone, busy = a_webhook(expires_at=LATER), a_webhook(expires_at=LATER)
-    kept = [a_webhook(expires_at=LATER + timedelta(milliseconds=1)), a_webhook()]
+    gone, busy = make_webhook(expires_at=LATER), make_webhook(expires_at=LATER)
+    kept = [make_webhook(expires_at=LATER + timedelta(milliseconds=1)), make_webhook()]
     await insert(store, gone, busy, *kept)
-    await store.write(lambda tx: tx.deliveries.insert([a_delivery(webhook_id=busy.id)]))
+    await store.write(lambda tx: tx.deliveries.insert([make_delivery(webhook_id=busy.id)]))
 
     removed = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=10))
 
@@ -233,17 +233,17 @@ async def test_an_expired_webhook_goes_when_nothing_of_it_is_open_any_more(store
 
 
 async def test_expired_webhooks_go_in_bounded_steps(store: Store) -> None:
-    await insert(store, *(a_webhook(expires_at=LATER) for _ in range(3)))
+    await insert(store, *(make_webhook(expires_at=LATER) for _ in range(3)))
 
     removed = [await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2)) for _ in range(3)]
 
     assert [len(step) for step in removed] == [2, 1, 0]
 
 
-async def test_expired_webhooks_that_are_busy_stand_in_nobodys_way(store: Store) -> None:
-    busy, gone = [a_webhook(expires_at=LATER) for _ in range(2)], a_webhook(expires_at=LATER)
+async def test_expired_webhooks_with_open_deliveries_do_not_block_other_removals(store: Store) -> None:
+    busy, gone = [make_webhook(expires_at=LATER) for _ in range(2)], make_webhook(expires_at=LATER)
     await insert(store, *busy, gone)
-    await store.write(lambda tx: tx.deliveries.insert([a_delivery(webhook_id=each.id) for each in busy]))
+    await store.write(lambda tx: tx.deliveries.insert([make_delivery(webhook_id=each.id) for each in busy]))
 
     first = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2))
     second = await store.write(lambda tx: tx.webhooks.remove_expired(now=LATER, limit=2, after=first.next_position))
@@ -253,7 +253,7 @@ async def test_expired_webhooks_that_are_busy_stand_in_nobodys_way(store: Store)
 
 
 async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: Store) -> None:
-    webhooks = [a_webhook() for _ in range(3)]
+    webhooks = [make_webhook() for _ in range(3)]
     await insert(store, *webhooks)
     changed = replace(webhooks[0], secrets=(WebhookSecret(value="whsec_new"),), failing_since=LATER)
 
@@ -267,7 +267,7 @@ async def test_webhooks_are_found_by_their_ids_with_their_latest_values(store: S
 
 
 async def test_a_change_that_was_undone_is_not_seen(store: Store) -> None:
-    webhook = a_webhook()
+    webhook = make_webhook()
     await insert(store, webhook)
 
     async def change_and_fail(tx: Transaction) -> None:

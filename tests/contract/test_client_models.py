@@ -15,7 +15,7 @@ SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "openapi" / "ringback.json").read_text(encoding="utf-8")
 )["components"]["schemas"]
 
-ANSWERS: dict[type[BaseModel], str] = {
+RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.Answered: "AnsweredView",
     models.Attempt: "AttemptView",
     models.Call: "CallView",
@@ -44,45 +44,45 @@ ANSWERS: dict[type[BaseModel], str] = {
 }
 
 
-def members(options_type: type) -> frozenset[str]:
+def list_option_names(options_type: type) -> frozenset[str]:
     return frozenset(get_type_hints(options_type))
 
 
-def parameters(method: Any) -> frozenset[str]:
+def list_parameters(method: Any) -> frozenset[str]:
     return frozenset(inspect.signature(method).parameters) - {"self"}
 
 
-REQUESTS: dict[str, AbstractSet[str]] = {
-    "AdoptBody": members(options.AdoptOptions) | {"upstream", "task_id"},
-    "AnswerBody": parameters(RingbackClient.answer) - {"call_id"},
-    "CallbackBody": members(options.CallbackOptions),
-    "ChangeWebhookBody": members(options.WebhookChange),
-    "ProgressBody": members(options.ProgressOptions),
-    "RegisterWebhookBody": members(options.WebhookOptions) | {"url"},
-    "ReplayBody": parameters(RingbackClient.replay_webhook) - {"webhook_id"},
-    "ReportBody": members(options.ReportOptions) | {"key", "upstream", "tool"},
-    "ResumeBody": parameters(RingbackClient.resume),
-    "ResumeTokenBody": parameters(RingbackClient.fresh_resume_token) - {"call_id"},
-    "RotateSecretBody": parameters(RingbackClient.rotate_secret) - {"webhook_id"},
-    "StartCallBody": parameters(RingbackClient.start_call) - {"idempotency_key"},
+REQUEST_METHODS: dict[str, AbstractSet[str]] = {
+    "AdoptBody": list_option_names(options.AdoptOptions) | {"upstream", "task_id"},
+    "AnswerBody": list_parameters(RingbackClient.answer) - {"call_id"},
+    "CallbackBody": list_option_names(options.CallbackOptions),
+    "ChangeWebhookBody": list_option_names(options.WebhookChange),
+    "ProgressBody": list_option_names(options.ProgressOptions),
+    "RegisterWebhookBody": list_option_names(options.WebhookOptions) | {"url"},
+    "ReplayBody": list_parameters(RingbackClient.replay_webhook) - {"webhook_id"},
+    "ReportBody": list_option_names(options.ReportOptions) | {"key", "upstream", "tool"},
+    "ResumeBody": list_parameters(RingbackClient.resume),
+    "ResumeTokenBody": list_parameters(RingbackClient.fresh_resume_token) - {"call_id"},
+    "RotateSecretBody": list_parameters(RingbackClient.rotate_secret) - {"webhook_id"},
+    "StartCallBody": list_parameters(RingbackClient.start_call) - {"idempotency_key"},
 }
 """`JoinCallsBody` is what wait_any and wait_all send; its members are not the caller's."""
 
 
-@pytest.mark.parametrize("model", ANSWERS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", RESPONSE_TYPES, ids=lambda model: model.__name__)
 def test_a_model_of_the_client_has_every_member_of_the_answer(model: type[BaseModel]) -> None:
     names = {field.alias or name for name, field in model.model_fields.items()}
 
-    assert names == set(SCHEMAS[ANSWERS[model]]["properties"])
+    assert names == set(SCHEMAS[RESPONSE_TYPES[model]]["properties"])
 
 
-@pytest.mark.parametrize("body", REQUESTS)
+@pytest.mark.parametrize("body", REQUEST_METHODS)
 def test_the_client_can_send_every_member_of_a_request(body: str) -> None:
-    assert REQUESTS[body] == set(SCHEMAS[body]["properties"])
+    assert REQUEST_METHODS[body] == set(SCHEMAS[body]["properties"])
 
 
 def test_every_request_and_answer_of_the_client_s_routes_is_compared() -> None:
-    compared = {*ANSWERS.values(), *REQUESTS, "JoinCallsBody"}
+    compared = {*RESPONSE_TYPES.values(), *REQUEST_METHODS, "JoinCallsBody"}
     others = {"HealthView", "ReadinessView", "JwkView", "JwkSetView", "ProblemTypeView", "ErrorBody"}
 
     assert {name for name in SCHEMAS if name.endswith(("View", "Body"))} - compared - others == set()

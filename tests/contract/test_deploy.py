@@ -65,12 +65,12 @@ def test_the_image_runs_as_a_number_that_is_not_root(last_stage: dict[str, str])
     assert int(group) > 0
 
 
-def test_the_image_starts_the_service_itself_so_that_it_hears_sigterm(last_stage: dict[str, str]) -> None:
+def test_the_image_starts_the_service_directly_so_that_it_receives_sigterm(last_stage: dict[str, str]) -> None:
     assert json.loads(last_stage["ENTRYPOINT"]) == ["ringback"]
     assert json.loads(last_stage["CMD"]) == ["serve", "--host", "0.0.0.0"]
 
 
-def test_the_image_looks_after_its_own_health(last_stage: dict[str, str]) -> None:
+def test_the_image_has_a_health_check(last_stage: dict[str, str]) -> None:
     options, _, command = last_stage["HEALTHCHECK"].partition("CMD")
     python, flag, program = json.loads(command)
     compile(program, "HEALTHCHECK", "exec")
@@ -131,7 +131,7 @@ def test_systemd_and_compose_leave_time_to_drain(unit: configparser.SectionProxy
     assert int(compose["stop_grace_period"].removesuffix("s")) > end_seconds
 
 
-def test_systemd_starts_a_service_again_unless_an_operator_has_to_act_first(unit: configparser.SectionProxy) -> None:
+def test_systemd_restarts_the_service_unless_an_operator_must_act(unit: configparser.SectionProxy) -> None:
     assert unit["Restart"] == "on-failure"
     assert unit["RestartPreventExitStatus"].split() == [str(EXIT_NOT_DONE)]
     assert EXIT_NOT_DONE != TRY_AGAIN

@@ -31,7 +31,7 @@ from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = (ROOT / "openapi" / "ringback.json").read_text(encoding="utf-8")
@@ -47,21 +47,21 @@ def operations(section: str) -> Iterator[Operation]:
             yield method.upper(), path, operation
 
 
-SERVED = list(operations("paths"))
-SENT = list(operations("webhooks"))
+SERVED_OPERATIONS = list(operations("paths"))
+SENT_OPERATIONS = list(operations("webhooks"))
 
 
-def name_of(parameter: object) -> str:
+def parameter_name(parameter: object) -> str:
     return str(cast("dict[str, Any]", parameter)["operationId"]) if isinstance(parameter, dict) else ""
 
 
-def schema_of(content: dict[str, Any]) -> str | None:
+def content_schema(content: dict[str, Any]) -> str | None:
     """The name of the schema of a JSON body."""
     reference = content.get("application/json", {}).get("schema", {}).get("$ref")
     return reference.rpartition("/")[2] if reference else None
 
 
-def complaints(schema: str, value: Any) -> list[str]:
+def list_schema_errors(schema: str, value: Any) -> list[str]:
     root = {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]}
     validator = cast("Any", Draft202012Validator(root, format_checker=Draft202012Validator.FORMAT_CHECKER))
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
@@ -92,12 +92,12 @@ def test_the_document_is_valid_openapi_3_1() -> None:
 
 
 def test_operations_have_names_of_their_own() -> None:
-    names = [operation["operationId"] for _, _, operation in [*SERVED, *SENT]]
+    names = [operation["operationId"] for _, _, operation in [*SERVED_OPERATIONS, *SENT_OPERATIONS]]
     assert len(names) == len(set(names))
     assert all(name.isidentifier() for name in names)
 
 
-@pytest.mark.parametrize(("method", "path", "operation"), SERVED, ids=name_of)
+@pytest.mark.parametrize(("method", "path", "operation"), SERVED_OPERATIONS, ids=parameter_name)
 def test_an_operation_says_what_it_does_and_what_can_go_wrong(
     method: str, path: str, operation: dict[str, Any]
 ) -> None:
@@ -116,7 +116,7 @@ def test_an_operation_says_what_it_does_and_what_can_go_wrong(
         assert {"400", "413", "415", "422"} <= set(problems)
 
 
-@pytest.mark.parametrize(("method", "path", "operation"), SERVED, ids=name_of)
+@pytest.mark.parametrize(("method", "path", "operation"), SERVED_OPERATIONS, ids=parameter_name)
 def test_an_operation_shows_an_example_of_all_that_goes_in_and_out(
     method: str, path: str, operation: dict[str, Any]
 ) -> None:
@@ -133,31 +133,31 @@ def test_an_operation_shows_an_example_of_all_that_goes_in_and_out(
 @pytest.mark.parametrize("schema", [*EXAMPLES_BY_SCHEMA, "Problem"])
 def test_an_example_fits_its_schema(schema: str) -> None:
     for example in DOCUMENT["components"]["schemas"][schema]["examples"]:
-        assert complaints(schema, example) == []
+        assert list_schema_errors(schema, example) == []
 
 
 # -- the truth -------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_service_answers_is_what_the_document_says(tmp_path: Path) -> None:
+async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
-        alice = await service.client("alice")
-        ids = await _one_of_everything(service, alice)
-        for method, path, operation in SERVED:
+        alice = await service.create_client("alice")
+        ids = await _create_one_of_each(service, alice)
+        for method, path, operation in SERVED_OPERATIONS:
             if method != "GET" or path == "/v1/events/stream":  # which does not end
                 continue
             answer = await alice.get(path.format(**ids))
             described = operation["responses"][str(answer.status_code)]
-            if schema := schema_of(described["content"]):
-                assert complaints(schema, answer.json()) == [], path
+            if schema := content_schema(described["content"]):
+                assert list_schema_errors(schema, answer.json()) == [], path
 
 
-async def test_what_is_created_is_what_the_document_says(tmp_path: Path) -> None:
+async def test_resources_that_the_service_creates_match_the_document(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
         started = await alice.post("/v1/calls", json=body)
-        await service.finish(started.json()["call"]["id"])
+        await service.finish_call(started.json()["call"]["id"])
         registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
         changed = await alice.patch(registered.headers["location"], json={"state": "disabled"})
         resumed = await alice.post("/v1/resume", json={"resume_token": started.json()["resume_token"]})
@@ -170,52 +170,52 @@ async def test_what_is_created_is_what_the_document_says(tmp_path: Path) -> None
         joined = await alice.post("/v1/calls/wait", json={"call_ids": [started.json()["call"]["id"]]})
         token = await alice.post(f"/v1/calls/{started.json()['call']['id']}/resume-token")
 
-        assert complaints("StartedCallView", started.json()) == []
-        assert complaints("RegisteredWebhookView", registered.json()) == []
-        assert complaints("WebhookView", changed.json()) == []
-        assert complaints("ResumedView", resumed.json()) == []
-        assert complaints("Problem", refused.json()) == []
-        assert complaints("DeliveryView", tested.json()) == []
-        assert complaints("RotatedWebhookView", rotated.json()) == []
-        assert complaints("ReplayedView", replayed.json()) == []
-        assert complaints("DeliveryView", redelivered.json()) == []
-        assert complaints("JoinedCallsView", joined.json()) == []
-        assert complaints("ResumeTokenView", token.json()) == []
+        assert list_schema_errors("StartedCallView", started.json()) == []
+        assert list_schema_errors("RegisteredWebhookView", registered.json()) == []
+        assert list_schema_errors("WebhookView", changed.json()) == []
+        assert list_schema_errors("ResumedView", resumed.json()) == []
+        assert list_schema_errors("Problem", refused.json()) == []
+        assert list_schema_errors("DeliveryView", tested.json()) == []
+        assert list_schema_errors("RotatedWebhookView", rotated.json()) == []
+        assert list_schema_errors("ReplayedView", replayed.json()) == []
+        assert list_schema_errors("DeliveryView", redelivered.json()) == []
+        assert list_schema_errors("JoinedCallsView", joined.json()) == []
+        assert list_schema_errors("ResumeTokenView", token.json()) == []
 
 
 @pytest.mark.requirement("R23")
-async def test_what_receivers_are_sent_is_what_the_document_says(tmp_path: Path) -> None:
+async def test_callbacks_match_the_document(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         wanted = {"url": CALLBACK_URL, "correlation_id": "inbox-3", "include_result": True}
         events = ["call.finished", "call.progress"]
         await alice.post("/v1/webhooks", json=wanted | {"events": events})
-        ids = await _one_of_everything(service, alice)
+        ids = await _create_one_of_each(service, alice)
         await alice.post(f"/v1/webhooks/{ids['webhook_id']}/test")
-        bodies = [orjson.loads(delivery.body) for delivery in await service.deliveries("alice")]
+        bodies = [orjson.loads(delivery.body) for delivery in await service.read_deliveries("alice")]
 
-    described = {path: schema_of(operation["requestBody"]["content"]) for _, path, operation in SENT}
+    described = {path: content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS}
     assert {body["name"] for body in bodies} == {*events, "webhook.test"}
     for body in bodies:
-        assert complaints(described[body["name"]] or "", body) == []
+        assert list_schema_errors(described[body["name"]] or "", body) == []
 
 
-def test_what_is_said_about_webhooks_and_gaps_is_what_the_document_says() -> None:
+def test_webhook_and_gap_envelopes_match_the_document() -> None:
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="test"), result_retention_seconds=1.0)
     bodies = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
         event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
         body = orjson.loads(bodies.build_event_body(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)))
-        assert complaints(described(name), body) == []
+        assert list_schema_errors(describe_schema(name), body) == []
     told = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
-    assert complaints(described("gap"), orjson.loads(told.body)) == []
-    assert complaints(described("verification"), orjson.loads(build_verification_body("challenge"))) == []
+    assert list_schema_errors(describe_schema("gap"), orjson.loads(told.body)) == []
+    assert list_schema_errors(describe_schema("verification"), orjson.loads(build_verification_body("challenge"))) == []
 
 
-def described(name: str) -> str:
+def describe_schema(name: str) -> str:
     """The schema of what receivers are sent under this name."""
-    (schema,) = [schema_of(operation["requestBody"]["content"]) for _, path, operation in SENT if path == name]
+    (schema,) = [content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS if path == name]
     return schema or ""
 
 
@@ -227,17 +227,17 @@ def test_the_headers_of_a_callback_are_described() -> None:
         secrets=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
         now=START,
     )
-    for _, _, operation in SENT:
+    for _, _, operation in SENT_OPERATIONS:
         described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"}
         assert described == set(made) - {"content-type", "user-agent"}
 
 
-async def _one_of_everything(service: Service, alice: httpx.AsyncClient) -> dict[str, str]:
+async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClient) -> dict[str, str]:
     """An id for every name that a path of the document has."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.dispatch(call)
-    await service.progress(call, Progress(progress=1, total=2, message="half"))
-    await service.finish(call)
-    delivery = (await service.deliveries("alice"))[0].id
+    await service.mark_dispatched(call)
+    await service.record_progress(call, Progress(progress=1, total=2, message="half"))
+    await service.finish_call(call)
+    delivery = (await service.read_deliveries("alice"))[0].id
     return {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "name": "git", "slug": "unknown-tool"}

@@ -17,7 +17,7 @@ from ringback.runner.config import parse_upstream_option
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from tests.support.limits import WAIT_SECONDS
-from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
+from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def snippets(kind: str) -> list[str]:
     return found
 
 
-async def run(*command: str, folder: Path, stdin: str = "", **environment: str) -> str:
+async def run_snippet(*command: str, folder: Path, stdin: str = "", **environment: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -54,7 +54,7 @@ async def run(*command: str, folder: Path, stdin: str = "", **environment: str) 
 
 @pytest.fixture
 async def receiver() -> AsyncGenerator[Receiver]:
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         yield receiver
 
 
@@ -78,17 +78,17 @@ async def service_url(tmp_path: Path) -> AsyncGenerator[str]:
 
 
 @pytest.mark.requirement("R21")
-async def test_the_curl_session_registers_calls_is_rung_and_resumes(
+async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
     service_url: str, receiver: Receiver, tmp_path: Path
 ) -> None:
     register, start, resume, recover = (
         code.replace("http://127.0.0.1:9000/callbacks", receiver.url()) for code in snippets("curl")
     )
 
-    registered = json.loads(await run("sh", "-ec", register, folder=tmp_path, RINGBACK_URL=service_url))
-    started = json.loads(await run("sh", "-ec", start, folder=tmp_path, RINGBACK_URL=service_url))
-    resumed = json.loads(await run("sh", "-ec", resume, folder=tmp_path, RINGBACK_URL=service_url))
-    listed = json.loads(await run("sh", "-ec", recover, folder=tmp_path, RINGBACK_URL=service_url))
+    registered = json.loads(await run_snippet("sh", "-ec", register, folder=tmp_path, RINGBACK_URL=service_url))
+    started = json.loads(await run_snippet("sh", "-ec", start, folder=tmp_path, RINGBACK_URL=service_url))
+    resumed = json.loads(await run_snippet("sh", "-ec", resume, folder=tmp_path, RINGBACK_URL=service_url))
+    listed = json.loads(await run_snippet("sh", "-ec", recover, folder=tmp_path, RINGBACK_URL=service_url))
     async with asyncio.timeout(WAIT_SECONDS):
         await receiver.arrived.wait()
 
@@ -106,21 +106,21 @@ async def test_the_curl_session_registers_calls_is_rung_and_resumes(
 async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-client")
 
-    printed = await run(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
 
     assert printed.startswith("completed ")
     assert "17984" in printed
 
 
 @pytest.mark.requirement("R16")
-async def test_the_mcp_snippet_prints_the_result_and_is_rung(
+async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     service_url: str, receiver: Receiver, tmp_path: Path
 ) -> None:
     (code,) = snippets("python-mcp")
     callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
 
-    printed = await run(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
-    (rung,) = await receiver.received(1)
+    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
+    (rung,) = await receiver.wait_for_requests(1)
 
     assert "9592" in printed
     assert json.loads(rung.body)["data"]["correlation_id"] == "primes"
@@ -143,12 +143,12 @@ async def test_the_verifying_snippets_accept_our_signature_and_refuse_another(la
     bad = good | {"webhook-id": "evt_2"}
     question = json.dumps({"secret": SECRET, "body": body, "good": good, "bad": bad})
 
-    answer = await (_in_python if language == "python" else _in_node)(code, question, tmp_path)
+    answer = await (_run_python if language == "python" else _run_node)(code, question, tmp_path)
 
     assert json.loads(answer) == {"accepted": {"eventId": "evt_1"}, "refused": True}
 
 
-async def _in_python(code: str, question: str, folder: Path) -> str:
+async def _run_python(code: str, question: str, folder: Path) -> str:
     script = f"""{code}
 import json, sys
 from standardwebhooks import WebhookVerificationError
@@ -161,10 +161,10 @@ except WebhookVerificationError:
     refused = True
 print(json.dumps({{"accepted": accepted, "refused": refused}}))
 """
-    return await run(sys.executable, "-c", script, folder=folder, stdin=question)
+    return await run_snippet(sys.executable, "-c", script, folder=folder, stdin=question)
 
 
-async def _in_node(code: str, question: str, folder: Path) -> str:
+async def _run_node(code: str, question: str, folder: Path) -> str:
     script = f"""{code}
 import {{ readFileSync }} from "node:fs";
 const asked = JSON.parse(readFileSync(0, "utf8"));
@@ -173,6 +173,6 @@ let refused = false;
 try {{ handle(asked.secret, asked.bad, asked.body); }} catch {{ refused = true; }}
 console.log(JSON.stringify({{ accepted, refused }}));
 """
-    await run("npm", "install", "--no-audit", "--no-fund", "--silent", "standardwebhooks@1.1.1", folder=folder)
+    await run_snippet("npm", "install", "--no-audit", "--no-fund", "--silent", "standardwebhooks@1.1.1", folder=folder)
     (folder / "verify.mjs").write_text(script, encoding="utf-8")
-    return await run("node", "verify.mjs", folder=folder, stdin=question)
+    return await run_snippet("node", "verify.mjs", folder=folder, stdin=question)

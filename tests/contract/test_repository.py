@@ -12,7 +12,7 @@ from tests.support.limits import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
-TOP = {
+TOP_LEVEL_ENTRIES = {
     ".ci",
     ".env.example",
     ".gitignore",
@@ -31,8 +31,8 @@ FUNCTION_LINES_MAX = 60
 PROTOCOL_METHODS_MAX = 8
 """The largest that the well-kept projects of this field allow themselves; what is typical is a third of it."""
 
-SLEEPERS = {"asyncio", "anyio", "time", "trio"}
-SKIPPERS = {"skip", "skipif", "xfail", "importorskip"}
+SLEEPING_MODULES = {"asyncio", "anyio", "time", "trio"}
+SKIP_MARKS = {"skip", "skipif", "xfail", "importorskip"}
 
 SOURCES = sorted((ROOT / "app").rglob("*.py"))
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -44,7 +44,7 @@ def test_nothing_else_lies_at_the_top() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
     )
-    assert {path.split("/")[0] for path in listed.stdout.split("\0") if path} - TOP == set()
+    assert {path.split("/")[0] for path in listed.stdout.split("\0") if path} - TOP_LEVEL_ENTRIES == set()
 
 
 def test_every_dependency_says_why_it_is_here() -> None:
@@ -88,7 +88,7 @@ def test_no_test_sleeps_or_is_skipped(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
 
     assert list(_sleeps(tree)) == []
-    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in SKIPPERS] == []
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in SKIP_MARKS] == []
 
 
 def _sleeps(tree: ast.Module) -> Iterator[int]:
@@ -97,9 +97,9 @@ def _sleeps(tree: ast.Module) -> Iterator[int]:
         match node:
             case ast.Call(func=ast.Attribute(attr="sleep"), args=[ast.Constant(value=0)]):
                 continue
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr="sleep")) if module in SLEEPERS:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr="sleep")) if module in SLEEPING_MODULES:
                 yield node.lineno
-            case ast.ImportFrom(module=module, names=names) if module in SLEEPERS:
+            case ast.ImportFrom(module=module, names=names) if module in SLEEPING_MODULES:
                 yield from (node.lineno for alias in names if alias.name == "sleep")
             case _:
                 continue

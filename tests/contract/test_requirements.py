@@ -11,39 +11,39 @@ from pathlib import Path
 from tests.requirements import REQUIREMENTS, Deferred
 
 TESTS = Path(__file__).parents[1]
-ROWS = 35
+ROW_COUNT = 35
 
 
 def test_the_manifest_has_every_row_once() -> None:
-    assert [row.id for row in REQUIREMENTS] == [f"R{number:02}" for number in range(1, ROWS + 1)]
+    assert [row.id for row in REQUIREMENTS] == [f"R{number:02}" for number in range(1, ROW_COUNT + 1)]
 
 
 def test_every_row_that_is_done_or_partly_done_is_shown_by_a_test() -> None:
-    shown = set(_shown())
+    shown = set(_list_marked_rows())
     assert [row.id for row in REQUIREMENTS if not isinstance(row.status, Deferred) and row.id not in shown] == []
 
 
 def test_no_test_shows_a_row_that_is_deferred() -> None:
-    shown = _shown()
+    shown = _list_marked_rows()
     assert {row.id: shown[row.id] for row in REQUIREMENTS if isinstance(row.status, Deferred) and row.id in shown} == {}
 
 
 def test_no_test_names_a_row_that_does_not_exist() -> None:
     known = {row.id for row in REQUIREMENTS}
-    assert {row: places for row, places in _shown().items() if row not in known} == {}
+    assert {row: places for row, places in _list_marked_rows().items() if row not in known} == {}
 
 
 @cache
-def _shown() -> dict[str, list[str]]:
+def _list_marked_rows() -> dict[str, list[str]]:
     """Every row that a mark names, with the places of its marks."""
     shown: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for row, line in _marks(ast.parse(path.read_text(encoding="utf-8"))):
+        for row, line in _find_marks(ast.parse(path.read_text(encoding="utf-8"))):
             shown.setdefault(row, []).append(f"{path.relative_to(TESTS)}:{line}")
     return shown
 
 
-def _marks(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _find_marks(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """The row and line of each `pytest.mark.requirement(row)`: on a function, on a class, in `pytestmark`, on a parameter."""
     for node in ast.walk(tree):
         match node:

@@ -7,18 +7,18 @@ from pathlib import Path
 import uvicorn
 
 from ringback.extension import Callbacks
-from tests.support.callback_servers import LOCAL, UPSTREAM, a_server
+from tests.support.callback_servers import LOCAL_RECEIVER_SETTINGS, UPSTREAM_NAME, make_extension_server
 
 
 def main(spec: dict[str, str]) -> None:
     callbacks = Callbacks.embedded(
-        upstream=UPSTREAM,
+        upstream=UPSTREAM_NAME,
         database_url=f"sqlite:///{Path(spec['folder']) / 'calls.db'}",
         public_url="https://reports.example/ringback",
-        settings=LOCAL,
+        settings=LOCAL_RECEIVER_SETTINGS,
         drain_seconds=0.1,
     )
-    app = a_server(callbacks, lifespan=callbacks.lifespan).streamable_http_app()
+    app = make_extension_server(callbacks, lifespan=callbacks.lifespan).streamable_http_app()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sys.stderr.write(f"service.listening url=http://127.0.0.1:{listener.getsockname()[1]}/mcp\n")
         sys.stderr.flush()

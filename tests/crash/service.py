@@ -16,24 +16,24 @@ from ringback.domain.ports import Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
-from tests.support.clock import ShiftedClock
-from tests.support.stores import StoreAround
+from tests.support.clock import OffsetClock
+from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CrashStep:
     """Where to die; `unit` is the beginning of a qualified name."""
 
     unit: str
     after: bool
 
 
-class DyingStore(StoreAround):
+class CrashingStore(StoreWrapper):
     """A store whose process dies at a step: that of the first unit of this name, or that which first had something to do."""
 
-    def __init__(self, store: Store, step: Step) -> None:
+    def __init__(self, store: Store, step: CrashStep) -> None:
         super().__init__(store)
         self._step = step
 
@@ -57,12 +57,12 @@ def main(spec: dict[str, str | bool | float]) -> None:
         drain_seconds=1.0,
         verify_callbacks=spec.get("verify"),
     )
-    clock = ShiftedClock()
+    clock = OffsetClock()
     clock.advance(float(spec.get("ahead_seconds", 0.0)))
     world = Environment(clock=clock)
     if unit := spec.get("unit"):
-        step = Step(unit=str(unit), after=bool(spec["after"]))
-        world = Environment(clock=clock, wrap_store=lambda store: DyingStore(store, step))
+        step = CrashStep(unit=str(unit), after=bool(spec["after"]))
+        world = Environment(clock=clock, wrap_store=lambda store: CrashingStore(store, step))
     stage = parse_upstream_option(f"stage={spec['upstream']}")
     if at_once := spec.get("max_concurrent"):
         stage = replace(stage, max_concurrent=int(at_once))

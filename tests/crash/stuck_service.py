@@ -10,12 +10,12 @@ from ringback.domain.ports import Store, Transaction
 from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
-from tests.support.stores import StoreAround
+from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
 
 
-class StuckStore(StoreAround):
+class BlockedStore(StoreWrapper):
     """As a network disk that is gone: a write neither fails nor returns, and nothing can be done about it from inside."""
 
     def __init__(self, store: Store, sign: Path) -> None:
@@ -34,5 +34,5 @@ class StuckStore(StoreAround):
 def main(spec: dict[str, str]) -> None:
     folder = Path(spec["folder"])
     settings = load_settings(database_url=f"sqlite:///{folder / 'ringback.db'}", port=0, auth="off", drain_seconds=0.1)
-    world = Environment(wrap_store=lambda store: StuckStore(store, folder / "stuck"))
+    world = Environment(wrap_store=lambda store: BlockedStore(store, folder / "stuck"))
     serve(settings, [parse_upstream_option(f"stage={spec['upstream']}")], environment=world, exit_seconds=0.1)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.chaos_runs.checker import Rule, violations
-from scripts.chaos_runs.plan import plan
-from scripts.chaos_runs.run import run
+from scripts.chaos_runs.checker import Rule, find_violations
+from scripts.chaos_runs.plan import make_plan
+from scripts.chaos_runs.run import run_chaos
 
 SEED = 20261120
 
@@ -14,18 +14,18 @@ SEED = 20261120
 @pytest.mark.requirement("R13")
 @pytest.mark.requirement("R33")
 @pytest.mark.requirement("R35")
-async def test_whoever_is_killed_or_frozen_no_promise_is_broken(*, deep: bool) -> None:
+async def test_kills_and_freezes_break_no_promise(*, deep: bool) -> None:
     for seed in range(SEED, SEED + (100 if deep else 1)):
-        done = await run(plan(seed))
+        done = await run_chaos(make_plan(seed))
 
-        assert list(violations(done.history)) == [], f"scripts/chaos --seed {seed}"
+        assert list(find_violations(done.history)) == [], f"scripts/chaos --seed {seed}"
         assert done.history.acknowledged
         assert done.kills
 
 
 async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
-    quiet = replace(plan(SEED, calls=2), lives=(), blows=())
+    quiet = replace(make_plan(SEED, calls=2), lives=(), blows=())
 
-    done = await run(quiet, settle_seconds=15, forgets=True)  # within 1 s a busy machine had acknowledged no call yet
+    done = await run_chaos(quiet, settle_seconds=15, forgets=True)  # within 1 s a busy machine had acknowledged no call yet
 
-    assert Rule.LOST_EVENTS in {violation.rule for violation in violations(done.history)}
+    assert Rule.LOST_EVENTS in {violation.rule for violation in find_violations(done.history)}

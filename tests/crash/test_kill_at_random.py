@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from ringback.waits import wait_first
-from tests.support.crash import finished_events, until_final
-from tests.support.processes import WAIT_SECONDS, acknowledged, service
-from tests.support.receivers import NO_CONTENT, answering, serve
-from tests.support.upstreams import Stage, serving, until_so
+from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
+from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
+from tests.support.upstreams import ControlledUpstream, serving, wait_until_true
 
 CALLS = 60
 
@@ -22,23 +22,23 @@ CALLS = 60
 async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none(tmp_path: Path, *, deep: bool) -> None:
     chance = random.Random(20261120)
     acknowledged_calls: list[str] = []
-    async with serving((stage := Stage()).app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
+    async with serving((stage := ControlledUpstream()).app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         for number in range(100 if deep else 3):
-            async with service(**spec) as doomed:
+            async with running_process(**spec) as doomed:
                 if number % 20 == 0:  # each hears every call from then on, so five of them are enough
-                    await acknowledged(doomed.url, "/v1/webhooks", {"url": receiver.url(f"/{number}")})
-                starting = asyncio.create_task(start_one_after_the_other(doomed.url, f"{number}", acknowledged_calls))
+                    await post_unless_killed(doomed.url, "/v1/webhooks", {"url": receiver.url(f"/{number}")})
+                starting = asyncio.create_task(start_calls_in_sequence(doomed.url, f"{number}", acknowledged_calls))
                 if number == 0:  # on a slow machine every other kill may come before the first acknowledgement
-                    await until_so(lambda: bool(acknowledged_calls))
+                    await wait_until_true(lambda: bool(acknowledged_calls))
                 await wait_first(asyncio.shield(starting), timeout_seconds=chance.uniform(0.05, 0.8))
                 await doomed.kill()
                 await starting
 
-        async with service(**spec) as revived:
+        async with running_process(**spec) as revived:
             for call_id in acknowledged_calls:
-                call = await until_final(revived, call_id)
-                events = await finished_events(revived, receiver, call_id)
+                call = await wait_until_final(revived, call_id)
+                events = await wait_for_finished_events(revived, receiver, call_id)
                 assert call["outcome"] in {"result", "unknown"}
                 assert len(events) == 1
 
@@ -47,7 +47,7 @@ async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none
     assert len(sent) == len(set(sent)), "a tool was started twice"
 
 
-async def start_one_after_the_other(url: str, name: str, acknowledged_calls: list[str]) -> None:
+async def start_calls_in_sequence(url: str, name: str, acknowledged_calls: list[str]) -> None:
     """Start calls until the service is gone; those that it acknowledged are noted."""
     async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:
         with suppress(httpx.TransportError):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.crash import finished_events, until_final
-from tests.support.processes import WAIT_SECONDS, acknowledged, service
-from tests.support.receivers import NO_CONTENT, answering, serve
-from tests.support.upstreams import Stage, serving
+from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
+from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
+from tests.support.upstreams import ControlledUpstream, serving
 
 START = "Calls.start.<locals>"
 REGISTER = "Registrations.register.<locals>"
@@ -36,7 +36,7 @@ STEPS = [
     (SETTLE, False),
     (SETTLE, True),
 ]
-MAY_HAVE_RUN = {(DISPATCH, True), (FINISH, False)}
+STEPS_AFTER_DISPATCH = {(DISPATCH, True), (FINISH, False)}
 """Dispatched, and no end written down: the only truth left is that nobody knows."""
 
 CALL = {"upstream": "stage", "tool": "echo", "arguments": {"say": "hello"}, "correlation_id": "c1"}
@@ -51,25 +51,25 @@ KEY = {"Idempotency-Key": "one-and-only"}
 async def test_a_kill_between_two_steps_loses_nothing_acknowledged_and_runs_nothing_twice(
     *, unit: str, after: bool, tmp_path: Path
 ) -> None:
-    stage = Stage()
-    async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
+    stage = ControlledUpstream()
+    async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        async with service(**spec, unit=unit, after=after) as doomed:
+        async with running_process(**spec, unit=unit, after=after) as doomed:
             webhook = {"url": receiver.url(), "correlation_id": "all", "ordered": unit == CLAIM}
-            registered = await acknowledged(doomed.url, "/v1/webhooks", webhook)
-            started = registered and await acknowledged(doomed.url, "/v1/calls", CALL, **KEY)
-            assert await doomed.died() == -9
+            registered = await post_unless_killed(doomed.url, "/v1/webhooks", webhook)
+            started = registered and await post_unless_killed(doomed.url, "/v1/calls", CALL, **KEY)
+            assert await doomed.wait_until_dead() == -9
 
-        async with service(**spec) as revived:
+        async with running_process(**spec) as revived:
             if registered is None:
-                registered = await acknowledged(revived.url, "/v1/webhooks", webhook)
-            again = await acknowledged(revived.url, "/v1/calls", CALL, **KEY)
+                registered = await post_unless_killed(revived.url, "/v1/webhooks", webhook)
+            again = await post_unless_killed(revived.url, "/v1/calls", CALL, **KEY)
             assert again is not None
             assert started is None or again["call"]["id"] == started["call"]["id"]
-            call = await until_final(revived, again["call"]["id"])
-            events = await finished_events(revived, receiver, call["id"])
+            call = await wait_until_final(revived, again["call"]["id"])
+            events = await wait_for_finished_events(revived, receiver, call["id"])
 
-    expected = ("failed", "unknown") if (unit, after) in MAY_HAVE_RUN else ("completed", "result")
+    expected = ("failed", "unknown") if (unit, after) in STEPS_AFTER_DISPATCH else ("completed", "result")
     assert (call["status"], call["outcome"]) == expected
     assert len(stage.calls) <= 1
     assert len(events) == 1
@@ -78,21 +78,21 @@ async def test_a_kill_between_two_steps_loses_nothing_acknowledged_and_runs_noth
 
 @pytest.mark.requirement("R35")
 async def test_a_kill_right_after_a_call_that_found_no_room_was_leased_runs_it_once(tmp_path: Path) -> None:
-    stage = Stage()
+    stage = ControlledUpstream()
     async with serving(stage.app()) as upstream:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
-        async with service(**spec, unit=LEASE, after=True, max_concurrent=1) as doomed:
-            holding = await acknowledged(doomed.url, "/v1/calls", CALL | {"tool": "hold"})
-            await asyncio.wait_for(stage.until_inside(1), WAIT_SECONDS)
-            waiting = await acknowledged(doomed.url, "/v1/calls", CALL)
+        async with running_process(**spec, unit=LEASE, after=True, max_concurrent=1) as doomed:
+            holding = await post_unless_killed(doomed.url, "/v1/calls", CALL | {"tool": "hold"})
+            await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)
+            waiting = await post_unless_killed(doomed.url, "/v1/calls", CALL)
             stage.release.set()
-            assert await doomed.died() == -9
+            assert await doomed.wait_until_dead() == -9
 
         assert holding is not None
         assert waiting is not None
         assert len(stage.calls) == 1
-        async with service(**spec) as revived:
-            ended = [await until_final(revived, each["call"]["id"]) for each in (holding, waiting)]
+        async with running_process(**spec) as revived:
+            ended = [await wait_until_final(revived, each["call"]["id"]) for each in (holding, waiting)]
 
     assert [call["outcome"] for call in ended] == ["result", "result"]
     assert len(stage.calls) == 2

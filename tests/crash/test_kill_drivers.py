@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.crash import finished_events, until_final
-from tests.support.processes import WAIT_SECONDS, ServiceProcess, acknowledged, service
-from tests.support.receivers import NO_CONTENT, Receiver, answering, serve
-from tests.support.task_stage import YES, TaskStage
+from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_killed, running_process
+from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
+from tests.support.task_stage import ACCEPTED_ANSWER, TaskUpstream
 from tests.support.upstreams import HttpServer, serving
 
 DISPATCH = "LeasedCall._dispatch"
@@ -27,18 +27,18 @@ ANSWER = "Answers.answer.<locals>"
 FINISH = "Ends._record"
 
 
-def named(steps: list[Any]) -> list[str]:
+def name_steps(steps: list[Any]) -> list[str]:
     return [f"{'after' if after else 'before'} {unit}" for unit, after, *_ in steps]
 
 
-async def start(running: ServiceProcess, receiver: Receiver, **call: Any) -> str | None:
+async def start_call(running: ServiceProcess, receiver: Receiver, **call: Any) -> str | None:
     """The id of the call, unless the service died before it said so."""
     body = {"upstream": "stage", "accepts_input": True, "callback": {"url": receiver.url()}, **call}
-    started = await acknowledged(running.url, "/v1/calls", body, **{"Idempotency-Key": "one-and-only"})
+    started = await post_unless_killed(running.url, "/v1/calls", body, **{"Idempotency-Key": "one-and-only"})
     return None if started is None else str(started["call"]["id"])
 
 
-def spec_of(folder: Path, upstream: HttpServer) -> dict[str, Any]:
+def make_spec(folder: Path, upstream: HttpServer) -> dict[str, Any]:
     return {"folder": str(folder), "upstream": upstream.url}
 
 
@@ -52,29 +52,29 @@ TASK_STEPS = [
 
 @pytest.mark.requirement("R35")
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize(("unit", "after", "outcome"), TASK_STEPS, ids=named(TASK_STEPS))
+@pytest.mark.parametrize(("unit", "after", "outcome"), TASK_STEPS, ids=name_steps(TASK_STEPS))
 async def test_a_task_is_found_again_after_a_kill_and_never_started_twice(
     *, unit: str, after: bool, outcome: str, tmp_path: Path
 ) -> None:
-    stage = TaskStage()
-    async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
-        spec = spec_of(tmp_path, upstream)
-        async with service(**spec, unit=unit, after=after) as doomed:
-            call_id = await start(doomed, receiver, tool="work")
+    stage = TaskUpstream()
+    async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        spec = make_spec(tmp_path, upstream)
+        async with running_process(**spec, unit=unit, after=after) as doomed:
+            call_id = await start_call(doomed, receiver, tool="work")
             if unit == FINISH:
-                (await stage.task(1)).complete("done")
-            assert await doomed.died() == -9
+                (await stage.wait_for_task(1)).complete_task("done")
+            assert await doomed.wait_until_dead() == -9
 
-        async with service(**spec) as revived:
-            call_id = call_id or await start(revived, receiver, tool="work")
+        async with running_process(**spec) as revived:
+            call_id = call_id or await start_call(revived, receiver, tool="work")
             assert call_id is not None
             if outcome == "result" and unit != FINISH:
-                (await stage.task(1)).complete("done")
-            call = await until_final(revived, call_id)
-            events = await finished_events(revived, receiver, call_id)
+                (await stage.wait_for_task(1)).complete_task("done")
+            call = await wait_until_final(revived, call_id)
+            events = await wait_for_finished_events(revived, receiver, call_id)
 
     assert (call["outcome"], len(events)) == (outcome, 1)
-    assert len(stage.effects) == (0 if (unit, after) == (DISPATCH, True) else 1)
+    assert len(stage.side_effects) == (0 if (unit, after) == (DISPATCH, True) else 1)
     assert call["runs"] == 1
 
 
@@ -90,57 +90,57 @@ ROUND_STEPS = [
 
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R35")
-@pytest.mark.parametrize(("unit", "after", "outcome", "effects"), ROUND_STEPS, ids=named(ROUND_STEPS))
+@pytest.mark.parametrize(("unit", "after", "outcome", "effects"), ROUND_STEPS, ids=name_steps(ROUND_STEPS))
 async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
     *, unit: str, after: bool, outcome: str, effects: int, tmp_path: Path
 ) -> None:
-    stage = TaskStage()
-    async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
-        spec = spec_of(tmp_path, upstream)
-        async with service(**spec, unit=unit, after=after) as doomed:
-            call_id = await start(doomed, receiver, tool="confirm")
+    stage = TaskUpstream()
+    async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        spec = make_spec(tmp_path, upstream)
+        async with running_process(**spec, unit=unit, after=after) as doomed:
+            call_id = await start_call(doomed, receiver, tool="confirm")
             assert call_id is not None
             if unit != PARK:
-                await until_asked(doomed, call_id)
-                await acknowledged(doomed.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": YES}})
-            assert await doomed.died() == -9
+                await wait_for_input_request(doomed, call_id)
+                await post_unless_killed(doomed.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}})
+            assert await doomed.wait_until_dead() == -9
 
-        async with service(**spec) as revived:
-            call = await look(revived, call_id)
+        async with running_process(**spec) as revived:
+            call = await read_call(revived, call_id)
             if call["status"] == "input_required":
-                await acknowledged(revived.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": YES}})
-            call = await until_final(revived, call_id)
+                await post_unless_killed(revived.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}})
+            call = await wait_until_final(revived, call_id)
 
     assert call["outcome"] == outcome
-    assert len(stage.effects) == effects
+    assert len(stage.side_effects) == effects
     assert call["runs"] == 1
 
 
 @pytest.mark.requirement("R35")
 async def test_a_call_that_may_run_twice_is_run_again_and_says_so(tmp_path: Path) -> None:
-    stage = TaskStage()
-    async with serving(stage.app()) as upstream, serve(answering(NO_CONTENT)) as receiver:
-        spec = spec_of(tmp_path, upstream)
-        async with service(**spec, unit=KEEP, after=False) as doomed:
-            call_id = await start(doomed, receiver, tool="work", rerun_policy="always")
-            assert await doomed.died() == -9
+    stage = TaskUpstream()
+    async with serving(stage.app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        spec = make_spec(tmp_path, upstream)
+        async with running_process(**spec, unit=KEEP, after=False) as doomed:
+            call_id = await start_call(doomed, receiver, tool="work", rerun_policy="always")
+            assert await doomed.wait_until_dead() == -9
 
-        async with service(**spec) as revived:
-            call_id = call_id or await start(revived, receiver, tool="work", rerun_policy="always")
+        async with running_process(**spec) as revived:
+            call_id = call_id or await start_call(revived, receiver, tool="work", rerun_policy="always")
             assert call_id is not None
-            (await stage.task(2)).complete("done")
-            call = await until_final(revived, call_id)
+            (await stage.wait_for_task(2)).complete_task("done")
+            call = await wait_until_final(revived, call_id)
 
-    assert (call["outcome"], call["runs"], len(stage.effects)) == ("result", 2, 2)
+    assert (call["outcome"], call["runs"], len(stage.side_effects)) == ("result", 2, 2)
 
 
-async def look(running: ServiceProcess, call_id: str, **wait: float) -> dict[str, Any]:
+async def read_call(running: ServiceProcess, call_id: str, **wait: float) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=running.url, timeout=WAIT_SECONDS) as client:
         return dict((await client.get(f"/v1/calls/{call_id}", params=wait)).json())
 
 
-async def until_asked(running: ServiceProcess, call_id: str) -> None:
+async def wait_for_input_request(running: ServiceProcess, call_id: str) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while (call := await look(running, call_id, wait_seconds=0.5))["status"] == "working":
+        while (call := await read_call(running, call_id, wait_seconds=0.5))["status"] == "working":
             pass
     assert call["status"] == "input_required"

@@ -7,36 +7,36 @@ from dataclasses import replace
 import pytest
 
 from scripts.soak_runs import callers, connections
-from scripts.soak_runs.quiet import Phase
-from scripts.soak_runs.run import plan_of, run, say
-from scripts.soak_runs.verdict import GROWTH_MIB_MAX, HEALTHZ_SECONDS_MAX, Shown, counts, verdict
+from scripts.soak_runs.quiet import MeasuredPhase
+from scripts.soak_runs.run import make_plan, run_soak, print_progress
+from scripts.soak_runs.verdict import GROWTH_MIB_MAX, HEALTHZ_SECONDS_MAX, SoakMeasurements, count_failures, judge_run
 
 MINUTES = 0.5
-ZEROS = dict.fromkeys(("lost", "refused", "wrong", "unhealthy", "stuck", "failed"), 0)
+COUNTS_THAT_MUST_BE_ZERO = dict.fromkeys(("lost", "refused", "wrong", "unhealthy", "stuck", "failed"), 0)
 
 
 @pytest.mark.requirement("R25")
 @pytest.mark.requirement("R27")
-async def test_a_quiet_principal_loses_nothing_beside_hostile_neighbours_of_every_kind() -> None:
-    shown = await run(plan_of(MINUTES))
-    say(json.dumps(verdict(shown)))
+async def test_a_client_loses_nothing_beside_hostile_clients_of_every_kind() -> None:
+    shown = await run_soak(make_plan(MINUTES))
+    print_progress(json.dumps(judge_run(shown)))
 
-    assert counts(shown) == ZEROS
+    assert count_failures(shown) == COUNTS_THAT_MUST_BE_ZERO
     assert shown.beside.started == len(shown.beside.callbacks) > 0
-    assert all(_worked(shown.crowd[kind]) for kind in (*connections.KINDS, *callers.KINDS))
+    assert all(_ran_completely(shown.crowd[kind]) for kind in (*connections.KINDS, *callers.KINDS))
 
 
-def _worked(done: Mapping[str, int]) -> bool:
+def _ran_completely(done: Mapping[str, int]) -> bool:
     return done.get("opened", 0) > 0 or done.get("requests", 0) > 0
 
 
-def good() -> Shown:
-    alone = Phase(accepts=[0.01] * 100, callbacks=[0.02] * 100, healthz=[0.01], rss_mib=[100.0] * 50, started=100)
-    return Shown(alone=alone, beside=replace(alone), crowd={"slow": {"opened": 1}}, stuck=0)
+def make_good_result() -> SoakMeasurements:
+    alone = MeasuredPhase(accepts=[0.01] * 100, callbacks=[0.02] * 100, healthz=[0.01], rss_mib=[100.0] * 50, started=100)
+    return SoakMeasurements(alone=alone, beside=replace(alone), crowd={"slow": {"opened": 1}}, stuck=0)
 
 
-def test_a_run_in_which_nobody_suffered_is_ok() -> None:
-    assert verdict(good())["ok"]
+def test_a_run_without_harm_passes() -> None:
+    assert judge_run(make_good_result())["ok"]
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_a_run_in_which_nobody_suffered_is_ok() -> None:
     ],
     ids=lambda suffered: next(iter(suffered)),
 )
-def test_a_run_in_which_the_quiet_principal_suffered_is_not_ok(suffered: dict[str, object]) -> None:
-    shown = good()
+def test_a_run_that_harmed_the_measured_client_fails(suffered: dict[str, object]) -> None:
+    shown = make_good_result()
 
-    assert not verdict(replace(shown, beside=replace(shown.beside, **suffered)))["ok"]
-
-
-def test_a_neighbours_call_that_never_ends_is_not_ok() -> None:
-    assert not verdict(replace(good(), stuck=1))["ok"]
+    assert not judge_run(replace(shown, beside=replace(shown.beside, **suffered)))["ok"]
 
 
-def test_a_p99_may_be_twenty_milliseconds_above_the_quiet_one_or_twice_as_long() -> None:
-    shown = good()
+def test_a_hostile_clients_call_that_never_ends_fails_the_run() -> None:
+    assert not judge_run(replace(make_good_result(), stuck=1))["ok"]
+
+
+def test_a_p99_may_be_twenty_milliseconds_above_the_undisturbed_one_or_twice_as_long() -> None:
+    shown = make_good_result()
     slow = replace(shown.alone, accepts=[0.1] * 100)
 
-    assert verdict(replace(shown, beside=replace(shown.beside, accepts=[0.03] * 100)))["ok"]
-    assert verdict(replace(shown, alone=slow, beside=replace(shown.beside, accepts=[0.2] * 100)))["ok"]
+    assert judge_run(replace(shown, beside=replace(shown.beside, accepts=[0.03] * 100)))["ok"]
+    assert judge_run(replace(shown, alone=slow, beside=replace(shown.beside, accepts=[0.2] * 100)))["ok"]

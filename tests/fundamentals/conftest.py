@@ -10,29 +10,29 @@ from pathlib import Path
 import pytest
 
 from ringback.client import RingbackClient
-from tests.support.application import Phone, RunningApplication, listening, running_application
-from tests.support.reports import Reports, serving_reports
-from tests.support.upstreams import http_config
+from tests.support.application import CallbackReceiver, RunningApplication, serving_callbacks, running_application
+from tests.support.reports import ReportUpstream, serving_report_upstream
+from tests.support.upstreams import make_http_config
 
 
 @pytest.fixture
-async def reports() -> AsyncGenerator[Reports]:
-    async with serving_reports() as reports:
+async def reports() -> AsyncGenerator[ReportUpstream]:
+    async with serving_report_upstream() as reports:
         yield reports
 
 
 @pytest.fixture
-async def ringback(tmp_path: Path, reports: Reports) -> AsyncGenerator[RunningApplication]:
-    async with running_application(tmp_path, http_config(reports.url, name="reports")) as running:
+async def ringback(tmp_path: Path, reports: ReportUpstream) -> AsyncGenerator[RunningApplication]:
+    async with running_application(tmp_path, make_http_config(reports.url, name="reports")) as running:
         yield running
 
 
 @pytest.fixture
 async def alice(ringback: RunningApplication) -> RingbackClient:
-    return await ringback.agent("alice")
+    return await ringback.create_agent_client("alice")
 
 
 @pytest.fixture
-async def phone() -> AsyncGenerator[Phone]:
-    async with listening() as phone:
+async def phone() -> AsyncGenerator[CallbackReceiver]:
+    async with serving_callbacks() as phone:
         yield phone

@@ -6,15 +6,15 @@ import pytest
 
 from ringback.client import Conflict, InvalidRequest, RingbackClient
 from tests.support.application import RunningApplication
-from tests.support.reports import IMPOSSIBLE, Reports
+from tests.support.reports import IMPOSSIBLE_TOPIC, ReportUpstream
 from tests.support.upstreams import WAIT_SECONDS
 
 
-async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(alice: RingbackClient, reports: Reports) -> None:
+async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(alice: RingbackClient, reports: ReportUpstream) -> None:
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
 
     assert started.call.status == "working"
-    await reports.until_begun()
+    await reports.wait_until_begun()
 
     reports.finish.set()
     call = await alice.wait(started.call.id, timeout_seconds=WAIT_SECONDS)
@@ -22,14 +22,14 @@ async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(alice: Rin
 
 
 @pytest.mark.requirement("R12")
-async def test_a_call_survives_its_client(ringback: RunningApplication, reports: Reports) -> None:
+async def test_a_call_survives_its_client(ringback: RunningApplication, reports: ReportUpstream) -> None:
     """The client that started it is gone; another one, which knows only its own ids, finds the call and its result."""
-    async with await ringback.agent("alice") as first:
+    async with await ringback.create_agent_client("alice") as first:
         await first.start_call("reports", "build_report", {"topic": "tides"}, client_session_id="session-1")
-        await reports.until_begun()
+        await reports.wait_until_begun()
     reports.finish.set()
 
-    second = await ringback.agent("alice")
+    second = await ringback.create_agent_client("alice")
     (call,) = [call async for call in second.calls(client_session_id="session-1")]
     call = await second.wait(call.id, timeout_seconds=WAIT_SECONDS)
     result = await second.result(call.id)
@@ -37,7 +37,7 @@ async def test_a_call_survives_its_client(ringback: RunningApplication, reports:
 
 
 @pytest.mark.requirement("R14")
-async def test_a_call_that_is_quick_enough_is_answered_with_its_result(alice: RingbackClient, reports: Reports) -> None:
+async def test_a_call_that_is_quick_enough_is_answered_with_its_result(alice: RingbackClient, reports: ReportUpstream) -> None:
     reports.finish.set()
 
     started = await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
@@ -48,37 +48,37 @@ async def test_a_call_that_is_quick_enough_is_answered_with_its_result(alice: Ri
 
 
 @pytest.mark.requirement("R13")
-async def test_an_idempotency_key_starts_once(alice: RingbackClient, reports: Reports) -> None:
+async def test_an_idempotency_key_starts_once(alice: RingbackClient, reports: ReportUpstream) -> None:
     """Whoever does not know whether the first request arrived sends it again, and never runs the tool twice."""
     requests = [
         alice.start_call("reports", "build_report", {"topic": "tides"}, idempotency_key="tides-of-today")
         for _ in range(3)
     ]
     started = await asyncio.gather(*requests)
-    await reports.until_begun()
+    await reports.wait_until_begun()
 
     assert len({each.call.id for each in started}) == 1
-    assert reports.begun == ["tides"]
+    assert reports.begun_topics == ["tides"]
 
     with pytest.raises(Conflict):
         await alice.start_call("reports", "build_report", {"topic": "winds"}, idempotency_key="tides-of-today")
 
 
 @pytest.mark.requirement("R33")
-async def test_how_a_call_ended_is_told_truthfully(alice: RingbackClient, reports: Reports) -> None:
+async def test_a_call_reports_how_it_ended(alice: RingbackClient, reports: ReportUpstream) -> None:
     """The call was carried out, so it is completed; its tool says itself that it could not do what was asked."""
     reports.finish.set()
 
-    started = await alice.start_call("reports", "build_report", {"topic": IMPOSSIBLE})
+    started = await alice.start_call("reports", "build_report", {"topic": IMPOSSIBLE_TOPIC})
     call = await alice.wait(started.call.id, timeout_seconds=WAIT_SECONDS)
 
     assert (call.status, call.outcome) == ("completed", "tool_error")
     assert (await alice.result(call.id))["isError"]
 
 
-async def test_a_call_that_is_not_wanted_any_more_is_cancelled(alice: RingbackClient, reports: Reports) -> None:
+async def test_a_call_that_is_not_wanted_any_more_is_cancelled(alice: RingbackClient, reports: ReportUpstream) -> None:
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
-    await reports.until_begun()
+    await reports.wait_until_begun()
 
     await alice.cancel(started.call.id)
 
@@ -86,11 +86,11 @@ async def test_a_call_that_is_not_wanted_any_more_is_cancelled(alice: RingbackCl
     assert (call.status, call.outcome) == ("cancelled", "cancelled")
 
 
-async def test_a_mistake_is_told_before_anything_is_started(alice: RingbackClient, reports: Reports) -> None:
+async def test_an_invalid_request_is_refused_before_anything_starts(alice: RingbackClient, reports: ReportUpstream) -> None:
     with pytest.raises(InvalidRequest, match="Did you mean 'build_report'"):
         await alice.start_call("reports", "build_reprot", {"topic": "tides"})
     with pytest.raises(InvalidRequest, match="topic"):
         await alice.start_call("reports", "build_report", {"topik": "tides"})
 
     assert [call async for call in alice.calls()] == []
-    assert reports.begun == []
+    assert reports.begun_topics == []

@@ -4,16 +4,16 @@ import pytest
 import standardwebhooks
 
 from ringback.client import RingbackClient
-from tests.support.application import SECRET, Phone, RunningApplication
-from tests.support.engine import until
-from tests.support.receivers import NO_CONTENT, answering, serve
-from tests.support.reports import Reports
+from tests.support.application import SECRET, CallbackReceiver, RunningApplication
+from tests.support.engine import wait_until
+from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
+from tests.support.reports import ReportUpstream
 
 
 @pytest.mark.requirement("R16")
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R19")
-async def test_a_webhook_is_rung_when_a_call_ends(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+async def test_a_webhook_gets_a_callback_when_a_call_ends(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
     """The names that the agent gave to its work and to its session come back with the callback."""
     await alice.register_webhook(phone.url, secret=SECRET)
     started = await alice.start_call(
@@ -21,17 +21,17 @@ async def test_a_webhook_is_rung_when_a_call_ends(alice: RingbackClient, reports
     )
     reports.finish.set()
 
-    callback = await phone.ring("tides-of-today")
+    callback = await phone.wait_for_callback("tides-of-today")
 
     assert (callback.name, callback.call_id, callback.outcome) == ("call.finished", started.call.id, "result")
     assert callback.client_session_id == "session-1"
 
 
 @pytest.mark.requirement("R23")
-async def test_a_callback_is_signed(alice: RingbackClient, reports: Reports) -> None:
+async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstream) -> None:
     """Any library of Standard Webhooks verifies it: this is the one that the specification's authors publish."""
     reports.finish.set()
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         webhook = await alice.register_webhook(receiver.url())
         await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
         await receiver.arrived.wait()
@@ -43,21 +43,21 @@ async def test_a_callback_is_signed(alice: RingbackClient, reports: Reports) -> 
         standardwebhooks.Webhook(webhook.secret).verify(request.body + b" ", request.headers)
 
 
-async def test_a_callback_carries_no_text_of_the_tool(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+async def test_a_callback_carries_no_text_of_the_tool(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
     """It says that something is there and how to get it. Whoever wants the result in it asks for that."""
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.register_webhook(phone.url, secret=SECRET, include_result=True)
     reports.finish.set()
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
 
-    callbacks = [await phone.ring("tides"), await phone.ring("tides")]
+    callbacks = [await phone.wait_for_callback("tides"), await phone.wait_for_callback("tides")]
 
     with_result = [callback for callback in callbacks if "result" in callback.data]
     assert len(with_result) == 1
     assert with_result[0].data["result"]["content"][0]["text"] == "All about tides."
 
 
-async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
     """Then it hears this call and no other."""
     reports.finish.set()
 
@@ -66,13 +66,13 @@ async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, r
         callback={"url": phone.url, "secret": SECRET},
     )  # fmt: skip
     await alice.start_call("reports", "build_report", {"topic": "winds"}, wait_seconds=60)
-    await phone.ring("tides")
+    await phone.wait_for_callback("tides")
 
     assert [callback.call_id for callback in phone.callbacks] == [started.call.id]
 
 
-async def test_a_webhook_for_one_call_hears_it_from_its_beginning(
-    alice: RingbackClient, reports: Reports, phone: Phone
+async def test_a_webhook_for_one_call_gets_its_events_from_the_first(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
     """So it is never too late to ask to be rung for a call, even when the call has ended."""
     reports.finish.set()
@@ -82,11 +82,11 @@ async def test_a_webhook_for_one_call_hears_it_from_its_beginning(
 
     await alice.register_webhook(phone.url, secret=SECRET, call_id=started.call.id)
 
-    assert (await phone.ring("tides")).call_id == started.call.id
+    assert (await phone.wait_for_callback("tides")).call_id == started.call.id
 
 
-async def test_any_other_webhook_hears_what_happens_from_now_on(
-    alice: RingbackClient, reports: Reports, phone: Phone
+async def test_any_other_webhook_gets_events_from_its_registration_on(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
     reports.finish.set()
     arguments = {"topic": "tides"}
@@ -94,48 +94,48 @@ async def test_any_other_webhook_hears_what_happens_from_now_on(
 
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.start_call("reports", "build_report", arguments, correlation_id="after")
-    await phone.ring("after")
+    await phone.wait_for_callback("after")
 
     assert [callback.correlation_id for callback in phone.callbacks] == ["after"]
 
 
-async def test_a_webhook_hears_what_it_asked_for(alice: RingbackClient, reports: Reports, phone: Phone) -> None:
+async def test_a_webhook_gets_the_events_that_it_selected(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
     """Ends, unless it says otherwise: here, progress."""
     await alice.register_webhook(phone.url, secret=SECRET, events=["call.progress"])
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
 
-    callback = await phone.ring("tides")
+    callback = await phone.wait_for_callback("tides")
 
     assert callback.name == "call.progress"
     assert callback.data["progress"] == {"progress": 1, "total": 2, "message": "halfway there"}
 
 
-async def test_nobody_is_rung_for_somebody_elses_calls(
-    ringback: RunningApplication, alice: RingbackClient, reports: Reports, phone: Phone
+async def test_a_webhook_gets_no_callback_for_another_principals_calls(
+    ringback: RunningApplication, alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    bob = await ringback.agent("bob")
+    bob = await ringback.create_agent_client("bob")
     await bob.register_webhook(phone.url, secret=SECRET)
     reports.finish.set()
 
     await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
     await bob.start_call("reports", "build_report", {"topic": "winds"}, correlation_id="bobs")
-    await phone.ring("bobs")
+    await phone.wait_for_callback("bobs")
 
     assert [callback.correlation_id for callback in phone.callbacks] == ["bobs"]
 
 
-async def test_what_was_delivered_and_when_can_be_looked_up(
-    alice: RingbackClient, reports: Reports, phone: Phone
+async def test_deliveries_show_what_was_sent_and_when(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
     await alice.register_webhook(phone.url, secret=SECRET)
     reports.finish.set()
     started = await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
-    await phone.ring("tides")
+    await phone.wait_for_callback("tides")
 
     async def is_written_down() -> bool:
         return [each.state async for each in alice.deliveries(call_id=started.call.id)] == ["delivered"]
 
-    await until(is_written_down)
+    await wait_until(is_written_down)
     (delivery,) = [each async for each in alice.deliveries(call_id=started.call.id)]
     (attempt,) = (await alice.delivery(delivery.id)).attempts
     assert (attempt.number, attempt.status_code) == (1, 204)

@@ -3,17 +3,17 @@
 import pytest
 
 from ringback.client import NotFound, RingbackClient, Unauthenticated
-from tests.support.application import SECRET, Phone, RunningApplication
-from tests.support.reports import Reports
+from tests.support.application import SECRET, CallbackReceiver, RunningApplication
+from tests.support.reports import ReportUpstream
 
 
 @pytest.fixture
-async def token(alice: RingbackClient, reports: Reports, phone: Phone) -> str:
+async def token(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> str:
     """The resume token in a callback of Alice's: all that the process which got it hands on."""
     reports.finish.set()
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
-    callback = await phone.ring("tides")
+    callback = await phone.wait_for_callback("tides")
     assert callback.resume_token is not None
     return callback.resume_token
 
@@ -21,7 +21,7 @@ async def token(alice: RingbackClient, reports: Reports, phone: Phone) -> str:
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R21")
 async def test_a_resume_token_leads_to_the_call_and_its_result(ringback: RunningApplication, token: str) -> None:
-    another_process = await ringback.agent("alice")
+    another_process = await ringback.create_agent_client("alice")
 
     resumed = await another_process.resume(token)
 
@@ -33,7 +33,7 @@ async def test_a_resume_token_leads_to_the_call_and_its_result(ringback: Running
 @pytest.mark.requirement("R24")
 async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token: str) -> None:
     """It names a call; it does not say who is asking. Whoever finds one in a log can do nothing with it."""
-    nobody, bob = await ringback.client(), await ringback.agent("bob")
+    nobody, bob = await ringback.client(), await ringback.create_agent_client("bob")
 
     with pytest.raises(Unauthenticated):
         await nobody.resume(token)
@@ -42,8 +42,8 @@ async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token:
 
 
 @pytest.mark.requirement("R24")
-async def test_each_resume_gives_a_fresh_token_that_stands_after_what_was_told(
-    alice: RingbackClient, reports: Reports
+async def test_each_resume_returns_a_new_token_positioned_after_the_returned_events(
+    alice: RingbackClient, reports: ReportUpstream
 ) -> None:
     """The first token stands at the beginning; what it led to is not told again by the next."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
@@ -58,10 +58,10 @@ async def test_each_resume_gives_a_fresh_token_that_stands_after_what_was_told(
 
 
 @pytest.mark.requirement("R20")
-async def test_who_can_not_be_rung_polls_the_same_events(alice: RingbackClient, reports: Reports) -> None:
+async def test_a_client_without_a_receiver_polls_the_same_events(alice: RingbackClient, reports: ReportUpstream) -> None:
     """One log behind all: a cursor says how far one has read."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
-    await reports.until_begun()
+    await reports.wait_until_begun()
     page = await alice.poll_events(call_id=started.call.id, wait_seconds=60)
     assert [event.name for event in page.events] == ["call.progress"]
 

@@ -20,11 +20,11 @@ from ringback.domain.breaker import (
 from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES
 from tests.support.clock import START, FakeClock
 
-RULES = [WEBHOOK_BREAKER_POLICY, ORIGIN_BREAKER_POLICY, SUSPENDED_BREAKER_POLICY]
+POLICIES = [WEBHOOK_BREAKER_POLICY, ORIGIN_BREAKER_POLICY, SUSPENDED_BREAKER_POLICY]
 chances = st.floats(0, 1, exclude_max=True)
 
 
-class BreakerLife(RuleBasedStateMachine):
+class CircuitBreakerStates(RuleBasedStateMachine):
     """A receiver that answers or does not, and a sender that asks the breaker first; the model counts in its own words."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class BreakerLife(RuleBasedStateMachine):
         self.failed_in_a_row = 0
         self.pauses: list[float] = []
 
-    @initialize(of=st.sampled_from(RULES))
+    @initialize(of=st.sampled_from(POLICIES))
     def choose(self, of: BreakerPolicy) -> None:
         self.rule = of
 
@@ -60,13 +60,13 @@ class BreakerLife(RuleBasedStateMachine):
             self.pauses.append((self.breaker.paused_until - now).total_seconds())
 
     @invariant()
-    def it_opens_with_so_many_failures_in_a_row_and_not_before(self) -> None:
+    def the_breaker_opens_at_its_failure_limit(self) -> None:
         opened = self.breaker.paused_until is not None
         assert opened == (self.failed_in_a_row >= self.rule.failures_to_open)
         assert self.breaker.failures == self.failed_in_a_row
 
     @invariant()
-    def each_pause_is_the_next_of_the_rule_give_or_take_a_fifth(self) -> None:
+    def each_pause_is_the_next_step_within_the_jitter(self) -> None:
         steps = [*self.rule.open_seconds_steps, *[self.rule.open_seconds_steps[-1]] * len(self.pauses)]
         for pause, step in zip(self.pauses, steps, strict=False):
             assert step * (1 - JITTER_FRACTION) - 0.001 <= pause <= step * (1 + JITTER_FRACTION) + 0.001
@@ -75,12 +75,12 @@ class BreakerLife(RuleBasedStateMachine):
         return self.breaker.state(self.clock.now())
 
 
-TestBreakerLife = pytest.mark.requirement("R27")(BreakerLife.TestCase)
+TestBreakerLife = pytest.mark.requirement("R27")(CircuitBreakerStates.TestCase)
 
 
 @pytest.mark.parametrize("profile", RETRY_SCHEDULES)
 @given(chance=chances)
-def test_a_delivery_that_is_alone_is_never_later_for_a_pause_than_its_ladder_says(profile: str, chance: float) -> None:
+def test_a_lone_delivery_is_never_delayed_by_a_pause_beyond_its_schedule(profile: str, chance: float) -> None:
     """Every failure of it comes at its own step; the pause that begins then is over before the next."""
     breaker, now = CLOSED_BREAKER, START
     for step in RETRY_SCHEDULES[profile].delays_seconds:  # pyright: ignore[reportArgumentType] - keys of the same table

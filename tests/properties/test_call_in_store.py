@@ -34,11 +34,11 @@ from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.lifecycle import Lifecycle
 from ringback.waits import ObservableFlag
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, LEASE_SECONDS, Engine
+from tests.support.engine import COMPLETED_RESULT, LEASE_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import sqlite_store
+from tests.support.stores import open_sqlite_store
 
 T = TypeVar("T")
 
@@ -47,18 +47,18 @@ DEADLINE_SECONDS: Final = 600
 CALLER: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
 TASK: Final = Handle(driver="task", data={"task_id": "1"})
 ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": "s", "round": 1})
-YES: Final = {"action": "accept"}
+ACCEPTED_ANSWER: Final = {"action": "accept"}
 UNUSED: Final[Any] = None
 
 HOLDER: Final = "whoever holds the lease"
-actors = st.sampled_from((HOLDER, HOLDER, HOLDER, *RUNNERS))
+execution_actors = st.sampled_from((HOLDER, HOLDER, HOLDER, *RUNNERS))
 """Mostly somebody who may act, so that lives get somewhere; the others are those who come too late."""
 runners = st.sampled_from(RUNNERS)
 names = st.sets(st.sampled_from("abc"), max_size=3)
 
 
 @dataclass(slots=True)
-class Model:
+class CallModel:
     phase: str = "queued"
     holder: str | None = None
     """Whose lease it is; `nobody` once it was voided."""
@@ -68,7 +68,7 @@ class Model:
     handle: Handle | None = None
     runs: int = 0
     rerun: bool = False
-    asked: dict[str, str] = field(default_factory=dict[str, str])
+    input_requests: dict[str, str] = field(default_factory=dict[str, str])
     answers: set[str] = field(default_factory=set[str])
     rounds: int = 0
     cancel: bool = False
@@ -77,24 +77,24 @@ class Model:
     @property
     def status(self) -> str:
         if self.outcome is None:
-            return "input_required" if self.asked else "working"
+            return "input_required" if self.input_requests else "working"
         return {"result": "completed", "cancelled": "cancelled"}.get(self.outcome, "failed")
 
     def end(self, outcome: str) -> None:
         self.phase, self.holder, self.handle, self.outcome = "ended", None, None, outcome
-        self.asked, self.answers = {}, set()
+        self.input_requests, self.answers = {}, set()
 
     @property
-    def left_nothing(self) -> bool:
+    def leaves_no_handle(self) -> bool:
         return not self.dispatched or (self.handle is ROUND and self.phase in {"queued", "parked"})
 
-    def ask(self, wanted: set[str]) -> None:
-        self.asked = {key: name for key, name in self.asked.items() if name in wanted}
-        if new := sorted(wanted - set(self.asked.values()) - self.answers):
+    def request_input(self, wanted: set[str]) -> None:
+        self.input_requests = {key: name for key, name in self.input_requests.items() if name in wanted}
+        if new := sorted(wanted - set(self.input_requests.values()) - self.answers):
             self.rounds += 1
-            self.asked |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
+            self.input_requests |= {f"r{self.rounds}.{index}": name for index, name in enumerate(new, start=1)}
 
-    def left_alone(self) -> None:
+    def is_unattended(self) -> None:
         """Its runner is gone."""
         if not self.dispatched and self.cancel:
             self.end("cancelled")
@@ -102,16 +102,16 @@ class Model:
             self.end("unknown")
         else:
             if self.dispatched and not self.handle:
-                self.dispatched, self.asked, self.answers = False, {}, set()
+                self.dispatched, self.input_requests, self.answers = False, {}, set()
             self.phase, self.holder = "queued", None
 
 
-def ended(machine: "CallInStore") -> bool:
+def has_ended(machine: "CallInStore") -> bool:
     return machine.model.phase == "ended"
 
 
-def alive(machine: "CallInStore") -> bool:
-    return not ended(machine)
+def is_running(machine: "CallInStore") -> bool:
+    return not has_ended(machine)
 
 
 class CallInStore(RuleBasedStateMachine):
@@ -120,10 +120,10 @@ class CallInStore(RuleBasedStateMachine):
         self.loop = asyncio.Runner()
         self.clock = FakeClock()
         self.folder = Path(tempfile.mkdtemp())
-        self.opening = sqlite_store(self.folder, self.clock)
+        self.opening = open_sqlite_store(self.folder, self.clock)
         self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
         self.desks: dict[str, LeasedCall] = {}
-        self.model = Model()
+        self.model = CallModel()
         self.keys_ever: list[str] = []
         store, recorder = self.engine.store, self.engine.recorder
         self.answers = InputAnswers(store, recorder)
@@ -156,28 +156,28 @@ class CallInStore(RuleBasedStateMachine):
     def start(self, *, rerun: bool) -> None:
         self.begin(rerun=rerun)
 
-    @precondition(ended)
+    @precondition(has_ended)
     @rule(rerun=st.booleans())
     def start_another(self, *, rerun: bool) -> None:
         self.begin(rerun=rerun)
 
     def begin(self, *, rerun: bool) -> None:
-        self.desks, self.model, self.keys_ever = {}, Model(rerun=rerun), []
+        self.desks, self.model, self.keys_ever = {}, CallModel(rerun=rerun), []
         self.model.deadline = self.clock.monotonic() + DEADLINE_SECONDS
         deadline = self.clock.now() + seconds(DEADLINE_SECONDS)
-        self.call = a_call(rerun_allowed=rerun, accepts_input=True, deadline_at=deadline)
-        self.run(self.engine.queue(self.call))
+        self.call = make_call(rerun_allowed=rerun, accepts_input=True, deadline_at=deadline)
+        self.run(self.engine.insert_calls(self.call))
 
     # -- runners --
 
-    @precondition(alive)
+    @precondition(is_running)
     @rule(who=runners)
     def lease_and_dispatch(self, who: str) -> None:
         """What a runner does nearly always."""
         self.lease(who)
         self.dispatch(who)
 
-    @precondition(alive)
+    @precondition(is_running)
     @rule(who=runners)
     def lease(self, who: str) -> None:
         until = self.clock.now() + seconds(LEASE_SECONDS)
@@ -196,14 +196,14 @@ class CallInStore(RuleBasedStateMachine):
                 clock=self.clock,
                 recorder=self.engine.recorder,
                 completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
-                notification_hub=self.engine.live,
+                notification_hub=self.engine.notification_hub,
                 abort_requested=ObservableFlag(),
             )
             self.model.phase, self.model.holder = "running", who
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
 
-    @precondition(alive)
-    @rule(who=actors)
+    @precondition(is_running)
+    @rule(who=execution_actors)
     def prolong(self, who: str) -> None:
         who = self.named(who)
         until = self.clock.now() + seconds(LEASE_SECONDS)
@@ -212,36 +212,36 @@ class CallInStore(RuleBasedStateMachine):
         if held:
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS
 
-    @rule(who=actors)
+    @rule(who=execution_actors)
     def dispatch(self, who: str) -> None:
         who = self.named(who)
         if self.acts(who, lambda desk: desk.mark_dispatched()) and not self.model.handle:
             self.model.dispatched = True
             self.model.runs += 1
 
-    @precondition(alive)
-    @rule(who=actors, found=st.booleans())
-    def keep(self, who: str, *, found: bool) -> None:
+    @precondition(is_running)
+    @rule(who=execution_actors, found=st.booleans())
+    def save_handle(self, who: str, *, found: bool) -> None:
         who = self.named(who)
         if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.save_handle(TASK if found else None)):
             self.model.handle = TASK if found else None
 
-    @precondition(alive)
-    @rule(who=actors, wanted=names)
-    def ask(self, who: str, wanted: set[str]) -> None:
+    @precondition(is_running)
+    @rule(who=execution_actors, wanted=names)
+    def request_input(self, who: str, wanted: set[str]) -> None:
         who = self.named(who)
         if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.request_input(questions(wanted))):
-            self.model.ask(wanted)
+            self.model.request_input(wanted)
 
-    @precondition(alive)
-    @rule(who=actors)
-    def pass_on(self, who: str) -> None:
+    @precondition(is_running)
+    @rule(who=execution_actors)
+    def forward_answers(self, who: str) -> None:
         who = self.named(who)
         if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.mark_answers_sent(set(self.model.answers))):
             self.model.answers = set()
 
-    @precondition(alive)
-    @rule(who=actors, wanted=names.filter(bool))
+    @precondition(is_running)
+    @rule(who=execution_actors, wanted=names.filter(bool))
     def park(self, who: str, wanted: set[str]) -> None:
         who = self.named(who)
         if not self.is_dispatched_by(who):
@@ -253,22 +253,22 @@ class CallInStore(RuleBasedStateMachine):
             self.model.end("cancelled")
         else:
             self.model.answers = set()
-            self.model.ask(wanted)
+            self.model.request_input(wanted)
             self.model.phase, self.model.holder, self.model.handle = "parked", None, ROUND
 
-    @rule(who=actors)
+    @rule(who=execution_actors)
     def hand_back(self, who: str) -> None:
         who = self.named(who)
         if who in self.desks:
             self.run(self.desks[who].requeue_call())
             if self.holds(who):
-                self.model.left_alone()
+                self.model.is_unattended()
 
-    @rule(who=actors)
+    @rule(who=execution_actors)
     def finish(self, who: str) -> None:
         who = self.named(who)
         if who in self.desks:
-            self.run(self.desks[who].finish_call(DONE))
+            self.run(self.desks[who].finish_call(COMPLETED_RESULT))
             if self.holds(who):
                 self.model.end("result")
 
@@ -276,18 +276,18 @@ class CallInStore(RuleBasedStateMachine):
 
     @rule(which=st.sampled_from(["one", "all", "old"]))
     def answer(self, which: str) -> None:
-        keys = list(self.model.asked)[: 1 if which == "one" else None] if which != "old" else ["r1.1", "r1.2"]
-        responses = dict.fromkeys(keys or ["r9.9"], YES)
+        keys = list(self.model.input_requests)[: 1 if which == "one" else None] if which != "old" else ["r1.1", "r1.2"]
+        responses = dict.fromkeys(keys or ["r9.9"], ACCEPTED_ANSWER)
         if self.model.phase == "ended":
             with pytest.raises(CallEnded):
                 self.run(self.answers.answer_input(CALLER, self.call.id, responses))
             return
         told = self.run(self.answers.answer_input(CALLER, self.call.id, responses))
-        accepted = [key for key in responses if key in self.model.asked]
+        accepted = [key for key in responses if key in self.model.input_requests]
         assert told.accepted == accepted
         assert told.ignored == [key for key in responses if key not in accepted]
-        self.model.answers |= {self.model.asked.pop(key) for key in accepted}
-        if accepted and not self.model.asked and self.model.phase == "parked":
+        self.model.answers |= {self.model.input_requests.pop(key) for key in accepted}
+        if accepted and not self.model.input_requests and self.model.phase == "parked":
             self.model.phase = "queued"
 
     @rule()
@@ -296,35 +296,35 @@ class CallInStore(RuleBasedStateMachine):
         if self.model.phase == "ended":
             return
         self.model.cancel = True
-        if self.model.left_nothing:
+        if self.model.leaves_no_handle:
             self.model.end("cancelled")
 
-    @precondition(alive)
+    @precondition(is_running)
     @rule(later=st.sampled_from([LEASE_SECONDS, LEASE_SECONDS + LEASE_GRACE_SECONDS, DEADLINE_SECONDS]))
     def wait(self, later: float) -> None:
         self.clock.advance(later)
 
-    @precondition(alive)
+    @precondition(is_running)
     @rule()
-    def mend(self) -> None:
-        self.run(self.engine.janitor().run_once())
-        self.mended()
+    def repair_store(self) -> None:
+        self.run(self.engine.make_janitor().run_once())
+        self.is_repaired()
 
-    @precondition(alive)
+    @precondition(is_running)
     @rule()
     def restart(self) -> None:
         """The process that serves the store died, and another one begins."""
-        self.run(self.engine.recover())
+        self.run(self.engine.run_recovery())
         if self.model.phase == "running":
             self.model.lease_ends = float("-inf")
-        self.mended()
+        self.is_repaired()
 
-    def mended(self) -> None:
+    def is_repaired(self) -> None:
         now = self.clock.monotonic()
         if self.model.phase == "running" and self.model.lease_ends + LEASE_GRACE_SECONDS <= now:
-            self.model.left_alone()
+            self.model.is_unattended()
         # Somebody may still tell the upstream of a queued call to stop; if nobody does, it ends a little later.
-        grace_seconds = 0 if self.model.left_nothing else OVERDUE_GRACE_SECONDS
+        grace_seconds = 0 if self.model.leaves_no_handle else OVERDUE_GRACE_SECONDS
         if self.model.phase in {"queued", "parked"} and now >= self.model.deadline + grace_seconds:
             self.model.end("timed_out" if self.model.dispatched else "rejected")
 
@@ -336,7 +336,7 @@ class CallInStore(RuleBasedStateMachine):
         assert (call.phase, call.status, call.outcome) == (self.model.phase, self.model.status, self.model.outcome)
         assert call.lease_owner == self.model.holder
         assert (call.lease_token is None) == (self.model.holder is None) == (call.lease_until is None)
-        assert {key: request.name for key, request in call.input_requests.items()} == self.model.asked
+        assert {key: request.name for key, request in call.input_requests.items()} == self.model.input_requests
         assert set(call.input_responses) == self.model.answers
         assert (call.runs, call.cancel_requested) == (self.model.runs, self.model.cancel)
         if call.phase is not CallPhase.ENDED:
@@ -350,8 +350,8 @@ class CallInStore(RuleBasedStateMachine):
         assert len(set(self.keys_ever)) == len(self.keys_ever) <= self.model.rounds * 3
 
     @invariant()
-    def everything_was_told_once_and_in_order(self) -> None:
-        log = self.run(self.engine.events())
+    def events_were_recorded_exactly_once_and_in_order(self) -> None:
+        log = self.run(self.engine.read_events())
         told = [event.name for event in log if event.call_id == self.call.id]
         ended = [EventName.CALL_FINISHED] if self.model.outcome else []
         assert told == [EventName.CALL_INPUT_REQUIRED] * self.model.rounds + ended
@@ -359,7 +359,7 @@ class CallInStore(RuleBasedStateMachine):
     # -- helpers --
 
     def stored(self) -> Call:
-        return self.run(self.engine.call(self.call))
+        return self.run(self.engine.read_call(self.call))
 
     def named(self, who: str) -> str:
         return (self.model.holder or "anna") if who == HOLDER else who

@@ -27,7 +27,7 @@ from tests.support.examples import CALL
 
 RETENTION_SECONDS: Final = 7 * 86400
 
-ENDS_AS: Final = {
+STATUS_BY_OUTCOME: Final = {
     "result": "completed",
     "tool_error": "completed",
     "upstream_error": "failed",
@@ -38,7 +38,7 @@ ENDS_AS: Final = {
 }
 
 results = st.binary(max_size=64)
-endings = st.one_of(
+completions = st.one_of(
     st.builds(completion_from_result, results, is_error=st.booleans()),
     st.just(completion_from_upstream_error({"code": -32000, "message": "no"})),
     st.sampled_from([CallOutcome.REJECTED, CallOutcome.TIMED_OUT, CallOutcome.UNKNOWN]).map(
@@ -48,7 +48,7 @@ endings = st.one_of(
 )
 
 
-class CallLife(RuleBasedStateMachine):
+class CallStates(RuleBasedStateMachine):
     """The model: a call is busy, or waits for input, or is over; only `finish` makes it over, and nothing comes after."""
 
     def __init__(self) -> None:
@@ -69,12 +69,12 @@ class CallLife(RuleBasedStateMachine):
             with pytest.raises(IllegalTransition):
                 advance_status(self.call, status, now=now)
 
-    @rule(ending=endings, later=st.integers(0, 3600))
+    @rule(ending=completions, later=st.integers(0, 3600))
     def finish(self, ending: CallCompletion, later: int) -> None:
         now = self.clock.advance(later)
         if self.ending is None:
             self.call = apply_completion(self.call, ending, now=now, result_retention_seconds=RETENTION_SECONDS)
-            self.model = ENDS_AS[ending.outcome]
+            self.model = STATUS_BY_OUTCOME[ending.outcome]
             self.ending = ending
             assert self.call.finished_at == now
         else:
@@ -93,7 +93,7 @@ class CallLife(RuleBasedStateMachine):
             assert (self.call.result_bytes, self.call.result_sha256, self.call.error) == (None, None, None)
 
     @invariant()
-    def a_final_call_tells_all_of_its_end_and_is_leased_by_nobody(self) -> None:
+    def a_final_call_has_its_outcome_and_no_lease(self) -> None:
         if self.ending is None:
             return
         assert self.call.outcome is self.ending.outcome
@@ -109,4 +109,4 @@ class CallLife(RuleBasedStateMachine):
             assert self.call.result_sha256 == sha256(self.ending.result)
 
 
-TestCallLife = pytest.mark.requirement("R33")(CallLife.TestCase)
+TestCallLife = pytest.mark.requirement("R33")(CallStates.TestCase)

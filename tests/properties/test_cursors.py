@@ -11,7 +11,7 @@ from ringback.domain.errors import InvalidCursor
 
 lists = st.sampled_from(CursorList)
 positions = st.text(st.characters(codec="utf-8"), max_size=40)
-places = st.builds(LogPosition, st.integers(0, 10**18 - 1), st.none() | st.from_regex(r"[0-9a-f]{8}", fullmatch=True))
+log_positions = st.builds(LogPosition, st.integers(0, 10**18 - 1), st.none() | st.from_regex(r"[0-9a-f]{8}", fullmatch=True))
 
 
 @given(listing=lists, position=positions)
@@ -19,7 +19,7 @@ def test_a_cursor_gives_back_its_position(listing: CursorList, position: str) ->
     assert decode_cursor(listing, encode_cursor(listing, position)) == position
 
 
-@given(place=places)
+@given(place=log_positions)
 def test_a_place_in_the_log_comes_back(place: LogPosition) -> None:
     assert decode_log_position(encode_log_position(place)) == place
 

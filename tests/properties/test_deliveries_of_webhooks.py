@@ -25,29 +25,29 @@ from ringback.domain.webhook import Webhook, WebhookState, with_state
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Retention
 from ringback.notifier.lanes import RECHECK_AFTER_SECONDS
-from tests.support.builders import a_call, a_webhook
+from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
-from tests.support.stores import UnsteadyStore, sqlite_store
-from tests.support.switchboard import NO_ANSWER
+from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.switchboard import CONNECTION_REFUSED
 
 MINUTES: Final = (2, 30, 120, 600)
 GIVE_UP: Final = 3600
 HOURS_TO_SUSPENSION: Final = 96
 PAUSES: Final = (15, 30, 60, 120, 300)
-PROBES_EVERY: Final = 3600
+PROBE_INTERVAL_SECONDS: Final = 3600
 EXAMPLES: Final = max(20, settings().max_examples // 4)
 """Each is forty steps through the real store."""
-FOR_EVER: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
-ANSWERS: Final = [204, 204, 500, 429, 404, 410, NO_ANSWER]
+FAR_FUTURE: Final = Retention(result_seconds=1e9, event_seconds=1e9, tombstone_seconds=1e9)
+ANSWERS: Final = [204, 204, 500, 429, 404, 410, CONNECTION_REFUSED]
 
 
 @dataclass
-class Letter:
+class DeliveryModel:
     """What the model knows of a delivery."""
 
     seq: int
-    born: float
+    created_at: float
     state: str
     due: float
     attempts: int = 0
@@ -55,7 +55,7 @@ class Letter:
 
 
 @dataclass
-class Box:
+class WebhookModel:
     """What the model knows of a webhook and its receiver, and what it has been told."""
 
     webhook: Webhook
@@ -65,8 +65,8 @@ class Box:
     row: int = 0
     openings: int = 0
     paused_until: float = 0.0
-    missed: int | None = None
-    letters: dict[str, Letter] = field(default_factory=dict[str, Letter])
+    missed_from_seq: int | None = None
+    deliveries: dict[str, DeliveryModel] = field(default_factory=dict[str, DeliveryModel])
     answers: int | str = 204
 
     @property
@@ -86,27 +86,27 @@ class Box:
         self.row += 1
         if now < self.paused_until or (self.state == "active" and self.openings == 0 and self.row < 5):
             return
-        pause = PROBES_EVERY if self.state == "suspended" else PAUSES[min(self.openings, len(PAUSES) - 1)]
+        pause = PROBE_INTERVAL_SECONDS if self.state == "suspended" else PAUSES[min(self.openings, len(PAUSES) - 1)]
         self.openings += 1
         self.paused_until = now + pause
 
     def lose(self, seq: int) -> None:
-        self.missed = seq if self.missed is None else min(self.missed, seq)
+        self.missed_from_seq = seq if self.missed_from_seq is None else min(self.missed_from_seq, seq)
 
 
-class Deliveries(RuleBasedStateMachine):
+class DeliveriesInStore(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = TemporaryDirectory()
         self.clock = FakeClock()
-        self.opened = sqlite_store(Path(self.folder.name), self.clock)
-        self.store = UnsteadyStore(self._run(self.opened.__aenter__()))
+        self.opened = open_sqlite_store(Path(self.folder.name), self.clock)
+        self.store = FailingStore(self._run(self.opened.__aenter__()))
         self.engine = Engine(self.store, self.clock)
-        self.dispatcher = self.engine.dispatcher(self._receive)
-        self.janitor = self.engine.janitor(retention=FOR_EVER)
-        self.boxes: dict[str, Box] = {}
-        self.posted: list[tuple[Box, Letter]] = []
+        self.dispatcher = self.engine.make_dispatcher(self._receive)
+        self.janitor = self.engine.make_janitor(retention=FAR_FUTURE)
+        self.boxes: dict[str, WebhookModel] = {}
+        self.posted: list[tuple[WebhookModel, DeliveryModel]] = []
         self.bodies: dict[str, bytes] = {}
         self.full_disk = False
 
@@ -118,21 +118,21 @@ class Deliveries(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 3))
     def register(self, count: int) -> None:
         for number in range(count):
-            webhook = a_webhook(url=f"https://host-{number}.example/", retries="minutes")
-            self._run(self.engine.register(webhook))
-            self.boxes[webhook.id] = Box(webhook=webhook)
+            webhook = make_webhook(url=f"https://host-{number}.example/", retries="minutes")
+            self._run(self.engine.insert_webhooks(webhook))
+            self.boxes[webhook.id] = WebhookModel(webhook=webhook)
 
     # -- what happens --
 
     @rule()
     def end_a_call(self) -> None:
-        self._run(self.engine.finish(a_call()))
-        event = self._run(self.engine.events())[-1]
+        self._run(self.engine.finish_call(make_call()))
+        event = self._run(self.engine.read_events())[-1]
         for box in self.boxes.values():
             if box.state != "disabled":
                 (born,) = [each for each in self._stored(box) if each.event_id == event.id]
                 state = "held" if box.state == "suspended" else "pending"
-                box.letters[born.id] = Letter(seq=event.seq, born=self._now, state=state, due=self._now)
+                box.deliveries[born.id] = DeliveryModel(seq=event.seq, created_at=self._now, state=state, due=self._now)
                 self._check_cursor(box, born)
 
     @rule(answers=st.sampled_from(ANSWERS), data=st.data())
@@ -157,7 +157,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self._claimable(box) for box in self.boxes.values()))
     @rule()
-    def lose_what_was_sent(self) -> None:
+    def expire_leases(self) -> None:
         """The disk is full when the outcomes are to be written; the leases run out, and the attempts count."""
         self._give_up_behind_pauses()
         self.posted, self.full_disk = [], True
@@ -167,13 +167,13 @@ class Deliveries(RuleBasedStateMachine):
             letter.attempts += 1
             letter.state = "leased"
         self.clock.advance(31)
-        self.keep_house()
+        self.run_janitor()
 
     @rule()
-    def keep_house(self) -> None:
+    def run_janitor(self) -> None:
         self._run(self.janitor.run_once())
         for box in self.boxes.values():
-            self._keep(box)
+            self._hold(box)
 
     @rule(data=st.data(), on=st.booleans())
     def owner_switches(self, data: st.DataObject, on: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
@@ -193,12 +193,12 @@ class Deliveries(RuleBasedStateMachine):
         self.clock.advance(RECHECK_AFTER_SECONDS)
 
     @rule()
-    def start_again(self) -> None:
+    def restart_service(self) -> None:
         """Nothing of what matters is in the dispatcher's memory."""
-        self._run(self.engine.recover())
-        self.dispatcher = self.engine.dispatcher(self._receive)
+        self._run(self.engine.run_recovery())
+        self.dispatcher = self.engine.make_dispatcher(self._receive)
         for box in self.boxes.values():
-            self._keep(box)
+            self._hold(box)
 
     # -- what must be so --
 
@@ -206,14 +206,14 @@ class Deliveries(RuleBasedStateMachine):
     def every_delivery_is_as_the_model_has_it(self) -> None:
         for box in self.boxes.values():
             stored = {each.id: (str(each.state), each.attempts) for each in self._stored(box)}
-            assert stored == {each: (letter.state, letter.attempts) for each, letter in box.letters.items()}
+            assert stored == {each: (letter.state, letter.attempts) for each, letter in box.deliveries.items()}
 
     @invariant()
     def every_webhook_is_as_the_model_has_it(self) -> None:
         for box in self.boxes.values():
-            webhook = self._run(self.engine.webhook(box.webhook.id))
+            webhook = self._run(self.engine.read_webhook(box.webhook.id))
             paused = webhook.breaker.paused_until
-            assert (str(webhook.state), webhook.missed_from) == (box.state, box.missed)
+            assert (str(webhook.state), webhook.missed_from) == (box.state, box.missed_from_seq)
             assert (webhook.failing_since is None) == (box.failing_since is None)
             assert (
                 0.0 if paused is None else (paused - self.clock.now()).total_seconds() + self._now
@@ -221,20 +221,20 @@ class Deliveries(RuleBasedStateMachine):
 
     # -- the model's rules --
 
-    def _claimable(self, box: Box) -> list[Letter]:
+    def _claimable(self, box: WebhookModel) -> list[DeliveryModel]:
         if box.state == "disabled" or self._now < box.paused_until:
             return []
-        due = [each for each in box.letters.values() if each.state == "pending" and each.due <= self._now]
+        due = [each for each in box.deliveries.values() if each.state == "pending" and each.due <= self._now]
         due.sort(key=lambda letter: (letter.due, letter.seq))
         return due[: 32 if box.trusted else 1]
 
     def _give_up_behind_pauses(self) -> None:
         for box in self.boxes.values():
-            for letter in [each for each in box.letters.values() if each.state == "pending" and each.due <= self._now]:
+            for letter in [each for each in box.deliveries.values() if each.state == "pending" and each.due <= self._now]:
                 if box.state == "disabled":
                     letter.state = "cancelled"
-                elif self._now < box.paused_until and self._now - letter.born >= GIVE_UP:
-                    self._bury(box, letter)
+                elif self._now < box.paused_until and self._now - letter.created_at >= GIVE_UP:
+                    self._give_up(box, letter)
 
     def _settle(self) -> None:
         for box in self.boxes.values():
@@ -245,9 +245,9 @@ class Deliveries(RuleBasedStateMachine):
                 if box.state == "suspended":
                     box.state = "active"
                     self._release(box)
-                self._tell_gap(box)
+                self._add_gap(box)
 
-    def _judge(self, box: Box, letter: Letter) -> None:
+    def _judge(self, box: WebhookModel, letter: DeliveryModel) -> None:
         letter.attempts += 1
         if box.answers == 204:
             letter.state = "delivered"
@@ -258,47 +258,47 @@ class Deliveries(RuleBasedStateMachine):
         step = MINUTES[letter.attempts - 1] if letter.attempts <= len(MINUTES) else None
         if box.answers == 410:
             letter.state = "dead"
-        elif step is None or self._now + step > letter.born + GIVE_UP:
-            self._bury(box, letter)
+        elif step is None or self._now + step > letter.created_at + GIVE_UP:
+            self._give_up(box, letter)
         else:
             letter.state, letter.due = "pending", self._now + step
 
-    def _bury(self, box: Box, letter: Letter) -> None:
+    def _give_up(self, box: WebhookModel, letter: DeliveryModel) -> None:
         letter.state = "dead"
-        untried = self._now - letter.born >= GIVE_UP and self._now < box.paused_until
-        if not letter.gap or (box.answers == NO_ANSWER and not untried):
+        untried = self._now - letter.created_at >= GIVE_UP and self._now < box.paused_until
+        if not letter.gap or (box.answers == CONNECTION_REFUSED and not untried):
             box.lose(letter.seq)
 
-    def _tell_gap(self, box: Box) -> None:
-        if box.missed is None or box.state != "active":
+    def _add_gap(self, box: WebhookModel) -> None:
+        if box.missed_from_seq is None or box.state != "active":
             return
-        (told,) = [each for each in self._stored(box) if each.kind is DeliveryKind.GAP and each.id not in box.letters]
-        assert decode_log_position(orjson.loads(told.body)["cursor"]).seq == box.missed - 1
-        box.letters[told.id] = Letter(seq=box.missed, born=self._now, state="pending", due=self._now, gap=True)
-        box.missed = None
+        (told,) = [each for each in self._stored(box) if each.kind is DeliveryKind.GAP and each.id not in box.deliveries]
+        assert decode_log_position(orjson.loads(told.body)["cursor"]).seq == box.missed_from_seq - 1
+        box.deliveries[told.id] = DeliveryModel(seq=box.missed_from_seq, created_at=self._now, state="pending", due=self._now, gap=True)
+        box.missed_from_seq = None
 
-    def _keep(self, box: Box) -> None:
-        for letter in box.letters.values():
+    def _hold(self, box: WebhookModel) -> None:
+        for letter in box.deliveries.values():
             if letter.state == "leased":
                 letter.state = "pending"
-            if letter.state == "held" and self._now - letter.born >= GIVE_UP:
-                self._bury(box, letter)
+            if letter.state == "held" and self._now - letter.created_at >= GIVE_UP:
+                self._give_up(box, letter)
         if box.state == "active":
             self._release(box)
-        under_way = any(each.state == "pending" and each.due <= self._now for each in box.letters.values())
-        held = [each for each in box.letters.values() if each.state == "held"]
+        under_way = any(each.state == "pending" and each.due <= self._now for each in box.deliveries.values())
+        held = [each for each in box.deliveries.values() if each.state == "held"]
         if box.state == "suspended" and self._now >= box.paused_until and held and not under_way:
             held[0].state, held[0].due = "pending", self._now
 
-    def _release(self, box: Box) -> None:
-        for letter in box.letters.values():
+    def _release(self, box: WebhookModel) -> None:
+        for letter in box.deliveries.values():
             if letter.state == "held":
                 letter.state, letter.due = "pending", self._now
 
-    def _check_cursor(self, box: Box, born: Delivery) -> None:
+    def _check_cursor(self, box: WebhookModel, born: Delivery) -> None:
         """What a body calls safe was delivered or abandoned when it was made."""
         safe = decode_log_position(orjson.loads(born.body)["cursor"]).seq
-        waiting = [each.seq for each in box.letters.values() if not each.gap and each.state in {"held", "pending"}]
+        waiting = [each.seq for each in box.deliveries.values() if not each.gap and each.state in {"held", "pending"}]
         assert safe == min(waiting) - 1
 
     # -- the world --
@@ -309,9 +309,9 @@ class Deliveries(RuleBasedStateMachine):
         box = self.boxes[request.headers["x-mcp-subscription-id"]]
         message_id = request.headers["webhook-id"]
         assert self.bodies.setdefault(f"{box.webhook.id} {message_id}", request.content) == request.content
-        (delivery,) = [each for each in await self._of(box) if each.message_id == message_id]
-        self.posted.append((box, box.letters[delivery.id]))
-        if box.answers == NO_ANSWER:
+        (delivery,) = [each for each in await self._webhook_deliveries(box) if each.message_id == message_id]
+        self.posted.append((box, box.deliveries[delivery.id]))
+        if box.answers == CONNECTION_REFUSED:
             raise httpx.ConnectError("nobody is there", request=request)
         return httpx.Response(int(box.answers))
 
@@ -319,15 +319,15 @@ class Deliveries(RuleBasedStateMachine):
     def _now(self) -> float:
         return self.clock.monotonic()
 
-    def _stored(self, box: Box) -> list[Delivery]:
-        return self._run(self._of(box))
+    def _stored(self, box: WebhookModel) -> list[Delivery]:
+        return self._run(self._webhook_deliveries(box))
 
-    async def _of(self, box: Box) -> list[Delivery]:
-        return [each for each in await self.engine.deliveries() if each.webhook_id == box.webhook.id]
+    async def _webhook_deliveries(self, box: WebhookModel) -> list[Delivery]:
+        return [each for each in await self.engine.read_deliveries() if each.webhook_id == box.webhook.id]
 
     def _run(self, awaitable: Any) -> Any:
         return self.runner.run(awaitable)
 
 
-TestDeliveries = pytest.mark.requirement("R27")(Deliveries.TestCase)
+TestDeliveries = pytest.mark.requirement("R27")(DeliveriesInStore.TestCase)
 TestDeliveries.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

@@ -22,7 +22,7 @@ from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import FakeClock
 from tests.support.examples import DELIVERY
 
-MODEL: Final = {
+MODEL_TRANSITIONS: Final = {
     "held": {"pending", "dead", "cancelled"},
     "pending": {"held", "leased", "dead", "cancelled"},
     "leased": {"delivered", "pending", "dead", "cancelled"},
@@ -47,7 +47,7 @@ answers = st.one_of(
 chances = st.floats(0, 1, exclude_max=True)
 
 
-class DeliveryLife(RuleBasedStateMachine):
+class DeliveryStates(RuleBasedStateMachine):
     """Plays dispatcher, janitor and owner; every step must be one that the table allows, and the ladder must hold."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class DeliveryLife(RuleBasedStateMachine):
         self.answered = 0
 
     @initialize(profile=st.sampled_from(RetryProfile), held=st.booleans())
-    def be_born(self, profile: RetryProfile, held: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+    def create_delivery(self, profile: RetryProfile, held: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
         self.profile = profile
         self.delivery = replace(
             DELIVERY,
@@ -89,7 +89,7 @@ class DeliveryLife(RuleBasedStateMachine):
 
     @precondition(lambda self: self.delivery.state is DeliveryState.LEASED)
     @rule(answer=answers, chance=chances)
-    def hear_the_answer(self, answer: AttemptResult, chance: float) -> None:
+    def record_response(self, answer: AttemptResult, chance: float) -> None:
         now = self.clock.now()
         verdict = decide_retry(self.delivery, answer, profile=self.profile, now=now, random_fraction=chance)
         self.answered += 1
@@ -103,18 +103,18 @@ class DeliveryLife(RuleBasedStateMachine):
 
     @precondition(lambda self: self.delivery.state is DeliveryState.LEASED)
     @rule()
-    def lose_the_dispatcher(self) -> None:
+    def expire_lease(self) -> None:
         self._become(DeliveryState.PENDING)
 
     @precondition(lambda self: self.delivery.state in OPEN_STATES)
     @rule()
-    def lose_the_webhook(self) -> None:
+    def remove_webhook(self) -> None:
         self._become(DeliveryState.CANCELLED)
 
     @invariant()
     def the_table_is_the_models(self) -> None:
-        assert {str(new) for new in DELIVERY_TRANSITIONS[self.delivery.state]} == MODEL[self.delivery.state]
-        assert (self.delivery.state in OPEN_STATES) == bool(MODEL[self.delivery.state])
+        assert {str(new) for new in DELIVERY_TRANSITIONS[self.delivery.state]} == MODEL_TRANSITIONS[self.delivery.state]
+        assert (self.delivery.state in OPEN_STATES) == bool(MODEL_TRANSITIONS[self.delivery.state])
 
     @invariant()
     def there_are_no_more_answers_than_the_ladder_has_steps_and_one(self) -> None:
@@ -125,4 +125,4 @@ class DeliveryLife(RuleBasedStateMachine):
         self.delivery = replace(self.delivery, state=state)
 
 
-TestDeliveryLife = pytest.mark.requirement("R27")(DeliveryLife.TestCase)
+TestDeliveryLife = pytest.mark.requirement("R27")(DeliveryStates.TestCase)

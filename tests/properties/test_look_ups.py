@@ -12,7 +12,7 @@ from ringback.notifier.look_up_permits import LookupLimiter
 from ringback.notifier.look_ups import CachingResolver
 from ringback.notifier.resolver import Resolution, UnresolvedHost
 from tests.support.clock import FakeClock
-from tests.support.targets import resolved
+from tests.support.targets import make_resolution
 
 NAMES_MAX, IN_FLIGHT_MAX, PER_PRINCIPAL_MAX = 3, 4, 2
 
@@ -28,7 +28,7 @@ STEPS = st.one_of(
 )
 
 
-class Scripted:
+class ScriptedResolver:
     """Answers when the test says so; every answer has an address of its own, so that its age is known."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -52,26 +52,26 @@ class Scripted:
         self.answers += 1
         address = f"8.8.{self.answers // 256}.{self.answers % 256}"
         self.good_until[address] = self._clock.monotonic() + seconds
-        waiting.set_result(Resolution(ttl_seconds=seconds, failure="no") if fails else resolved(address, seconds=seconds))
+        waiting.set_result(Resolution(ttl_seconds=seconds, failure="no") if fails else make_resolution(address, seconds=seconds))
 
 
-async def settle() -> None:
+async def run_pending_tasks() -> None:
     for _ in range(8):
         await asyncio.sleep(0)
 
 
-def leave(waiting: list[asyncio.Task[None]], places: list[int]) -> None:
+def cancel_waiting(waiting: list[asyncio.Task[None]], places: list[int]) -> None:
     """Several leave in the same turn of the event loop."""
     for place in places:
         waiting[place % len(waiting)].cancel()
 
 
 @given(st.lists(STEPS, max_size=60))
-async def test_the_cache_never_serves_past_its_time_and_never_grows_and_no_name_is_asked_for_twice_at_once(
+async def test_the_cache_never_serves_expired_entries_never_grows_and_never_queries_a_name_twice_at_once(
     steps: list[tuple[Any, ...]],
 ) -> None:
     clock = FakeClock()
-    resolver, permits = Scripted(clock), LookupLimiter(in_flight_max=IN_FLIGHT_MAX, per_principal_max=PER_PRINCIPAL_MAX)
+    resolver, permits = ScriptedResolver(clock), LookupLimiter(in_flight_max=IN_FLIGHT_MAX, per_principal_max=PER_PRINCIPAL_MAX)
     cache = AddressCache(monotonic=clock.monotonic, names_max=NAMES_MAX)
     asked = CachingResolver(resolver, limiter=permits, cache=cache)
     waiting: list[asyncio.Task[None]] = []
@@ -93,10 +93,10 @@ async def test_the_cache_never_serves_past_its_time_and_never_grows_and_no_name_
             case "pass", [float(seconds)]:
                 clock.advance(seconds)
             case "leave", [places] if waiting:
-                leave(waiting, cast("list[int]", places))
+                cancel_waiting(waiting, cast("list[int]", places))
             case _:
                 pass
-        await settle()
+        await run_pending_tasks()
         assert len(cache) <= NAMES_MAX
         assert permits.in_flight == len(resolver.open)
         assert max(permits.held_by(Principal(each)) for each in ("alice", "bob", "carol")) <= PER_PRINCIPAL_MAX

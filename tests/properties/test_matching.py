@@ -33,7 +33,7 @@ events = st.fixed_dictionaries(
         "data": st.fixed_dictionaries({}, optional={"uri": words}),
     }
 ).map(lambda told: replace(EVENT, **told))
-twists: dict[str, st.SearchStrategy[Any]] = {
+mutations: dict[str, st.SearchStrategy[Any]] = {
     "principal": principals,
     "events": st.frozensets(st.sampled_from(EventName)),
     "upstream": st.none() | words,
@@ -48,10 +48,10 @@ twists: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def meetings(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhook, Event]:
+def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhook, Event]:
     """A webhook that fits the event, but for one thing that is left to chance: so each rule is seen to decide alone."""
     event = draw(events)
-    twisted = twist or draw(st.sampled_from(sorted(twists)))
+    twisted = twist or draw(st.sampled_from(sorted(mutations)))
     fitting: dict[str, Any] = {name: draw(st.sampled_from([None, getattr(event, name)])) for name in FILTERS}
     fitting |= {
         "principal": event.principal,
@@ -59,10 +59,10 @@ def meetings(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhook, Event]
         "match_correlation": draw(st.booleans()),
         "resource_uri": event.data.get("uri"),
     }
-    return replace(WEBHOOK, **fitting | {twisted: draw(twists[twisted])}), event
+    return replace(WEBHOOK, **fitting | {twisted: draw(mutations[twisted])}), event
 
 
-def oracle(webhook: Webhook, event: Event) -> bool:
+def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     """Everything the webhook insists on is among what the event is, and the webhook is alive.
 
     What an upstream tells is of one resource or of none, and so is what a webhook wants to hear of it.
@@ -76,29 +76,29 @@ def oracle(webhook: Webhook, event: Event) -> bool:
 
 
 @pytest.mark.requirement("R25")
-@pytest.mark.parametrize("twist", sorted(twists))
+@pytest.mark.parametrize("twist", sorted(mutations))
 @given(data=st.data())
-def test_a_webhook_hears_exactly_what_it_asks_for(data: st.DataObject, twist: str) -> None:
-    webhook, event = data.draw(meetings(twist))
-    assert matches_event(webhook, event, now=START) == oracle(webhook, event)
+def test_a_webhook_matches_exactly_its_filters(data: st.DataObject, twist: str) -> None:
+    webhook, event = data.draw(webhook_and_event(twist))
+    assert matches_event(webhook, event, now=START) == matches_by_sets(webhook, event)
 
 
 @pytest.mark.requirement("R25")
-@given(meeting=meetings(), stranger=st.text(min_size=1).map(Principal))
-def test_nobody_hears_what_belongs_to_another(meeting: tuple[Webhook, Event], stranger: Principal) -> None:
+@given(meeting=webhook_and_event(), stranger=st.text(min_size=1).map(Principal))
+def test_a_webhook_never_matches_another_principals_events(meeting: tuple[Webhook, Event], stranger: Principal) -> None:
     webhook, event = meeting
     assume(stranger != event.principal)
     assert not matches_event(replace(webhook, principal=stranger), event, now=START)
 
 
-@given(meeting=meetings(), name=st.sampled_from(FILTERS))
-def test_taking_a_filter_away_never_silences_a_webhook(meeting: tuple[Webhook, Event], name: str) -> None:
+@given(meeting=webhook_and_event(), name=st.sampled_from(FILTERS))
+def test_removing_a_filter_never_removes_a_match(meeting: tuple[Webhook, Event], name: str) -> None:
     webhook, event = meeting
     assume(matches_event(webhook, event, now=START))
     assert matches_event(replace(webhook, **{name: None}), event, now=START)
 
 
-@given(meeting=meetings(), label=st.none() | words)
+@given(meeting=webhook_and_event(), label=st.none() | words)
 def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
     meeting: tuple[Webhook, Event], label: str | None
 ) -> None:
@@ -107,8 +107,8 @@ def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
     assert matches_event(labelled, event, now=START) == matches_event(replace(labelled, correlation_id=label), event, now=START)
 
 
-@given(meeting=meetings(), state=st.sampled_from(sorted(HOLDING_STATES)))
-def test_a_held_webhook_hears_as_an_active_one_does(meeting: tuple[Webhook, Event], state: WebhookState) -> None:
+@given(meeting=webhook_and_event(), state=st.sampled_from(sorted(HOLDING_STATES)))
+def test_a_held_webhook_matches_like_an_active_one(meeting: tuple[Webhook, Event], state: WebhookState) -> None:
     """What it hears is born held; nothing is lost by being slow to prove oneself."""
     webhook, event = (replace(meeting[0], state=WebhookState.ACTIVE), meeting[1])
     assert matches_event(replace(webhook, state=state), event, now=START) == matches_event(webhook, event, now=START)

@@ -79,7 +79,7 @@ def test_a_token_that_was_cut_off_is_never_read(issued: ResumeClaims, draw: st.D
 
 @pytest.mark.requirement("R24")
 @given(claims, st.integers(1, 100), st.integers(1, 100))
-def test_parts_of_two_tokens_never_make_a_third(issued: ResumeClaims, more: int, later: int) -> None:
+def test_a_mix_of_two_tokens_is_never_valid(issued: ResumeClaims, more: int, later: int) -> None:
     other = replace(issued, token_version=issued.token_version + more, expires_at=issued.expires_at + later)
     (payload, signature), (other_payload, other_signature) = (TOKENS.encode_token(each).split(".") for each in (issued, other))
 

@@ -47,7 +47,7 @@ def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
 
 @pytest.mark.requirement("R27")
 @given(profile=profiles, chance=chances)
-def test_every_step_of_a_ladder_is_reached_before_its_delivery_is_given_up(profile: RetryProfile, chance: float) -> None:
+def test_every_step_of_a_schedule_is_reached_before_the_delivery_is_given_up(profile: RetryProfile, chance: float) -> None:
     ladder = RETRY_SCHEDULES[profile]
     waits = [
         retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=number, random_fraction=chance, retry_after_seconds=None)
@@ -59,7 +59,7 @@ def test_every_step_of_a_ladder_is_reached_before_its_delivery_is_given_up(profi
 @given(
     text=st.text() | st.from_regex(r"[A-Za-z]{3},? [0-9]{1,2}[ -][A-Za-z]{3}[ -][0-9]{2,5} [0-9:]{5,8} [A-Z+\-0-9]*")
 )
-def test_whatever_a_receiver_writes_it_is_a_wait_or_nothing(text: str) -> None:
+def test_any_retry_after_value_is_a_delay_or_none(text: str) -> None:
     wait = parse_retry_after(text, now=START)
     assert wait is None or 0 <= wait < 1e12
 

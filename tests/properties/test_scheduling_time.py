@@ -27,7 +27,7 @@ def test_it_never_goes_backwards_and_slews_by_a_sixtieth_at_most(life: list[tupl
 
 
 @given(lives)
-def test_it_never_goes_away_from_the_wall_clock(life: list[tuple[int, int]]) -> None:
+def test_scheduling_time_stays_close_to_the_wall_clock(life: list[tuple[int, int]]) -> None:
     now = SchedulingTime(START, 0)
     wall, elapsed = START, 0
     for passed, step in life:

@@ -50,7 +50,7 @@ def assert_refused_by_both(headers: dict[str, str], body: bytes, secret: str, no
 
 @pytest.mark.requirement("R23")
 @given(message_ids, bodies, secrets)
-def test_what_we_sign_both_verify(message_id: str, body: bytes, secret: str) -> None:
+def test_both_libraries_verify_our_signatures(message_id: str, body: bytes, secret: str) -> None:
     now = CLOCK.now()
     headers = build_signed_headers([secret], message_id=message_id, timestamp=int(now.timestamp()), body=body)
 
@@ -60,7 +60,7 @@ def test_what_we_sign_both_verify(message_id: str, body: bytes, secret: str) -> 
 
 @pytest.mark.requirement("R23")
 @given(message_ids, bodies, secrets)
-def test_what_they_sign_we_verify_and_sign_alike(message_id: str, body: bytes, secret: str) -> None:
+def test_we_verify_their_signatures_and_sign_identically(message_id: str, body: bytes, secret: str) -> None:
     now = CLOCK.now()
     timestamp = int(now.timestamp())
     signature = Webhook(secret).sign(message_id, now, body.decode())

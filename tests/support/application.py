@@ -23,7 +23,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
 from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings
-from tests.support.upstreams import WAIT_SECONDS, Stage, http_config, serving
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 PUBLIC_URL: Final = "https://ringback.example"
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -35,7 +35,7 @@ class RunningApplication:
     stop: asyncio.Event
     _stack: AsyncExitStack
 
-    async def agent(self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> RingbackClient:
+    async def create_agent_client(self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> RingbackClient:
         """A client with an API key of this principal's."""
         _, key = await self.app.services.api_keys.create_key(principal, name="test", scopes=scopes, upstreams=None)
         return await self.client(api_key=key)
@@ -82,20 +82,20 @@ async def running_application(
 
 
 @dataclass(slots=True)
-class Phone:
+class CallbackReceiver:
     """Where an agent is rung: verified callbacks, in the order of their arrival."""
 
     url: str
     receiver: ReceiverApp
     callbacks: list[Callback] = field(default_factory=list[Callback])
 
-    async def ring(self, correlation_id: str) -> Callback:
+    async def wait_for_callback(self, correlation_id: str) -> Callback:
         """The next callback about this piece of work, also if it came before."""
         return await self.receiver.wait_for(correlation_id=correlation_id, timeout_seconds=WAIT_SECONDS)
 
 
 @asynccontextmanager
-async def listening(*secrets: str) -> AsyncGenerator[Phone]:
+async def serving_callbacks(*secrets: str) -> AsyncGenerator[CallbackReceiver]:
     """A receiver on a real socket that accepts what was signed with these secrets, or with `SECRET`."""
     callbacks: list[Callback] = []
 
@@ -104,21 +104,21 @@ async def listening(*secrets: str) -> AsyncGenerator[Phone]:
 
     receiver = ReceiverApp(secrets or (SECRET,), on_callback=take)
     async with serving(receiver) as server:
-        yield Phone(f"http://127.0.0.1:{server.port}/callbacks", receiver, callbacks)
+        yield CallbackReceiver(f"http://127.0.0.1:{server.port}/callbacks", receiver, callbacks)
 
 
 @asynccontextmanager
-async def on_stage(folder: Path, stage: Stage, **options: Any) -> AsyncGenerator[tuple[RunningApplication, Phone]]:
+async def running_with_upstream(folder: Path, stage: ControlledUpstream, **options: Any) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
     """A service whose upstream is this stage, and somewhere to be rung."""
     async with (
         serving(stage.app()) as server,
-        listening() as phone,
-        running_application(folder, http_config(server.url), **options) as ringback,
+        serving_callbacks() as phone,
+        running_application(folder, make_http_config(server.url), **options) as ringback,
     ):
         yield ringback, phone
 
 
-async def call_stage(agent: RingbackClient, tool: str, phone: Phone, **options: Any) -> Call:
+async def start_upstream_call(agent: RingbackClient, tool: str, phone: CallbackReceiver, **options: Any) -> Call:
     """Start a call that rings `phone`; its own name is the tool's."""
     named: dict[str, Any] = {"correlation_id": tool} | options
     started = await agent.start_call(
@@ -127,6 +127,6 @@ async def call_stage(agent: RingbackClient, tool: str, phone: Phone, **options: 
     return started.call
 
 
-async def ended(agent: RingbackClient, call: Call) -> Call:
+async def wait_until_ended(agent: RingbackClient, call: Call) -> Call:
     """The call at its end."""
     return await asyncio.wait_for(agent.wait(call.id), WAIT_SECONDS)

@@ -10,13 +10,13 @@ from base64 import b64decode
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
-from tests.support.upstreams import App, Receive, Scope, Send, answer
+from tests.support.upstreams import App, Receive, Scope, Send, send_response
 
 CLIENT_ID: Final = "ringback at acme"
 CLIENT_SECRET: Final = "s3cret: with/odd characters"
 
 
-class Door:
+class AuthorizationServer:
     """Gives numbered tokens to one client, and lets in whoever shows one that was not revoked."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Door:
         """Cleared, it keeps whoever wants a token waiting."""
         self.open.set()
 
-    def revoke(self) -> None:
+    def revoke_tokens(self) -> None:
         self.good.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,17 +48,17 @@ class Door:
         self.forms.append(form)
         await self.open.wait()
         if self.spoiled is not None:
-            await answer(send, self.spoiled[0], "application/json", self.spoiled[1])
+            await send_response(send, self.spoiled[0], "application/json", self.spoiled[1])
             return
         if CLIENT_SECRET not in {form.get("basic_secret"), form.get("client_secret")}:
-            await answer(send, 401, "application/json", b'{"error": "invalid_client", "error_description": "words"}')
+            await send_response(send, 401, "application/json", b'{"error": "invalid_client", "error_description": "words"}')
             return
         token = f"token-{len(self.forms)}"
         self.good.add(token)
         told = {"access_token": token, "token_type": "bearer", "expires_in": self.expires_in}
-        await answer(send, 200, "application/json", json.dumps(told).encode())
+        await send_response(send, 200, "application/json", json.dumps(told).encode())
 
-    def guarding(self, app: App) -> App:
+    def require_token(self, app: App) -> App:
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
                 token = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")

@@ -15,34 +15,34 @@ from ringback.domain.webhook import Webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, CALL, DELIVERY, EVENT, WEBHOOK
 
-_numbers = count(1)
+_id_numbers = count(1)
 
 
-def a_call(**over: Any) -> Call:
-    return replace(CALL, **({"id": CallId(_new("call"))} | over))
+def make_call(**over: Any) -> Call:
+    return replace(CALL, **({"id": CallId(_next_id("call"))} | over))
 
 
-def an_event(**over: Any) -> Event:
-    return replace(EVENT, **({"id": EventId(_new("evt"))} | over))
+def make_event(**over: Any) -> Event:
+    return replace(EVENT, **({"id": EventId(_next_id("evt"))} | over))
 
 
-def a_webhook(**over: Any) -> Webhook:
-    return replace(WEBHOOK, **({"id": WebhookId(_new("wh"))} | over))
+def make_webhook(**over: Any) -> Webhook:
+    return replace(WEBHOOK, **({"id": WebhookId(_next_id("wh"))} | over))
 
 
-def a_trusted_webhook(**over: Any) -> Webhook:
+def make_verified_webhook(**over: Any) -> Webhook:
     """One that has answered its last attempt, and so may have more than one in flight."""
-    return a_webhook(**({"last_delivery_at": START} | over))
+    return make_webhook(**({"last_delivery_at": START} | over))
 
 
-def a_delivery(**over: Any) -> Delivery:
+def make_delivery(**over: Any) -> Delivery:
     """Of an event of its own, so that several may go to one webhook."""
-    return replace(DELIVERY, **({"id": DeliveryId(_new("dlv")), "event_id": EventId(_new("evt"))} | over))
+    return replace(DELIVERY, **({"id": DeliveryId(_next_id("dlv")), "event_id": EventId(_next_id("evt"))} | over))
 
 
-def an_attempt(delivery: Delivery, **over: Any) -> Attempt:
+def make_attempt(delivery: Delivery, **over: Any) -> Attempt:
     attempt = Attempt(
-        id=AttemptId(_new("att")),
+        id=AttemptId(_next_id("att")),
         delivery_id=delivery.id,
         number=1,
         started_at=START,
@@ -54,8 +54,8 @@ def an_attempt(delivery: Delivery, **over: Any) -> Attempt:
     return replace(attempt, **over)
 
 
-def a_key(**over: Any) -> ApiKey:
-    identity = _new("key")
+def make_api_key(**over: Any) -> ApiKey:
+    identity = _next_id("key")
     key = ApiKey(
         id=KeyId(identity),
         principal=ALICE,
@@ -69,13 +69,13 @@ def a_key(**over: Any) -> ApiKey:
     return replace(key, **over)
 
 
-def a_tombstone(**over: Any) -> Tombstone:
+def make_tombstone(**over: Any) -> Tombstone:
     tombstone = Tombstone(
-        call_id=CallId(_new("call")), principal=ALICE, idempotency_key=None, request_hash="0" * 64, expired_at=START
+        call_id=CallId(_next_id("call")), principal=ALICE, idempotency_key=None, request_hash="0" * 64, expired_at=START
     )
     return replace(tombstone, **over)
 
 
-def _new(prefix: str) -> str:
-    number = next(_numbers)
+def _next_id(prefix: str) -> str:
+    number = next(_id_numbers)
     return f"{prefix}_{ulid(epoch_milliseconds(START) + number, number.to_bytes(16))}"

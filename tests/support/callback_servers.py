@@ -19,16 +19,16 @@ from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormPar
 from ringback.domain.clock import SystemClock
 from ringback.extension import Callbacks
 from ringback.signing.standard_webhooks import verify
-from tests.support.receivers import Received, Receiver
+from tests.support.receivers import ReceivedRequest, Receiver
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-LOCAL: Final[dict[str, Any]] = {"callback_private_cidrs": ("127.0.0.0/8",), "callback_http": True}
+LOCAL_RECEIVER_SETTINGS: Final[dict[str, Any]] = {"callback_private_cidrs": ("127.0.0.0/8",), "callback_http": True}
 """Settings that let callbacks go to receivers of this machine."""
-UPSTREAM: Final = "reports"
-SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"year": {"type": "integer"}}}
+UPSTREAM_NAME: Final = "reports"
+ELICITATION_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"year": {"type": "integer"}}}
 
 
-class HastyClock(SystemClock):
+class FastClock(SystemClock):
     """Pauses that take no time worth mentioning."""
 
     async def sleep(self, seconds: float) -> None:
@@ -54,7 +54,7 @@ class HeldTool:
             raise
 
 
-class HangUps(Extension):
+class CancellationObserver(Extension):
     """Around the callbacks: notices when the SDK calls a request off."""
 
     identifier = "tests/hang-ups"
@@ -75,9 +75,9 @@ class HangUps(Extension):
             raise
 
 
-def a_server(callbacks: Callbacks, held: HeldTool | None = None, **options: Any) -> MCPServer[Any]:
+def make_extension_server(callbacks: Callbacks, held: HeldTool | None = None, **options: Any) -> MCPServer[Any]:
     held = held or HeldTool()
-    server = MCPServer[Any](UPSTREAM, extensions=[HangUps(held), callbacks], log_level="ERROR", **options)
+    server = MCPServer[Any](UPSTREAM_NAME, extensions=[CancellationObserver(held), callbacks], log_level="ERROR", **options)
 
     async def build_report(about: str) -> str:
         return f"a report about {about}"
@@ -103,7 +103,7 @@ def a_server(callbacks: Callbacks, held: HeldTool | None = None, **options: Any)
 
     async def ask(ctx: Context) -> str | InputRequiredResult:
         if ctx.input_responses is None:
-            question = ElicitRequestFormParams(message="Which year?", requested_schema=SCHEMA)
+            question = ElicitRequestFormParams(message="Which year?", requested_schema=ELICITATION_SCHEMA)
             return InputRequiredResult(input_requests={"year": ElicitRequest(params=question)}, request_state="asked")
         answer = ctx.input_responses["year"]
         assert isinstance(answer, ElicitResult)
@@ -114,7 +114,7 @@ def a_server(callbacks: Callbacks, held: HeldTool | None = None, **options: Any)
     return server
 
 
-def asking(receiver: Receiver, **callback: Any) -> Any:
+def callback_meta(receiver: Receiver, **callback: Any) -> Any:
     """`_meta` that asks for a callback."""
     return {
         "ringback/callback": {"url": receiver.url(), "secret": SECRET, **callback},
@@ -123,7 +123,7 @@ def asking(receiver: Receiver, **callback: Any) -> Any:
     }
 
 
-def verified(request: Received, secret: str = SECRET) -> dict[str, Any]:
+def verify_callback(request: ReceivedRequest, secret: str = SECRET) -> dict[str, Any]:
     """The `data` of a callback that was signed with this secret."""
     verify(request.headers, request.body, [secret], now=datetime.now(UTC))  # noqa: TID251 - signed by the machine's clock
     return dict(json.loads(request.body)["data"])

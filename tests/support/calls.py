@@ -14,68 +14,68 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.domain.signals import call_cancel_topic
 from ringback.runner.config import UpstreamConfig
 from ringback.services.answers import InputAnswers
-from tests.support.builders import a_call
-from tests.support.engine import Engine, until
-from tests.support.upstreams import App, HttpServer, http_config, opened, serving
+from tests.support.builders import make_call
+from tests.support.engine import Engine, wait_until
+from tests.support.upstreams import App, HttpServer, make_http_config, open_upstreams, serving
 
 
-def a_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any) -> Call:
+def make_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any) -> Call:
     """A call whose starter can answer, with a deadline by the engine's clock."""
     deadline = engine.clock.now() + seconds(deadline_in)
-    return a_call(
+    return make_call(
         **({"upstream": upstream, "tool": tool, "arguments": {}, "accepts_input": True} | over), deadline_at=deadline
     )
 
 
-def calls_of(engine: Engine, count: int, **over: Any) -> list[Call]:
-    return [a_call(deadline_at=engine.clock.now().replace(year=2100), **over) for _ in range(count)]
+def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
+    return [make_call(deadline_at=engine.clock.now().replace(year=2100), **over) for _ in range(count)]
 
 
 @asynccontextmanager
-async def one_life(engine: Engine, upstream: UpstreamConfig, **runner: Any) -> AsyncGenerator[None]:
+async def running_runner(engine: Engine, upstream: UpstreamConfig, **runner: Any) -> AsyncGenerator[None]:
     """One life of a process: it connects to this upstream and runs calls, until it leaves both in order."""
-    async with opened(upstream) as upstreams, engine.running(upstreams, **runner):
+    async with open_upstreams(upstream) as upstreams, engine.running_runner(upstreams, **runner):
         yield
 
 
 @asynccontextmanager
-async def running_against(engine: Engine, app: App, **runner: Any) -> AsyncGenerator[HttpServer]:
+async def running_with_app(engine: Engine, app: App, **runner: Any) -> AsyncGenerator[HttpServer]:
     """A server of this app's, and a process that runs calls on it."""
-    async with serving(app) as server, one_life(engine, http_config(server.url), **runner):
+    async with serving(app) as server, running_runner(engine, make_http_config(server.url), **runner):
         yield server
 
 
-async def until_call(engine: Engine, call: Call, reached: Callable[[Call], bool]) -> Call:
+async def wait_for_call(engine: Engine, call: Call, reached: Callable[[Call], bool]) -> Call:
     """The call as soon as it is so; some of what happens to it rings no bell."""
 
-    async def looked() -> bool:
-        found = await engine.call(call)
+    async def is_reached() -> bool:
+        found = await engine.read_call(call)
         assert reached(found) or not found.is_final, found.error
         return reached(found)
 
-    await until(looked)
-    return await engine.call(call)
+    await wait_until(is_reached)
+    return await engine.read_call(call)
 
 
-async def until_kept(engine: Engine, call: Call) -> Call:
+async def wait_for_handle(engine: Engine, call: Call) -> Call:
     """What finds the call again upstream is stored."""
-    return await until_call(engine, call, lambda found: found.handle is not None)
+    return await wait_for_call(engine, call, lambda found: found.handle is not None)
 
 
-async def until_asked(engine: Engine, call: Call) -> Call:
-    return await until_call(engine, call, lambda found: found.status is CallStatus.INPUT_REQUIRED)
+async def wait_for_input_request(engine: Engine, call: Call) -> Call:
+    return await wait_for_call(engine, call, lambda found: found.status is CallStatus.INPUT_REQUIRED)
 
 
-async def answer(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
+async def answer_call(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
     """Answer as the call's owner does, through the service."""
     owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
     return await InputAnswers(engine.store, engine.recorder).answer_input(owner, call.id, responses)
 
 
-async def ask_to_cancel(engine: Engine, call: Call) -> None:
+async def request_cancel(engine: Engine, call: Call) -> None:
     """As the service does with a call that was dispatched."""
 
-    async def ask(tx: Transaction) -> None:
+    async def mark_cancel_requested(tx: Transaction) -> None:
         running = await tx.calls.get(call.id)
         assert running is not None
         if not running.is_final:
@@ -83,13 +83,13 @@ async def ask_to_cancel(engine: Engine, call: Call) -> None:
             await tx.calls.update(asked, CallChange.CANCELLING, expected=running.status, lease_token=None)
         tx.notify(call_cancel_topic(call.id))
 
-    await engine.store.write(ask)
+    await engine.store.write(mark_cancel_requested)
 
 
-async def wake(engine: Engine, call: Call) -> None:
+async def notify_execution(engine: Engine, call: Call) -> None:
     """Have whoever drives the call look at the world."""
 
-    async def ring(tx: Transaction) -> None:
+    async def notify(tx: Transaction) -> None:
         tx.notify(call_cancel_topic(call.id))
 
-    await engine.store.write(ring)
+    await engine.store.write(notify)

@@ -5,13 +5,13 @@ import json
 import sys
 from pathlib import Path
 
-from tests.support.upstreams import drive, opened, raw_config
+from tests.support.upstreams import run_upstream_call, open_upstreams, make_raw_config
 
 
 async def main(folder: Path) -> None:
-    config = raw_config(RAW_STUBBORN="1", RAW_GRANDCHILD="1")
-    async with opened(config, children_folder=folder) as upstreams:
-        ending = await drive(upstreams, "whoami")
+    config = make_raw_config(RAW_STUBBORN="1", RAW_GRANDCHILD="1")
+    async with open_upstreams(config, children_folder=folder) as upstreams:
+        ending = await run_upstream_call(upstreams, "whoami")
         assert ending.result is not None
         sys.stdout.write(json.loads(ending.result)["content"][0]["text"] + "\n")
         sys.stdout.flush()

@@ -24,7 +24,7 @@ class FakeClock:
     def now(self) -> datetime:
         return self._now
 
-    def wall(self) -> datetime:
+    def wall_time(self) -> datetime:
         return self._now
 
     def continue_from(self, last: datetime) -> None:
@@ -48,7 +48,7 @@ class FakeClock:
         return self._now
 
 
-class StandingClock(FakeClock):
+class ManualClock(FakeClock):
     """Stands still until the test advances it. A sleep ends once the clock has been advanced to its end."""
 
     def __init__(self, now: datetime = START) -> None:
@@ -70,7 +70,7 @@ class StandingClock(FakeClock):
         return now
 
 
-class ShiftedClock(SystemClock):
+class OffsetClock(SystemClock):
     """The machine's clock, some way ahead: waits take their own time, and a test can still let days pass."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class ShiftedClock(SystemClock):
         """Show the machine's time again."""
         self._stopped_at = None
 
-    def wall(self) -> datetime:
+    def wall_time(self) -> datetime:
         return super().wall_time() + self._ahead
 
     def continue_from(self, last: datetime) -> None:
@@ -99,7 +99,7 @@ class ShiftedClock(SystemClock):
         self._ahead += seconds(by_seconds)
 
 
-class SteppedClock(SystemClock):
+class WallClockSteps(SystemClock):
     """A machine's clock in a test's hands: time passes when the test says so, and the wall clock is set as it says."""
 
     def __init__(self, wall: datetime = START, *, elapsed_seconds: float = 1000.0) -> None:
@@ -129,14 +129,14 @@ class SteppedClock(SystemClock):
         self.pass_time(seconds)
         await asyncio.sleep(0)
 
-    def _wall(self) -> int:
+    def _wall_nanoseconds(self) -> int:
         return self._wall_milliseconds * 1_000_000
 
-    def _elapsed(self) -> int:
+    def _elapsed_nanoseconds(self) -> int:
         return self._elapsed_milliseconds * 1_000_000
 
 
-class HurriedClock(SystemClock):
+class FastForwardClock(SystemClock):
     """A sleep takes a moment of the machine's time, and all of this clock's."""
 
     def __init__(self) -> None:

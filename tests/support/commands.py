@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ringback.main import main
 from tests.support.limits import WAIT_SECONDS
-from tests.support.processes import FORK_SERVER, stream_of
+from tests.support.processes import FORK_SERVER, open_stream_reader
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class ForkedCommand:
 
 
 @asynccontextmanager
-async def forked_command(
+async def running_forked_command(
     *arguments: str, folder: Path, environment: Mapping[str, str]
 ) -> AsyncGenerator[ForkedCommand]:
     """`ringback …` in this folder with exactly this environment; killed at the end unless it has ended by then."""
@@ -71,7 +71,7 @@ async def forked_command(
             writer.close()
         for reader in readers:
             stack.enter_context(reader)
-        command = ForkedCommand(process, *[await stream_of(reader) for reader in readers])
+        command = ForkedCommand(process, *[await open_stream_reader(reader) for reader in readers])
         try:
             yield command
         finally:

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ringback.domain.ports import Store, Transaction
-from tests.support.stores import StoreAround
+from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
 
 
-class CountingStore(StoreAround):
+class CommitCountingStore(StoreWrapper):
     """Keeps the names of the functions that were units of work to write, in their order."""
 
     def __init__(self, store: Store) -> None:

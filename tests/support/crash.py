@@ -11,7 +11,7 @@ from tests.support.processes import WAIT_SECONDS, ServiceProcess
 from tests.support.receivers import Receiver
 
 
-async def until_final(running: ServiceProcess, call_id: str) -> dict[str, Any]:
+async def wait_until_final(running: ServiceProcess, call_id: str) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=running.url, timeout=WAIT_SECONDS) as client:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
@@ -20,7 +20,7 @@ async def until_final(running: ServiceProcess, call_id: str) -> dict[str, Any]:
                     return dict(call)
 
 
-async def finished_events(running: ServiceProcess, receiver: Receiver, call_id: str) -> dict[str, dict[str, Any]]:
+async def wait_for_finished_events(running: ServiceProcess, receiver: Receiver, call_id: str) -> dict[str, dict[str, Any]]:
     """The `call.finished` callbacks of the call by their webhook-id, once every delivery has been made."""
     async with httpx.AsyncClient(base_url=running.url, timeout=WAIT_SECONDS) as client:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -44,17 +44,17 @@ from ringback.services.births import PostCommitHandoff
 from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
-from tests.support.targets import PUBLIC
+from tests.support.targets import PUBLIC_POLICY
 
 RETENTION: Final = Retention()
 RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
 OWNER: Final = "runner-1"
 LEASE_SECONDS: Final = 30.0
 PUBLIC_URL: Final = "https://ringback.example"
-DONE: Final = completion_from_result(RESULT, is_error=False)
+COMPLETED_RESULT: Final = completion_from_result(RESULT, is_error=False)
 
 
-async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again, for what nobody rings a bell for."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not await reached():  # noqa: ASYNC110 - the store's rows ring no bell
@@ -67,46 +67,46 @@ OnProgress = Callable[[Progress], Awaitable[None]]
 Tool = Callable[[Call, OnProgress], Awaitable[CallCompletion]]
 
 
-async def done(call: Call, on_progress: OnProgress) -> CallCompletion:
+async def complete_at_once(call: Call, on_progress: OnProgress) -> CallCompletion:
     """A tool that answers at once."""
-    return DONE
+    return COMPLETED_RESULT
 
 
-class Holding:
+class BlockingTool:
     """A tool that keeps its callers until it is let go, and knows who was called off."""
 
     def __init__(self) -> None:
         self.inside: list[Call] = []
         self.inside_max = 0
-        self.called_off: list[Call] = []
+        self.cancelled: list[Call] = []
         self.release = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def __call__(self, call: Call, on_progress: OnProgress) -> CallCompletion:  # noqa: ARG002 - what a tool is given
         self.inside.append(call)
         self.inside_max = max(self.inside_max, len(self.inside))
-        self._moved.set()
+        self._changed.set()
         try:
             await self.release.wait()
         except asyncio.CancelledError:
-            self.called_off.append(call)
+            self.cancelled.append(call)
             raise
         finally:
             self.inside.remove(call)
-            self._moved.set()
-        return DONE
+            self._changed.set()
+        return COMPLETED_RESULT
 
-    async def until_inside(self, count: int) -> None:
-        await self._until(lambda: len(self.inside) == count)
+    async def wait_until_inside(self, count: int) -> None:
+        await self._wait_until(lambda: len(self.inside) == count)
 
-    async def until_called_off(self, count: int) -> None:
-        await self._until(lambda: len(self.called_off) == count)
+    async def wait_until_cancelled(self, count: int) -> None:
+        await self._wait_until(lambda: len(self.cancelled) == count)
 
-    async def _until(self, reached: Callable[[], bool]) -> None:
+    async def _wait_until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not reached():
-                self._moved.clear()
-                await self._moved.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
 
 class ScriptedUpstreams:
@@ -116,32 +116,32 @@ class ScriptedUpstreams:
     """
 
     def __init__(
-        self, tool: Tool = done, *, capacity: Mapping[str, int] | None = None, away: frozenset[str] = frozenset()
+        self, tool: Tool = complete_at_once, *, capacity: Mapping[str, int] | None = None, away: frozenset[str] = frozenset()
     ) -> None:
         self._tool = tool
         self._capacity = capacity or {"git": 16}
-        self._away = away
-        self.wanted = asyncio.Event()
+        self._unreachable = away
+        self.session_requested = asyncio.Event()
         """Set when somebody has asked for a session."""
         self.called: list[Call] = []
-        self.told_to_stop: list[Call] = []
+        self.cancelled: list[Call] = []
 
-    def capacity(self) -> Mapping[str, int]:
+    def get_capacity(self) -> Mapping[str, int]:
         return self._capacity
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
-        self.wanted.set()
-        if call.upstream in self._away:
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
+        self.session_requested.set()
+        if call.upstream in self._unreachable:
             await asyncio.Event().wait()
         yield self
 
-    async def drive(self, desk: CallContext) -> CallCompletion:
+    async def run_call(self, desk: CallContext) -> CallCompletion:
         self.called.append(desk.call)
         return await self._tool(desk.call, desk.report_progress)
 
-    async def cancel(self, call: Call) -> CallCompletion:
-        self.told_to_stop.append(call)
+    async def cancel_call(self, call: Call) -> CallCompletion:
+        self.cancelled.append(call)
         return CANCELLED_COMPLETION
 
 
@@ -149,7 +149,7 @@ class ScriptedUpstreams:
 
 
 @asynccontextmanager
-async def dispatching(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
+async def running_dispatcher(dispatcher: Dispatcher) -> AsyncGenerator[asyncio.Event]:
     """A dispatcher at work, which takes what is born from now on; the event stops it, and so does the end."""
     stop = asyncio.Event()
     work = asyncio.create_task(dispatcher.run(stop))
@@ -166,17 +166,17 @@ class Engine:
         self.store = store
         self.clock = clock
         self.ids = IdGenerator(clock)
-        self.live = NotificationHub()
-        self.births = PostCommitHandoff()
+        self.notification_hub = NotificationHub()
+        self.post_commit = PostCommitHandoff()
         self.tokens = CallResumeTokens(
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
-        self.recorder = self.recorder_with(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
+        self.recorder = self.make_recorder(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
 
-    def recorder_with(self, bodies: PayloadBuilder) -> Recorder:
+    def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def drive(self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None) -> CallExecution:
+    def make_execution(self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None) -> CallExecution:
         return CallExecution(
             call,
             trusted_until=self.clock.monotonic() + LEASE_SECONDS,
@@ -186,34 +186,34 @@ class Engine:
             completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
             sessions=sessions,
             shutdown=halt or ShutdownSignal(),
-            notification_hub=self.live,
+            notification_hub=self.notification_hub,
         )
 
-    def runner(self, sessions: CallSessionProvider, *, recorder: Recorder | None = None, **config: Any) -> Runner:
+    def make_runner(self, sessions: CallSessionProvider, *, recorder: Recorder | None = None, **config: Any) -> Runner:
         return Runner(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             recorder=recorder or self.recorder,
             sessions=sessions,
-            notification_hub=self.live,
-            post_commit=self.births,
+            notification_hub=self.notification_hub,
+            post_commit=self.post_commit,
             admission=AdmissionGate(),
             config=RunnerConfig(owner=OWNER, **config),
         )
 
     @asynccontextmanager
-    async def running(self, sessions: CallSessionProvider, **config: Any) -> AsyncGenerator[asyncio.Event]:
+    async def running_runner(self, sessions: CallSessionProvider, **config: Any) -> AsyncGenerator[asyncio.Event]:
         """A runner at work; the event stops it, and so does the end."""
         stop = asyncio.Event()
-        work = asyncio.create_task(self.runner(sessions, **config).run(stop))
+        work = asyncio.create_task(self.make_runner(sessions, **config).run(stop))
         try:
             yield stop
         finally:
             stop.set()
             await asyncio.wait_for(work, WAIT_SECONDS)
 
-    def dispatcher(
+    def make_dispatcher(
         self,
         answer: Callable[[httpx.Request], httpx.Response]
         | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]],
@@ -228,27 +228,27 @@ class Engine:
             ids=self.ids,
             sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),
             recorder=self.recorder,
-            policy=PUBLIC,
+            policy=PUBLIC_POLICY,
             random_fraction=lambda: 0.5,
             admission=admission,
             config=DispatcherConfig(owner=OWNER, **config),
         )
 
-    def janitor(self, **config: Any) -> Janitor:
+    def make_janitor(self, **config: Any) -> Janitor:
         return Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=JanitorConfig(**config))
 
-    async def recover(self, janitor: Janitor | None = None) -> None:
+    async def run_recovery(self, janitor: Janitor | None = None) -> None:
         """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
-        janitor = janitor or self.janitor(only_owner="the next process")
+        janitor = janitor or self.make_janitor(only_owner="the next process")
         while await janitor.run_once():
             pass
 
-    def catch_up_worker(self) -> CatchUpWorker:
+    def make_catch_up_worker(self) -> CatchUpWorker:
         return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups, clock=self.clock)
 
     # -- what is there --
 
-    async def queue(self, *calls: Call) -> None:
+    async def insert_calls(self, *calls: Call) -> None:
         async def insert(tx: Transaction) -> None:
             for call in calls:
                 await tx.calls.insert(call)
@@ -256,16 +256,16 @@ class Engine:
 
         await self.store.write(insert)
 
-    async def register(self, *webhooks: Webhook) -> None:
+    async def insert_webhooks(self, *webhooks: Webhook) -> None:
         async def insert(tx: Transaction) -> None:
             for webhook in webhooks:
                 await tx.webhooks.insert(webhook)
 
         await self.store.write(insert)
 
-    async def lease(self, call: Call) -> Call:
+    async def lease_call(self, call: Call) -> Call:
         """Store a call and lease it, as the runner does."""
-        await self.queue(call)
+        await self.insert_calls(call)
         leased = await self.store.write(
             lambda tx: tx.call_queue.lease_queued(
                 call.upstream,
@@ -278,63 +278,63 @@ class Engine:
         assert [each.id for each in leased] == [call.id]
         return leased[0]
 
-    async def finish(self, call: Call, ending: CallCompletion = DONE) -> Call:
+    async def finish_call(self, call: Call, ending: CallCompletion = COMPLETED_RESULT) -> Call:
         """Store a call that has just ended, with its event and the deliveries of it."""
-        await self.queue(call)
+        await self.insert_calls(call)
         ended = await self.store.write(lambda tx: self.recorder.finish_call(tx, call, ending, lease_token=None))
         assert ended is not None
         return ended
 
-    async def cancel(self, call: Call) -> None:
+    async def cancel_call(self, call: Call) -> None:
         """End a call that was not dispatched, as whoever asks for its cancellation does."""
         await self.store.write(lambda tx: self.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
-    async def deliver(self, *deliveries: Delivery) -> None:
+    async def insert_deliveries(self, *deliveries: Delivery) -> None:
         async def insert(tx: Transaction) -> None:
             await tx.deliveries.insert(deliveries)
             tx.notify(DELIVERY_DUE_TOPIC)
 
         await self.store.write(insert)
 
-    async def call(self, call: Call) -> Call:
+    async def read_call(self, call: Call) -> Call:
         found = await self.store.read(lambda tx: tx.calls.get(call.id))
         assert found is not None
         return found
 
-    async def result(self, call: Call) -> bytes | None:
+    async def read_result(self, call: Call) -> bytes | None:
         return await self.store.read(lambda tx: tx.calls.get_result(call.id))
 
-    async def webhook(self, webhook_id: WebhookId) -> Webhook:
+    async def read_webhook(self, webhook_id: WebhookId) -> Webhook:
         found = await self.store.read(lambda tx: tx.webhooks.get(webhook_id))
         assert found is not None
         return found
 
-    async def events(self, principal: Principal = ALICE) -> Sequence[Event]:
+    async def read_events(self, principal: Principal = ALICE) -> Sequence[Event]:
         return await self.store.read(lambda tx: tx.events.list_after(principal, 0, EventFilter(), limit=1000))
 
-    async def deliveries(self, principal: Principal = ALICE) -> list[Delivery]:
+    async def read_deliveries(self, principal: Principal = ALICE) -> list[Delivery]:
         """In the order of the log."""
         found = await self.store.read(
             lambda tx: tx.deliveries.list_page(principal, DeliveryFilter(), position=None, limit=1000)
         )
         return sorted(found, key=lambda delivery: delivery.seq or 0)
 
-    async def delivery(self, delivery: Delivery) -> Delivery:
+    async def read_delivery(self, delivery: Delivery) -> Delivery:
         found = await self.store.read(lambda tx: tx.deliveries.get(delivery.id))
         assert found is not None
         return found
 
-    async def attempts(self, delivery: Delivery) -> Sequence[Attempt]:
+    async def read_attempts(self, delivery: Delivery) -> Sequence[Attempt]:
         """Newest first."""
         return await self.store.read(lambda tx: tx.deliveries.list_attempts(delivery.id))
 
-    async def until_final(self, *calls: Call) -> list[Call]:
+    async def wait_until_final(self, *calls: Call) -> list[Call]:
         """The calls at their end."""
         async with asyncio.timeout(WAIT_SECONDS):
-            return [await self._final(call) for call in calls]
+            return [await self._wait_until_final(call) for call in calls]
 
-    async def _final(self, call: Call) -> Call:
+    async def _wait_until_final(self, call: Call) -> Call:
         with self.store.signals.listen(f"call:{call.id}") as bell:
-            while not (found := await self.call(call)).is_final:
+            while not (found := await self.read_call(call)).is_final:
                 await bell.wait(WAIT_SECONDS)
             return found

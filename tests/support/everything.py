@@ -17,17 +17,17 @@ from tests.support.upstreams import free_port
 
 PACKAGE: Final = "@modelcontextprotocol/server-everything"
 VERSION: Final = "2026.8.31"
-RESEARCH: Final = "simulate-research-query"
+RESEARCH_TOOL: Final = "simulate-research-query"
 """A tool that must be called as a task; it takes four seconds, and has a question if it is told that its topic is ambiguous."""
 
 
-async def installed() -> Path:
+async def install_everything_server() -> Path:
     """The server's script."""
-    return await npm.installed(PACKAGE, VERSION) / "node_modules" / PACKAGE / "dist" / "index.js"
+    return await npm.install_npm_package(PACKAGE, VERSION) / "node_modules" / PACKAGE / "dist" / "index.js"
 
 
-async def over_stdio(*, isolation: Isolation = Isolation.SHARED) -> UpstreamConfig:
-    script = await installed()
+async def make_stdio_config(*, isolation: Isolation = Isolation.SHARED) -> UpstreamConfig:
+    script = await install_everything_server()
     return UpstreamConfig(
         name="stage",
         transport=UpstreamTransport.STDIO,
@@ -39,9 +39,9 @@ async def over_stdio(*, isolation: Isolation = Isolation.SHARED) -> UpstreamConf
 
 
 @asynccontextmanager
-async def over_http() -> AsyncGenerator[str]:
+async def serving_over_http() -> AsyncGenerator[str]:
     """The URL of a server of its own, in a process of its own."""
-    script, port = await installed(), free_port()
+    script, port = await install_everything_server(), free_port()
     process = await asyncio.create_subprocess_exec(
         "node",
         str(script),

@@ -28,7 +28,7 @@ server = FastMCP("reports")
 server.add_extension(TasksExtension(url="memory://"))
 
 
-def note(tool: str) -> None:
+def append_to_ledger(tool: str) -> None:
     with LEDGER.open("a") as ledger:
         ledger.write(f"{tool}\n")
 
@@ -36,7 +36,7 @@ def note(tool: str) -> None:
 @server.tool(task=True)
 async def build_report(seconds: float) -> str:
     """Takes its time."""
-    note("build_report")
+    append_to_ledger("build_report")
     await asyncio.sleep(seconds)
     return "built"
 
@@ -47,7 +47,7 @@ async def paint(context: Context) -> Any:
     if not context.input_responses:
         asked: types.InputRequests = {"colour": types.ElicitRequest.model_validate(QUESTION)}
         return types.InputRequiredResult(input_requests=asked)
-    note("paint")
+    append_to_ledger("paint")
     answer = context.input_responses["colour"].model_dump()
     return f"painted {answer['content']['colour']}"
 

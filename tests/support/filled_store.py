@@ -17,13 +17,13 @@ PAST: Final = 500_000
 NOW: Final = 1_000_000
 FUTURE: Final = 9_000_000_000_000
 """Milliseconds since 1970, as every instant of the store."""
-MANY: Final = {"calls", "events", "deliveries"}
+LARGE_TABLES: Final = {"calls", "events", "deliveries"}
 """Tables that get the whole crowd. The others get a fifth of it."""
 
 _SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
-def a_filled_store(path: Path, *, rows: int) -> sqlite3.Connection:
+def fill_database(path: Path, *, rows: int) -> sqlite3.Connection:
     """A database with a crowd of so many calls, events and deliveries, and a fifth of it of everything else."""
     connection = connect(path, lock_wait_seconds=0)
     enable_wal(connection)
@@ -31,9 +31,9 @@ def a_filled_store(path: Path, *, rows: int) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys = OFF")  # what is filled here refers to what it should
     connection.execute("PRAGMA synchronous = OFF")  # and need not outlive the machine
     connection.execute("BEGIN")
-    made = _take_indexes_and_triggers_away(connection)
+    made = _drop_indexes_and_triggers(connection)
     for name, statement in _SQL.items():
-        numbers = {"rows": rows if name in MANY else rows // 5, "past": PAST, "future": FUTURE}
+        numbers = {"rows": rows if name in LARGE_TABLES else rows // 5, "past": PAST, "future": FUTURE}
         connection.execute(statement, numbers)
     for statement in made:
         connection.execute(statement)
@@ -42,7 +42,7 @@ def a_filled_store(path: Path, *, rows: int) -> sqlite3.Connection:
     return connection
 
 
-def _take_indexes_and_triggers_away(connection: sqlite3.Connection) -> list[str]:
+def _drop_indexes_and_triggers(connection: sqlite3.Connection) -> list[str]:
     """What makes them again: filling an index at once costs a fifth of filling it row by row."""
     made = connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"

@@ -23,7 +23,7 @@ TOOLS: Final = {
 }
 
 
-class ListedConnection:
+class FakeUpstreamConnection:
     """What the catalog sees of a connection whose upstream has listed its tools."""
 
     state = ConnectionState.READY
@@ -32,7 +32,7 @@ class ListedConnection:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def info(self) -> UpstreamInfo:
+    def get_info(self) -> UpstreamInfo:
         return UpstreamInfo(
             name=self._name,
             transport="stdio",
@@ -41,21 +41,21 @@ class ListedConnection:
             trusts_annotations=self.trusted,
         )
 
-    def inline_wait_seconds(self, tool: str) -> float | None:
+    def get_inline_wait_seconds(self, tool: str) -> float | None:
         """As it is without any configuration."""
 
-    def task_only(self, tool: str) -> bool:
+    def is_task_only(self, tool: str) -> bool:
         del tool
         return False
 
-    async def tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
         del age_seconds_max
-        return self.known_tools()
+        return self.get_cached_tools()
 
-    async def fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
-        return await self.tools(age_seconds_max=age_seconds_max)
+    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo]:
+        return await self.get_tools(age_seconds_max=age_seconds_max)
 
-    def known_tools(self) -> Mapping[str, ToolInfo]:
+    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
         return {
             raw["name"]: ToolInfo(
                 name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw
@@ -64,16 +64,16 @@ class ListedConnection:
         }
 
 
-class FixedUpstreams:
+class FixedUpstreamConfiguration:
     """Upstreams whose configuration never changes."""
 
-    def reload(self) -> Reloaded:
+    def reload_configuration(self) -> Reloaded:
         """Implements `domain.upstreams.Configured`."""
         return Reloaded(added=[], changed=[], removed=[], unchanged=sorted(TOOLS))
 
 
-class NoTasks:
+class NoUpstreamTasks:
     """Upstreams that know no task of any name."""
 
-    async def find(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
+    async def find_task(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
         """Implements `services.adoption.TaskLookup`."""

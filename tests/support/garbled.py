@@ -2,8 +2,8 @@
 
 from typing import Final
 
-ANSWER: Final = b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[{"type":"text","text":"fine"}]}}\n'
-UNREADABLE: Final[dict[str, bytes]] = {
+VALID_RESPONSE: Final = b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[{"type":"text","text":"fine"}]}}\n'
+UNREADABLE_MESSAGES: Final[dict[str, bytes]] = {
     "bad JSON": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[oops]}}\n',
     "bad JSON whose id comes last": b'{"result":{"content":[oops]},"jsonrpc":"2.0","id":@ID@}\n',
     "too deeply nested": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":' + b"[" * 250 + b"]" * 250 + b"}}\n",
@@ -21,7 +21,7 @@ UNREADABLE: Final[dict[str, bytes]] = {
     "a key twice, the last one wrong": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]},"result":1}\n',
 }
 
-READABLE: Final[dict[str, tuple[bytes, str, int]]] = {
+READABLE_MESSAGES: Final[dict[str, tuple[bytes, str, int]]] = {
     "a lone high surrogate": (rb"cut \ud83d", "cut �", 1),
     "a lone low surrogate": (rb"cut \ude00 here", "cut � here", 1),
     "the wrong way round": (rb"\ude00\ud83d", "��", 2),

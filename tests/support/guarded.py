@@ -11,51 +11,51 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
-from tests.support.issuer import FakeIssuer
-from tests.support.upstreams import App, Message, Receive, Send, Stage, http_config, serving
+from tests.support.issuer import FakeTokenIssuer
+from tests.support.upstreams import App, Message, Receive, Send, ControlledUpstream, make_http_config, serving
 from tests.support.upstreams import Scope as AsgiScope
 
-ALL: Final = "ringback:calls ringback:read ringback:webhooks"
+ALL_SCOPES: Final = "ringback:calls ringback:read ringback:webhooks"
 MODERN: Final = "2026-07-28"
 TASKS: Final = "io.modelcontextprotocol/tasks"
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordingApp:
     """An upstream with everything that was sent to it."""
 
     app: App
-    seen: list[bytes] = field(default_factory=list[bytes])
+    received: list[bytes] = field(default_factory=list[bytes])
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        self.seen += [part for header in scope["headers"] for part in header]
+        self.received += [part for header in scope["headers"] for part in header]
 
         async def recorded() -> Message:
             message = await receive()
-            self.seen.append(message.get("body", b""))
+            self.received.append(message.get("body", b""))
             return message
 
         await self.app(scope, recorded, send)
 
 
 @dataclass(slots=True, kw_only=True)
-class Guarded:
+class OAuthService:
     service: RunningApplication
-    issuer: FakeIssuer
-    upstream: Recorded
+    issuer: FakeTokenIssuer
+    upstream: RecordingApp
     http: httpx.AsyncClient
 
-    async def key(
+    async def create_api_key(
         self, principal: str, *, scopes: frozenset[Scope] = DEFAULT_SCOPES, upstreams: frozenset[str] | None = None
     ) -> str:
         keys = self.service.app.services.api_keys
         _, text = await keys.create_key(principal, name="test", scopes=scopes, upstreams=upstreams)
         return text
 
-    async def ask(
+    async def post_modern(
         self,
         path: str,
         method: str,
@@ -74,18 +74,18 @@ class Guarded:
         sent = {"mcp-protocol-version": MODERN, "mcp-method": method, **name, **(headers or {})}
         return await self._post(path, method, {**(params or {}), "_meta": meta}, bearer=bearer, headers=sent)
 
-    async def initialize(self, path: str, *, bearer: str | None) -> str:
+    async def open_legacy_session(self, path: str, *, bearer: str | None) -> str:
         """Open a session as clients before 2026-07-28 do; its id."""
         params = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,
             "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"},
         }
-        opened = await self.post(path, "initialize", params, bearer=bearer)
+        opened = await self.post_legacy(path, "initialize", params, bearer=bearer)
         assert opened.status_code == 200, opened.text
         return opened.headers["mcp-session-id"]
 
-    async def post(
+    async def post_legacy(
         self, path: str, method: str, params: dict[str, Any], *, bearer: str | None, session_id: str | None = None
     ) -> httpx.Response:
         """One request of before 2026-07-28."""
@@ -103,19 +103,19 @@ class Guarded:
 
 
 @asynccontextmanager
-async def running_guarded(folder: Path) -> AsyncGenerator[Guarded]:
-    issuer, upstream = FakeIssuer(), Recorded(Stage().app())
+async def running_oauth_service(folder: Path) -> AsyncGenerator[OAuthService]:
+    issuer, upstream = FakeTokenIssuer(), RecordingApp(ControlledUpstream().app())
     async with (
         serving(issuer) as issuing,
         serving(upstream) as server,
         running_application(
             folder,
-            http_config(server.url, name="git"),
-            http_config(server.url, name="time"),
+            make_http_config(server.url, name="git"),
+            make_http_config(server.url, name="time"),
             oidc_issuer=f"http://127.0.0.1:{issuing.port}",
             allowed_origins=("https://console.example",),
         ) as service,
         httpx.AsyncClient(transport=httpx.ASGITransport(service.app.api), base_url=PUBLIC_URL) as http,
     ):
         issuer.url = f"http://127.0.0.1:{issuing.port}"
-        yield Guarded(service=service, issuer=issuer, upstream=upstream, http=http)
+        yield OAuthService(service=service, issuer=issuer, upstream=upstream, http=http)

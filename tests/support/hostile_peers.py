@@ -14,41 +14,41 @@ import threading
 from typing import Final
 
 WAIT_SECONDS: Final = 60.0
-PIECE: Final = b"x" * 65_536
-FLOODS: Final = {
+CHUNK: Final = b"x" * 65_536
+FLOOD_REQUESTS: Final = {
     "url": b"GET /",
     "header": b"GET / HTTP/1.1\r\nhost: x\r\nx: ",
     "chunk": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1;",
     "trailer": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
 }
-SLOW: Final = {
+SLOW_REQUEST: Final = {
     "silent": b"",
     "half a line": b"GET / HT",
     "half a head": b"GET / HTTP/1.1\r\nhost: x\r\nx: y",
     "half a body": b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf",
 }
-PIPELINE: Final = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" * 2_000
-PIECES_MAX: Final = 64
+PIPELINED_REQUESTS: Final = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" * 2_000
+CHUNKS_MAX: Final = 64
 """Of a flood: 4 MiB, 64 times what is allowed."""
 
 
-def flood(connection: socket.socket, start: bytes, piece: bytes) -> None:
+def send_flood(connection: socket.socket, start: bytes, piece: bytes) -> None:
     try:
         connection.sendall(start)
-        for _ in range(PIECES_MAX):
+        for _ in range(CHUNKS_MAX):
             connection.sendall(piece)
     except OSError:
         return
 
 
-def send(connection: socket.socket, kind: str) -> None:
+def send_request(connection: socket.socket, kind: str) -> None:
     connection.settimeout(1.0 if kind == "pipeline" else WAIT_SECONDS)
-    if kind in FLOODS:
-        flood(connection, FLOODS[kind], PIECE)
+    if kind in FLOOD_REQUESTS:
+        send_flood(connection, FLOOD_REQUESTS[kind], CHUNK)
     elif kind == "pipeline":
-        flood(connection, b"", PIPELINE)
-    elif kind in SLOW:
-        connection.sendall(SLOW[kind])
+        send_flood(connection, b"", PIPELINED_REQUESTS)
+    elif kind in SLOW_REQUEST:
+        connection.sendall(SLOW_REQUEST[kind])
     else:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")  # and reads nothing of its answer
@@ -62,7 +62,7 @@ def main(host: str, port: str) -> None:
         asked = json.loads(line)
         group = [socket.create_connection((host, int(port)), WAIT_SECONDS) for _ in range(asked["count"])]
         held += group
-        threads = [threading.Thread(target=send, args=(one, asked["kind"])) for one in group]
+        threads = [threading.Thread(target=send_request, args=(one, asked["kind"])) for one in group]
         for begin in range(0, len(threads), 50):
             some = threads[begin : begin + 50]
             for thread in some:

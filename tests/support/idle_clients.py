@@ -16,7 +16,7 @@ WAIT_SECONDS: Final = 120.0
 """As `tests.support.limits`, which a script that runs by itself cannot import."""
 
 
-def opened(connection: socket.socket, request: str, until: str) -> str:
+def open_stream(connection: socket.socket, request: str, until: str) -> str:
     connection.sendall(request.encode())
     seen = b""
     while until.encode() not in seen and (part := connection.recv(65_536)):
@@ -30,7 +30,7 @@ def main(host: str, port: str) -> None:
     connections: list[socket.socket] = []
     for line in sys.stdin:
         connections.append(socket.create_connection((host, int(port)), WAIT_SECONDS))
-        sys.stdout.write(json.dumps(opened(connections[-1], **json.loads(line))) + "\n")
+        sys.stdout.write(json.dumps(open_stream(connections[-1], **json.loads(line))) + "\n")
         sys.stdout.flush()
 
 

@@ -17,21 +17,21 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tests.support.upstreams import WAIT_SECONDS, App, Context
 
-COUNTED: Final = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+COUNTED_SCHEMA: Final = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 WIDGET: Final = "ui://widget/board.html"
-COLOUR: Final = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
-BLUE: Final[dict[str, Any]] = {"action": "accept", "content": {"colour": "blue"}}
+COLOUR_QUESTION: Final = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+BLUE_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {"colour": "blue"}}
 
 TOOLS: Final[tuple[dict[str, Any], ...]] = (
     {
         "name": "count",
         "title": "Count",
         "description": "Counts, and keeps to its outputSchema.",
-        "outputSchema": COUNTED,
+        "outputSchema": COUNTED_SCHEMA,
         "annotations": {"readOnlyHint": True},
         "icons": [{"src": "https://stage.example/count.png"}],
     },
-    {"name": "lie", "description": "Counts, and breaks its outputSchema.", "outputSchema": COUNTED},
+    {"name": "lie", "description": "Counts, and breaks its outputSchema.", "outputSchema": COUNTED_SCHEMA},
     {"name": "widget", "description": "Is shown as a widget.", "_meta": {"openai/outputTemplate": WIDGET}},
     {"name": "ask", "description": "Asks for a colour."},
     {"name": "fail", "description": "Fails, and says so."},
@@ -40,7 +40,7 @@ TOOLS: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-class InteropStage:
+class InteropUpstream:
     def __init__(self) -> None:
         self.release = asyncio.Event()
         self.let_go = asyncio.Event()
@@ -61,7 +61,7 @@ class InteropStage:
         )
         return server.streamable_http_app(**options)
 
-    async def until_held(self) -> None:
+    async def wait_until_held(self) -> None:
         """Wait until somebody calls `hold` or `wait`, and begin anew."""
         await asyncio.wait_for(self._held.wait(), WAIT_SECONDS)
         self._held.clear()
@@ -86,7 +86,7 @@ class InteropStage:
             case "widget":
                 return _result("a board", _meta={"openai/widgetState": {"turn": 1}})
             case "ask":
-                return await _asked(context, params)
+                return await _request_colour(context, params)
             case "hold" | "wait":
                 return await self._hold()
             case "fail":
@@ -104,12 +104,12 @@ class InteropStage:
         return _result("held")
 
 
-async def _asked(context: Context, params: types.CallToolRequestParams) -> Any:
+async def _request_colour(context: Context, params: types.CallToolRequestParams) -> Any:
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        told = await context.session.elicit_form("Which colour?", COLOUR, related_request_id=context.request_id)
+        told = await context.session.elicit_form("Which colour?", COLOUR_QUESTION, related_request_id=context.request_id)
         return _result(f"painted {(told.content or {}).get('colour')}")
     if not params.input_responses:
-        request = {"method": "elicitation/create", "params": {"message": "Which colour?", "requestedSchema": COLOUR}}
+        request = {"method": "elicitation/create", "params": {"message": "Which colour?", "requestedSchema": COLOUR_QUESTION}}
         asked: types.InputRequests = {"colour": types.ElicitRequest.model_validate(request)}
         return types.InputRequiredResult(input_requests=asked)
     answer: dict[str, Any] = params.input_responses["colour"].model_dump()

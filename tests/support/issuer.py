@@ -18,7 +18,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 from ringback.domain.clock import Clock, SystemClock
-from tests.support.upstreams import Receive, Scope, Send, answer
+from tests.support.upstreams import Receive, Scope, Send, send_response
 
 RSA_KEY: Final = RSAKey.generate_key(2048, {"kid": "rsa-1", "use": "sig"})
 EC_KEY: Final = ECKey.generate_key("P-256", {"kid": "ec-1"})
@@ -29,7 +29,7 @@ LIFETIME_SECONDS: Final = 300
 
 
 @dataclass(slots=True)
-class FakeIssuer:
+class FakeTokenIssuer:
     """An ASGI application. What it publishes, and how it fails, is changed by assigning."""
 
     url: str = "https://issuer.example"
@@ -40,38 +40,38 @@ class FakeIssuer:
     discovery_path: str = "/.well-known/openid-configuration"
     documents: dict[str, tuple[int, bytes]] = field(default_factory=dict[str, tuple[int, bytes]])
     """Put in the place of what is at a path: a status and a body."""
-    down: bool = False
-    open: asyncio.Event = field(default_factory=asyncio.Event)
+    unreachable: bool = False
+    may_respond: asyncio.Event = field(default_factory=asyncio.Event)
     """Unset, nothing is answered."""
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    request_arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every request that comes in."""
-    asked: list[str] = field(default_factory=list[str])
-    asked_for: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    requested_paths: list[str] = field(default_factory=list[str])
+    token_requests: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     """What clients wanted at the token endpoint."""
 
     def __post_init__(self) -> None:
-        self.open.set()
+        self.may_respond.set()
 
     @property
-    def key_sets_asked(self) -> int:
-        return self.asked.count("/keys")
+    def key_set_request_count(self) -> int:
+        return self.requested_paths.count("/keys")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        self.asked.append(scope["path"])
-        self.arrived.set()
-        await self.open.wait()
+        self.requested_paths.append(scope["path"])
+        self.request_arrived.set()
+        await self.may_respond.wait()
         if scope["method"] == "POST":
-            self.asked_for.append(dict(parse_qsl((await receive())["body"].decode())))
-            await answer(send, 200, "application/json", json.dumps(self._given(self.asked_for[-1])).encode())
+            self.token_requests.append(dict(parse_qsl((await receive())["body"].decode())))
+            await send_response(send, 200, "application/json", json.dumps(self._respond(self.token_requests[-1])).encode())
             return
-        status, body = (503, b"") if self.down else self._document(scope["path"])
-        await answer(send, status, "application/json", body)
+        status, body = (503, b"") if self.unreachable else self._document(scope["path"])
+        await send_response(send, status, "application/json", body)
 
-    def _given(self, request: dict[str, str]) -> dict[str, Any]:
+    def _respond(self, request: dict[str, str]) -> dict[str, Any]:
         """To a client that asks with its own credentials: a token for the resource that it names, with the scopes it wants."""
-        token = self.token(aud=request["resource"], scope=request["scope"])
+        token = self.sign_token(aud=request["resource"], scope=request["scope"])
         return {
             "access_token": token,
             "token_type": "Bearer",
@@ -91,7 +91,7 @@ class FakeIssuer:
             return 200, json.dumps({"keys": [key.as_dict(private=False) for key in self.keys]}).encode()
         return 404, b"{}"
 
-    def token(
+    def sign_token(
         self, *, key: Key = EC_KEY, algorithm: str | None = None, header: dict[str, Any] | None = None, **claims: Any
     ) -> str:
         """A token of this issuer's. A claim that is None is left out, and so is a header's."""

@@ -29,11 +29,11 @@ from tests.support.upstreams import WAIT_SECONDS, App, Context, Receive, Scope, 
 
 CREATED: Final = "2026-11-20T17:00:00Z"
 SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
-YES: Final[dict[str, Any]] = {"action": "accept", "content": {"sure": True}}
-DONE: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "done"}]}
+ACCEPTED_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {"sure": True}}
+DONE_RESULT: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "done"}]}
 
 
-class Events(EventStore):
+class RecordedEventStore(EventStore):
     """Keeps every event; their ids are numbers."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Events(EventStore):
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class LegacyTask:
     id: str
     session: str | None
     ttl: int
@@ -63,16 +63,16 @@ class Task:
     error: MCPError | None = None
     cancels: int = 0
     polls: int = 0
-    asked: bool = False
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    input_requested: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def end(
+    def end_task(
         self, status: str = "completed", result: dict[str, Any] | None = None, error: MCPError | None = None
     ) -> None:
-        self.status, self.result, self.error = status, result or DONE, error
-        self.moved.set()
+        self.status, self.result, self.error = status, result or DONE_RESULT, error
+        self.changed.set()
 
-    def wire(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         told = {"taskId": self.id, "status": self.status, "createdAt": CREATED, "lastUpdatedAt": CREATED}
         message = {} if self.message is None else {"statusMessage": self.message}
         return {**told, "ttl": self.ttl, "pollInterval": 100, **message}
@@ -85,7 +85,7 @@ class _Server(Server[Any]):
         return capabilities.model_copy(update={"tasks": types.ServerTasksCapability.model_validate(wire)})
 
 
-class LegacyStage:
+class LegacyUpstream:
     def __init__(self, *, bound: bool = True) -> None:
         """Tasks belong to their session if `bound`, else to everybody."""
         self.effects: list[str] = []
@@ -93,17 +93,17 @@ class LegacyStage:
         """Each HTTP request: its method and its Last-Event-ID."""
         self.sessions: list[str] = []
         """In the order in which they came in with a request."""
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, LegacyTask] = {}
         self.answers: list[types.ElicitResult] = []
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
         self._bound = bound
         self._moved = asyncio.Event()
 
-    def app(self, *, keeps_events: bool = True, events: Events | None = None, **options: Any) -> App:
+    def app(self, *, keeps_events: bool = True, events: RecordedEventStore | None = None, **options: Any) -> App:
         server = _Server("legacy", on_list_tools=self._list, on_call_tool=self._call)
         server.middleware.append(self._tasks)
-        kept = (events or Events()) if keeps_events else None
+        kept = (events or RecordedEventStore()) if keeps_events else None
         inner = server.streamable_http_app(event_store=kept, retry_interval=50, **options)
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ class LegacyStage:
                     await send({"type": "http.response.start", "status": 400, "headers": []})
                     await send({"type": "http.response.body", "body": b"Unsupported protocol version"})
                     return
-                self._note(scope["method"], headers)
+                self._record_request(scope["method"], headers)
             await inner(scope, receive, send)
 
         return serve
@@ -121,14 +121,14 @@ class LegacyStage:
     def count(self, method: str, *, resuming: bool = False) -> int:
         return sum(seen[0] == method and (seen[1] is not None or not resuming) for seen in self.seen)
 
-    async def until(self, reached: Callable[[], Any]) -> None:
+    async def wait_until(self, reached: Callable[[], Any]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not reached():
                 self._moved.clear()
                 await self._moved.wait()
 
-    async def task(self) -> Task:
-        await self.until(lambda: self.tasks)
+    async def wait_for_task(self) -> LegacyTask:
+        await self.wait_until(lambda: self.tasks)
         return next(iter(self.tasks.values()))
 
     async def end_session(self, url: str) -> None:
@@ -139,13 +139,13 @@ class LegacyStage:
 
     # -- what goes on inside --
 
-    def _note(self, method: str, headers: dict[str, str]) -> None:
+    def _record_request(self, method: str, headers: dict[str, str]) -> None:
         self.seen.append((method, headers.get("last-event-id")))
         if (session := headers.get("mcp-session-id")) and session not in self.sessions:
             self.sessions.append(session)
         self._moved.set()
 
-    def _begin(self, tool: str) -> None:
+    def _begin_tool(self, tool: str) -> None:
         self.effects.append(tool)
         self._moved.set()
 
@@ -155,7 +155,7 @@ class LegacyStage:
         )
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        self._begin(params.name)
+        self._begin_tool(params.name)
         try:
             await context.session.report_progress(1, 2, "begun")
             if params.name == "ask":
@@ -175,51 +175,51 @@ class LegacyStage:
         params = dict(context.params or {})
         if context.method == "tools/call" and params["name"] in {"long", "either"}:
             if "task" in params:
-                return {"task": self._make(params, _session(context)).wire()}
+                return {"task": self._create_task(params, _session_id(context)).to_json()}
             raise MCPError(-32601, "only as a task")
         if not context.method.startswith("tasks/"):
             return await call_next(context)
         task = self.tasks.get(params["taskId"])
-        if task is None or (self._bound and task.session != _session(context)):
+        if task is None or (self._bound and task.session != _session_id(context)):
             raise MCPError(INVALID_PARAMS, "no such task")
         self._moved.set()
         match context.method:
             case "tasks/get":
                 task.polls += 1
-                return task.wire()
+                return task.to_json()
             case "tasks/result":
                 return await self._result(context, task)
             case _:
                 return self._cancel(task)
 
-    def _make(self, params: dict[str, Any], session: str | None) -> Task:
-        task = Task(f"task-{len(self.tasks) + 1}", session, ttl=params["task"]["ttl"])
+    def _create_task(self, params: dict[str, Any], session: str | None) -> LegacyTask:
+        task = LegacyTask(f"task-{len(self.tasks) + 1}", session, ttl=params["task"]["ttl"])
         self.tasks[task.id] = task
-        self._begin(params["name"])
+        self._begin_tool(params["name"])
         return task
 
-    async def _result(self, context: Context, task: Task) -> dict[str, Any]:
-        if task.status == "input_required" and not task.asked:
-            task.asked = True
+    async def _result(self, context: Context, task: LegacyTask) -> dict[str, Any]:
+        if task.status == "input_required" and not task.input_requested:
+            task.input_requested = True
             self.answers.append(
                 await context.session.elicit_form("Really?", SCHEMA, related_request_id=context.request_id)
             )
             self._moved.set()
         while task.result is None:
-            await task.moved.wait()
+            await task.changed.wait()
         if task.error is not None:
             raise task.error
         return {**task.result, "_meta": {"io.modelcontextprotocol/related-task": {"taskId": task.id}}}
 
-    def _cancel(self, task: Task) -> dict[str, Any]:
+    def _cancel(self, task: LegacyTask) -> dict[str, Any]:
         task.cancels += 1
         if task.status in {"completed", "failed", "cancelled"}:
             raise MCPError(INVALID_PARAMS, "it has ended")
-        task.end("cancelled")
-        return task.wire()
+        task.end_task("cancelled")
+        return task.to_json()
 
 
-def _session(context: Context) -> str | None:
+def _session_id(context: Context) -> str | None:
     request = cast("Request", context.request)
     return request.headers.get("mcp-session-id")
 

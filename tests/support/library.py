@@ -22,15 +22,15 @@ from mcp.server.subscriptions import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from tests.support.upstreams import App, Context, legacy_only
+from tests.support.upstreams import App, Context, make_legacy_app
 
 ERAS: Final = ("modern", "legacy")
-NAME: Final = "library"
-BOOK: Final = "book://1"
+UPSTREAM_NAME: Final = "library"
+BOOK_URI: Final = "book://1"
 INSTRUCTIONS: Final = "Read quietly."
 
 
-class Library:
+class LibraryUpstream:
     """`talk` tells a message of each level that it is given; with `aside` not on the stream of its call."""
 
     def __init__(self, *, books: int = 3) -> None:
@@ -39,20 +39,20 @@ class Library:
         self.subscribed: list[str] = []
         self.unsubscribed: list[str] = []
         self.levels: list[str] = []
-        self.asked: list[str] = []
+        self.list_requests: list[str] = []
         """The methods of lists, in the order of asking."""
         self._bus = InMemorySubscriptionBus()
-        self._listening = ListenHandler(self._bus)
+        self._listen_handler = ListenHandler(self._bus)
         self._sessions: dict[str, Any] = {}
-        self._news = asyncio.Event()
+        self._subscription_changed = asyncio.Event()
 
     def app(self, era: str, **options: Any) -> App:
         app = self.server().streamable_http_app(**options)
-        return app if era == "modern" else legacy_only(app)
+        return app if era == "modern" else make_legacy_app(app)
 
     def server(self) -> Server[Any]:
         server = Server(
-            NAME,
+            UPSTREAM_NAME,
             version="7",
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
@@ -65,29 +65,29 @@ class Library:
             on_completion=self._complete,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=self._listen,
+            on_subscriptions_listen=self._listen_subscriptions,
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         return server
 
-    async def until_watched(self, uri: str) -> None:
+    async def wait_until_subscribed(self, uri: str) -> None:
         """Until a client has asked to be told of this book, in the way of its era."""
         while uri not in self.subscribed:
-            self._news.clear()
-            await self._news.wait()
+            self._subscription_changed.clear()
+            await self._subscription_changed.wait()
 
-    async def change(self, uri: str) -> None:
+    async def publish_resource_change(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri=uri))
         for session in list(self._sessions.values()):
             await session.send_notification(
                 types.ResourceUpdatedNotification(params=types.ResourceUpdatedNotificationParams(uri=uri))
             )
 
-    def end_streams(self) -> None:
+    def close_listen_streams(self) -> None:
         """End what was asked for with `subscriptions/listen`, in order."""
-        self._listening.close()
+        self._listen_handler.close()
 
-    async def tell_of_lists(self) -> None:
+    async def publish_list_changes(self) -> None:
         await self._bus.publish(ResourcesListChanged())
         await self._bus.publish(PromptsListChanged())
         for session in list(self._sessions.values()):
@@ -95,7 +95,7 @@ class Library:
             await session.send_notification(types.PromptListChangedNotification())
 
     async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
-        self.asked.append("tools/list")
+        self.list_requests.append("tools/list")
         return types.ListToolsResult(tools=[types.Tool(name="talk", input_schema={"type": "object"})])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -115,7 +115,7 @@ class Library:
 
     async def _list_resources(self, _context: Context, params: Any) -> types.ListResourcesResult:
         """One book on each page."""
-        self.asked.append("resources/list")
+        self.list_requests.append("resources/list")
         place = int(params.cursor) if params is not None and params.cursor else 0
         books = [types.Resource(uri=uri, name=uri) for uri in self.books[place : place + 1]]
         return types.ListResourcesResult(
@@ -123,12 +123,12 @@ class Library:
         )
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
-        self.asked.append("resources/templates/list")
+        self.list_requests.append("resources/templates/list")
         template = types.ResourceTemplate(uri_template="book://{number}", name="book")
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def _list_prompts(self, _context: Context, _params: Any) -> types.ListPromptsResult:
-        self.asked.append("prompts/list")
+        self.list_requests.append("prompts/list")
         return types.ListPromptsResult(prompts=self.prompts)
 
     async def _read(self, _context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -148,7 +148,7 @@ class Library:
             raise MCPError(-32602, "There is no such book.")
         self._sessions[params.uri] = context.session
         self.subscribed.append(params.uri)
-        self._news.set()
+        self._subscription_changed.set()
         return types.EmptyResult()
 
     async def _unsubscribe(self, _context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -156,10 +156,10 @@ class Library:
         self.unsubscribed.append(params.uri)
         return types.EmptyResult()
 
-    async def _listen(self, context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
+    async def _listen_subscriptions(self, context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
         self.subscribed += params.notifications.resource_subscriptions or ()
-        self._news.set()
-        return await self._listening(context, params)
+        self._subscription_changed.set()
+        return await self._listen_handler(context, params)
 
     async def _set_level(self, _context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         self.levels.append(params.level)
@@ -168,7 +168,7 @@ class Library:
 
 async def main() -> None:
     """The library as a child, on a pipe."""
-    server = Library().server()
+    server = LibraryUpstream().server()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

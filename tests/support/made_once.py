@@ -17,7 +17,7 @@ from ringback.storage.sqlite.migrate import Migration, apply_migrations, load_mi
 Migrate = Callable[..., None]
 
 
-def migrate_by_copying(folder: Path) -> Migrate:
+def make_copying_migrate(folder: Path) -> Migrate:
     """A `migrate` that copies an empty database, which is kept in the folder, into each file that has no tables yet."""
     template = connect(folder / "template.db", lock_wait_seconds=0)
     apply_migrations(template, load_migrations(), now=datetime.fromtimestamp(0, UTC))
@@ -30,7 +30,7 @@ def migrate_by_copying(folder: Path) -> Migrate:
     return copy_and_migrate
 
 
-def describe_by_sharing(describe_app: Callable[[], FastAPI]) -> Callable[[], FastAPI]:
+def make_sharing_describe_app(describe_app: Callable[[], FastAPI]) -> Callable[[], FastAPI]:
     """A `describe_app` whose applications have routes in common: FastAPI works out a route's models at its first request."""
     routes = describe_app().router.routes
 

@@ -6,12 +6,12 @@ from typing import Any
 import httpx
 
 from ringback.domain.delivery import Delivery
-from tests.support.builders import a_call, a_webhook
+from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 
 
-class Mailman:
+class ScriptedReceiver:
     """Takes every POST down and answers it as told: the last answer repeats."""
 
     def __init__(self, *answers: int | httpx.Response) -> None:
@@ -24,15 +24,15 @@ class Mailman:
         return httpx.Response(told.status_code, headers=told.headers, content=told.content)
 
 
-async def a_due_delivery(engine: Engine, **webhook: Any) -> Delivery:
+async def make_due_delivery(engine: Engine, **webhook: Any) -> Delivery:
     """The delivery of a call that has just ended, for a webhook of its own."""
-    await engine.register(a_webhook(**webhook))
-    await engine.finish(a_call())
-    return (await engine.deliveries())[-1]
+    await engine.insert_webhooks(make_webhook(**webhook))
+    await engine.finish_call(make_call())
+    return (await engine.read_deliveries())[-1]
 
 
 async def wait_until_due(engine: Engine, clock: FakeClock, delivery: Delivery) -> timedelta:
     """Let the time pass until the delivery is due again; how long that was."""
-    due_in = (await engine.delivery(delivery)).due_at - clock.now()
+    due_in = (await engine.read_delivery(delivery)).due_at - clock.now()
     clock.advance(due_in.total_seconds())
     return due_in

@@ -28,11 +28,11 @@ LEGACY: Final = "2025-11-25"
 TASKS: Final = "io.modelcontextprotocol/tasks"
 TASKS_DECLARED: Final[dict[str, Any]] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
-NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_HEADER_PARAMS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class JsonRpcErrorResponse(Exception):
     """The JSON-RPC error that was answered."""
 
     def __init__(self, error: Json, status: int) -> None:
@@ -43,14 +43,14 @@ class Refused(Exception):
         self.status = status
 
 
-class Frames:
+class JsonRpcMessages:
     """The JSON-RPC messages of one response, whether it is JSON or a stream of events."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self._messages = self._read()
 
-    async def next(self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True) -> Json:
+    async def read_message(self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True) -> Json:
         """The next message; with `method`, the next one of it for whose params this is so. The others are passed over."""
         async with asyncio.timeout(WAIT_SECONDS):
             async for message in self._messages:
@@ -58,13 +58,13 @@ class Frames:
                     return message
         raise AssertionError("The stream has ended.")
 
-    async def answer(self, heard: list[Json] | None = None) -> Json:
+    async def read_response(self, heard: list[Json] | None = None) -> Json:
         """The response to the request, and on the way there what came before it."""
-        while "method" in (message := await self.next()):
+        while "method" in (message := await self.read_message()):
             if heard is not None:
                 heard.append(message)
         if "error" in message:
-            raise Refused(message["error"], self.response.status_code)
+            raise JsonRpcErrorResponse(message["error"], self.response.status_code)
         result: Json = message["result"]
         return result
 
@@ -80,35 +80,35 @@ class Frames:
 
 
 @dataclass(slots=True)
-class Modern:
+class ModernClient:
     http: httpx.AsyncClient
     url: str
     key: str | None = None
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
-    async def asking(
+    async def open_request(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
         declare: Json | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[Frames]:
+    ) -> AsyncGenerator[JsonRpcMessages]:
         envelope = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": TASKS_DECLARED if declare is None else declare,
         }
         asked = {**params, "_meta": {**envelope, **params.get("_meta", {})}}
-        name = params.get("taskId") if method.startswith("tasks/") else params.get(NAMES.get(method, ""))
+        name = params.get("taskId") if method.startswith("tasks/") else params.get(NAME_HEADER_PARAMS.get(method, ""))
         sent = {"mcp-protocol-version": MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": asked}
         async with self.http.stream(
-            "POST", self.url, json=body, headers={**ACCEPT, **_bearer(self.key), **sent, **(headers or {})}
+            "POST", self.url, json=body, headers={**ACCEPT, **_authorization_header(self.key), **sent, **(headers or {})}
         ) as response:
-            yield Frames(response)
+            yield JsonRpcMessages(response)
 
-    async def result(
+    async def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -118,58 +118,58 @@ class Modern:
         heard: list[Json] | None = None,
     ) -> Json:
         """The result; raises `Refused`."""
-        async with self.asking(method, params, declare=declare, headers=headers) as frames:
-            return await frames.answer(heard)
+        async with self.open_request(method, params, declare=declare, headers=headers) as frames:
+            return await frames.read_response(heard)
 
     @asynccontextmanager
-    async def listening(self, notifications: Json, *, declare: Json | None = None) -> AsyncGenerator[Frames]:
-        async with self.asking("subscriptions/listen", {"notifications": notifications}, declare=declare) as frames:
+    async def open_subscription(self, notifications: Json, *, declare: Json | None = None) -> AsyncGenerator[JsonRpcMessages]:
+        async with self.open_request("subscriptions/listen", {"notifications": notifications}, declare=declare) as frames:
             yield frames
 
 
 @dataclass(slots=True)
-class Session:
+class LegacyClientSession:
     """A session of before 2026-07-28."""
 
     http: httpx.AsyncClient
     url: str
     headers: dict[str, str]
-    greeting: Json
+    initialize_result: Json
     last_id: int = 0
     """Of the request that was sent last."""
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
-    async def asking(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[Frames]:
+    async def open_request(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[JsonRpcMessages]:
         self.last_id = next(self._ids)
         body = {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": dict(params)}
         async with self.http.stream("POST", self.url, json=body, headers=self.headers) as response:
-            yield Frames(response)
+            yield JsonRpcMessages(response)
 
-    async def result(self, method: str, params: Mapping[str, Any], *, heard: list[Json] | None = None) -> Json:
-        async with self.asking(method, params) as frames:
-            return await frames.answer(heard)
+    async def request(self, method: str, params: Mapping[str, Any], *, heard: list[Json] | None = None) -> Json:
+        async with self.open_request(method, params) as frames:
+            return await frames.read_response(heard)
 
     @asynccontextmanager
-    async def stream(self) -> AsyncGenerator[Frames]:
+    async def open_event_stream(self) -> AsyncGenerator[JsonRpcMessages]:
         """The session's own, which a client may open once."""
         async with self.http.stream("GET", self.url, headers=self.headers) as response:
             assert response.status_code == 200, response.status_code
-            yield Frames(response)
+            yield JsonRpcMessages(response)
 
-    async def tell(self, method: str) -> None:
+    async def send_notification(self, method: str) -> None:
         await self._send({"jsonrpc": "2.0", "method": method})
 
-    async def cancel(self, request_id: int) -> None:
+    async def cancel_request(self, request_id: int) -> None:
         """What Esc does in a client of this era."""
         params = {"requestId": request_id, "reason": "Esc"}
         await self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
-    async def reply(self, request: Json, result: Json) -> None:
+    async def send_response(self, request: Json, result: Json) -> None:
         """Answer a request of the server's."""
         await self._send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
-    async def refuse(self, request: Json) -> None:
+    async def send_error(self, request: Json) -> None:
         """The same with an error: it cannot be done here."""
         await self._send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Not here"}})
 
@@ -186,7 +186,7 @@ async def legacy_session(
     key: str | None = None,
     version: str = LEGACY,
     capabilities: Json | None = None,
-) -> AsyncGenerator[Session]:
+) -> AsyncGenerator[LegacyClientSession]:
     """Opened with the handshake, and ended as a client ends it."""
     declared: Json = {"elicitation": {}} if capabilities is None else capabilities
     greeting: Json = {
@@ -194,17 +194,17 @@ async def legacy_session(
         "capabilities": declared,
         "clientInfo": {"name": "test", "version": "1"},
     }
-    session = Session(http, url, {**ACCEPT, **_bearer(key)}, {})
-    async with session.asking("initialize", greeting) as frames:
-        session.greeting = await frames.answer()
+    session = LegacyClientSession(http, url, {**ACCEPT, **_authorization_header(key)}, {})
+    async with session.open_request("initialize", greeting) as frames:
+        session.initialize_result = await frames.read_response()
         session.headers["mcp-session-id"] = frames.response.headers["mcp-session-id"]
     session.headers["mcp-protocol-version"] = version
-    await session.tell("notifications/initialized")
+    await session.send_notification("notifications/initialized")
     try:
         yield session
     finally:
         await http.delete(url, headers=session.headers)
 
 
-def _bearer(key: str | None) -> dict[str, str]:
+def _authorization_header(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}

@@ -33,7 +33,7 @@ class Behaviour(Enum):
     REFUSED = 5
 
 
-HANG: Final = Behaviour.HANG
+HANG_BEHAVIOUR: Final = Behaviour.HANG
 
 
 class Records:
@@ -48,11 +48,11 @@ class Records:
         self.truncated = truncated
 
 
-Scripted = Records | Behaviour
+ScriptedRecords = Records | Behaviour
 
 
 class NameServer(asyncio.DatagramProtocol):
-    def __init__(self, names: Mapping[str, Scripted], *, others: Scripted) -> None:
+    def __init__(self, names: Mapping[str, ScriptedRecords], *, others: ScriptedRecords) -> None:
         self.names = dict(names)
         self.others = others
         """What is said of every name that is not in `names`."""
@@ -68,7 +68,7 @@ class NameServer(asyncio.DatagramProtocol):
         host, port = self._transport.get_extra_info("sockname")
         return f"{host}:{port}"
 
-    async def until_asked_for(self, *names: str) -> None:
+    async def wait_for_query(self, *names: str) -> None:
         """Return when a query of each name has come."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not all(self.queries[name] for name in names):
@@ -79,16 +79,16 @@ class NameServer(asyncio.DatagramProtocol):
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        name, record_type, question = _question(data)
+        name, record_type, question = _parse_question(data)
         self.queries[name] += 1
         self._moved.set()
         scripted = self.names.get(name, self.others)
-        if scripted is HANG or self._transport is None:
+        if scripted is HANG_BEHAVIOUR or self._transport is None:
             return
-        self._transport.sendto(_answer(data[:2], question, record_type, scripted), addr)
+        self._transport.sendto(_encode_response(data[:2], question, record_type, scripted), addr)
 
 
-def _question(query: bytes) -> tuple[str, int, bytes]:
+def _parse_question(query: bytes) -> tuple[str, int, bytes]:
     labels: list[str] = []
     place = _HEADER.size
     while length := query[place]:
@@ -98,7 +98,7 @@ def _question(query: bytes) -> tuple[str, int, bytes]:
     return ".".join(labels).lower(), record_type, query[_HEADER.size : place + 5]
 
 
-def _answer(query_id: bytes, question: bytes, record_type: int, scripted: Scripted) -> bytes:
+def _encode_response(query_id: bytes, question: bytes, record_type: int, scripted: ScriptedRecords) -> bytes:
     if scripted is Behaviour.MALFORMED:
         return query_id + b"\x81\x80\x00\x01\x00\x07" + bytes(4) + question + b"\xc0\xff\x00"
     records: list[bytes] = []
@@ -106,13 +106,13 @@ def _answer(query_id: bytes, question: bytes, record_type: int, scripted: Script
     if isinstance(scripted, Behaviour):
         code = scripted.value
     else:
-        records = _records(scripted, record_type)
+        records = _encode_records(scripted, record_type)
         flags |= 0x0200 if scripted.truncated else 0
     (number,) = struct.unpack("!H", query_id)
     return _HEADER.pack(number, flags | code, 1, len(records), 0, 0) + question + b"".join(records)
 
 
-def _records(scripted: Records, record_type: int) -> list[bytes]:
+def _encode_records(scripted: Records, record_type: int) -> list[bytes]:
     owner, records = _POINTER_TO_QUESTION, list[bytes]()
     if scripted.alias is not None:
         target = _wire_name(scripted.alias)
@@ -131,7 +131,7 @@ def _wire_name(name: str) -> bytes:
 
 @asynccontextmanager
 async def name_server(
-    names: Mapping[str, Scripted], *, others: Scripted = Behaviour.NO_SUCH_NAME
+    names: Mapping[str, ScriptedRecords], *, others: ScriptedRecords = Behaviour.NO_SUCH_NAME
 ) -> AsyncGenerator[NameServer]:
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(

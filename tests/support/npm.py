@@ -8,7 +8,7 @@ from typing import Final
 INSTALL_SECONDS: Final = 120.0
 
 
-async def installed(package: str, version: str) -> Path:
+async def install_npm_package(package: str, version: str) -> Path:
     """The folder in which the package is installed. Two that install it at once do not see each other's half."""
     folder = Path(tempfile.gettempdir()) / f"ringback-{package.rpartition('/')[2]}-{version}"
     if not folder.exists():

@@ -10,20 +10,20 @@ import pytest
 
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamProxyPort
-from tests.support.library import ERAS, NAME, Library
-from tests.support.upstreams import WAIT_SECONDS, HttpServer, http_config, opened, serving
+from tests.support.library import ERAS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.upstreams import WAIT_SECONDS, HttpServer, make_http_config, open_upstreams, serving
 
-both_eras = pytest.mark.parametrize("era", ERAS)
+parametrize_eras = pytest.mark.parametrize("era", ERAS)
 
 
 @asynccontextmanager
-async def passing(library: Library, era: str) -> AsyncGenerator[tuple[UpstreamProxyPort, HttpServer]]:
-    async with serving(library.app(era)) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        await eventually(upstreams.proxy, NAME, Listing.PROMPTS)
+async def serving_proxy(library: LibraryUpstream, era: str) -> AsyncGenerator[tuple[UpstreamProxyPort, HttpServer]]:
+    async with serving(library.app(era)) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, Listing.PROMPTS)
         yield upstreams.proxy, server
 
 
-async def eventually(passage: UpstreamProxyPort, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+async def list_when_connected(passage: UpstreamProxyPort, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
     """The list, once the upstream was reached; it may need longer than anybody here is patient."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
@@ -31,5 +31,5 @@ async def eventually(passage: UpstreamProxyPort, upstream: str, listing: Listing
                 return await passage.list_entries(upstream, listing)
 
 
-async def next_of(changes: AsyncIterator[UpstreamChange]) -> UpstreamChange:
+async def next_change(changes: AsyncIterator[UpstreamChange]) -> UpstreamChange:
     return await asyncio.wait_for(anext(changes), WAIT_SECONDS)

@@ -44,9 +44,9 @@ class ServiceProcess:
 
     async def kill(self) -> None:
         self.process.kill()
-        await self.died()
+        await self.wait_until_dead()
 
-    async def died(self) -> int:
+    async def wait_until_dead(self) -> int:
         """Wait until the process is gone; its exit code, -9 after SIGKILL."""
         await asyncio.to_thread(self.process.join, WAIT_SECONDS)
         assert self.process.exitcode is not None
@@ -54,19 +54,19 @@ class ServiceProcess:
 
 
 @asynccontextmanager
-async def service(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
+async def running_process(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
     """`module.main(spec)` as a process, listening; killed at the end unless it has died by then."""
     reader, writer = multiprocessing.Pipe(duplex=False)
-    process = FORK_SERVER.Process(target=_live, args=(module, spec, writer))
+    process = FORK_SERVER.Process(target=_run_module, args=(module, spec, writer))
     await asyncio.to_thread(process.start)
     writer.close()
     with reader:
-        said = await stream_of(reader)
+        said = await open_stream_reader(reader)
         reading = None
         try:
             output: list[str] = []
-            running = ServiceProcess(process, await _url(said, output), output)
-            reading = asyncio.create_task(_read(said, output))
+            running = ServiceProcess(process, await _read_url(said, output), output)
+            reading = asyncio.create_task(_read_output(said, output))
             yield running
         finally:
             process.kill()
@@ -75,13 +75,13 @@ async def service(*, module: str = "tests.crash.service", **spec: Any) -> AsyncG
                 await reading
 
 
-def _live(module: str, spec: dict[str, Any], writer: Connection) -> None:
+def _run_module(module: str, spec: dict[str, Any], writer: Connection) -> None:
     os.dup2(writer.fileno(), sys.stderr.fileno())
     writer.close()
     importlib.import_module(module).main(spec)
 
 
-async def stream_of(reader: Connection) -> asyncio.StreamReader:
+async def open_stream_reader(reader: Connection) -> asyncio.StreamReader:
     """What is written into the other end of the pipe."""
     said = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(said)
@@ -89,7 +89,7 @@ async def stream_of(reader: Connection) -> asyncio.StreamReader:
     return said
 
 
-async def _url(said: asyncio.StreamReader, output: list[str]) -> str:
+async def _read_url(said: asyncio.StreamReader, output: list[str]) -> str:
     async with asyncio.timeout(WAIT_SECONDS):
         async for line in said:
             output.append(line.decode())
@@ -98,12 +98,12 @@ async def _url(said: asyncio.StreamReader, output: list[str]) -> str:
     raise AssertionError(f"the service did not start: {''.join(output)}")
 
 
-async def _read(said: asyncio.StreamReader, output: list[str]) -> None:
+async def _read_output(said: asyncio.StreamReader, output: list[str]) -> None:
     async for line in said:
         output.append(line.decode())  # noqa: PERF401 - read by the test while it grows
 
 
-async def acknowledged(url: str, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any] | None:
+async def post_unless_killed(url: str, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any] | None:
     """The answer to a POST, or None when the service died before it answered."""
     try:
         async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS) as client:

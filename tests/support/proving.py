@@ -21,14 +21,14 @@ from ringback.notifier.sender import HttpRequester
 from ringback.notifier.verifier import Verifier
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.verification import VerificationMode, WebhookVerification, VerificationPolicy
-from tests.support.builders import a_webhook
+from tests.support.builders import make_webhook
 from tests.support.engine import Engine
-from tests.support.targets import PUBLIC
+from tests.support.targets import PUBLIC_POLICY
 
-Answering = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Awaitable[httpx.Response]]
+Responder = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 
-def answers_challenges(request: httpx.Request) -> httpx.Response:
+def answer_challenge(request: httpx.Request) -> httpx.Response:
     """What a receiver says that wants callbacks."""
     envelope = orjson.loads(request.content)
     if envelope.get("type") == "verification":
@@ -36,18 +36,18 @@ def answers_challenges(request: httpx.Request) -> httpx.Response:
     return httpx.Response(204)
 
 
-def says(status: int, **answer: object) -> Callable[[httpx.Request], httpx.Response]:
+def respond_with(status: int, **answer: object) -> Callable[[httpx.Request], httpx.Response]:
     return lambda _: httpx.Response(status, **answer)  # pyright: ignore[reportArgumentType] - httpx's own options
 
 
-def fails(error: type[Exception]) -> Callable[[httpx.Request], httpx.Response]:
+def raise_error(error: type[Exception]) -> Callable[[httpx.Request], httpx.Response]:
     def answer(request: httpx.Request) -> httpx.Response:
         raise error("no")
 
     return answer
 
 
-def publishes(*receivers: object) -> Callable[[httpx.Request], httpx.Response]:
+def publish_receiver_list(*receivers: object) -> Callable[[httpx.Request], httpx.Response]:
     """A receiver that knows no challenges, at an origin that publishes a list."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -58,32 +58,32 @@ def publishes(*receivers: object) -> Callable[[httpx.Request], httpx.Response]:
     return answer
 
 
-class Proving:
+class VerificationHarness:
     """Notes every request that leaves; `answer` may be exchanged at any time."""
 
     def __init__(
-        self, engine: Engine, answer: Answering = answers_challenges, *, mode: VerificationMode = "always", **policy: Any
+        self, engine: Engine, answer: Responder = answer_challenge, *, mode: VerificationMode = "always", **policy: Any
     ) -> None:
         self.engine = engine
         self.answer = answer
         self.requests: list[httpx.Request] = []
-        self.verifier = self.another_verifier()
+        self.verifier = self.make_verifier()
         self.verification = WebhookVerification(
             store=engine.store,
             clock=engine.clock,
             lifecycle=Lifecycle(),
-            targets=PUBLIC,
+            targets=PUBLIC_POLICY,
             policy=VerificationPolicy(mode=mode, **policy),
         )
 
-    def another_verifier(self, asker: HttpRequester | None = None) -> Verifier:
+    def make_verifier(self, asker: HttpRequester | None = None) -> Verifier:
         """As of another process."""
         return Verifier(
             store=self.engine.store,
             clock=self.engine.clock,
             ids=self.engine.ids,
             requester=asker or HttpxSender(httpx.MockTransport(self._answer), clock=self.engine.clock),
-            policy=PUBLIC,
+            policy=PUBLIC_POLICY,
             random_fraction=lambda: 0.5,
         )
 
@@ -92,14 +92,14 @@ class Proving:
         answer = self.answer(request)
         return answer if isinstance(answer, httpx.Response) else await answer
 
-    def sent(self, method: str = "POST") -> list[httpx.Request]:
+    def sent_requests(self, method: str = "POST") -> list[httpx.Request]:
         return [request for request in self.requests if request.method == method]
 
-    async def register(self, url: str | None = None, **over: Any) -> Webhook:
-        webhook = a_webhook(**({"url": url} if url else {}), **over)
+    async def register_webhook(self, url: str | None = None, **over: Any) -> Webhook:
+        webhook = make_webhook(**({"url": url} if url else {}), **over)
         return await self.engine.store.write(lambda tx: self.verification.insert_webhook(tx, webhook))
 
-    async def change(self, webhook: Webhook, **over: Any) -> Webhook:
+    async def change_webhook(self, webhook: Webhook, **over: Any) -> Webhook:
         async def change(tx: Transaction) -> Webhook:
             before = await tx.webhooks.get(webhook.id)
             assert before is not None
@@ -107,27 +107,27 @@ class Proving:
 
         return await self.engine.store.write(change)
 
-    async def challenge(self) -> int:
+    async def send_due_challenges(self) -> int:
         """Send what is due, once; how many challenges that were."""
         return await self.verifier.run_once()
 
-    async def again(self, webhook: Webhook) -> None:
+    async def request_challenge(self, webhook: Webhook) -> None:
         await self.engine.store.write(lambda tx: self.verification.restart_challenge(tx, webhook))
 
 
-async def states(engine: Engine) -> set[DeliveryState]:
-    return {delivery.state for delivery in await engine.deliveries()}
+async def delivery_states(engine: Engine) -> set[DeliveryState]:
+    return {delivery.state for delivery in await engine.read_deliveries()}
 
 
-async def dispatched(engine: Engine) -> list[httpx.Request]:
+async def dispatch_all_due(engine: Engine) -> list[httpx.Request]:
     """What goes out to receivers that take everything, until nothing more does."""
     sent: list[httpx.Request] = []
 
-    def take(request: httpx.Request) -> httpx.Response:
+    def accept(request: httpx.Request) -> httpx.Response:
         sent.append(request)
         return httpx.Response(204)
 
-    dispatcher = engine.dispatcher(take)
+    dispatcher = engine.make_dispatcher(accept)
     while await dispatcher.run_once():
         pass
     return sent

@@ -22,7 +22,7 @@ TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour")
 def main() -> None:
     if os.environ.get("RAW_STUBBORN"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    grandchild = _grandchild() if os.environ.get("RAW_GRANDCHILD") else None
+    grandchild = _start_grandchild() if os.environ.get("RAW_GRANDCHILD") else None
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:
@@ -38,7 +38,7 @@ def _answer(message: dict[str, Any], grandchild: int | None) -> None:
             _result(message, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
         case "tools/list":
             _write(os.environ["RAW_LIST"].encode(), message) if "RAW_LIST" in os.environ else _result(
-                message, _listed()
+                message, _tool_list_result()
             )
         case "ping":
             _result(message, {})
@@ -49,7 +49,7 @@ def _answer(message: dict[str, Any], grandchild: int | None) -> None:
             _send({"jsonrpc": "2.0", "id": message["id"], "error": error})
 
 
-def _listed() -> dict[str, Any]:
+def _tool_list_result() -> dict[str, Any]:
     count = int(os.environ.get("RAW_TOOLS", "0"))
     names = [*TOOLS, *(f"tool_{number}" for number in range(count))]
     return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
@@ -69,13 +69,13 @@ def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | 
             while not Path(arguments["until"]).exists():
                 time.sleep(0.01)
         case name if name in {"flood", "pour", "spill"}:
-            _write_much(message, arguments)
+            _write_large_response(message, arguments)
         case _:
             pass
     _text(message, json.dumps({"pid": os.getpid(), "grandchild": grandchild}))
 
 
-def _write_much(message: dict[str, Any], arguments: dict[str, Any]) -> None:
+def _write_large_response(message: dict[str, Any], arguments: dict[str, Any]) -> None:
     out = sys.stdout.buffer
     match message["params"]["name"]:
         case "flood":
@@ -107,7 +107,7 @@ def _write(raw: bytes, message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _grandchild() -> int:
+def _start_grandchild() -> int:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
 

@@ -22,12 +22,12 @@ import trustme
 from tests.support.limits import WAIT_SECONDS
 
 NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
-DRIP_SECONDS: Final = 0.01
+BYTE_INTERVAL_SECONDS: Final = 0.01
 """Between two bytes of a receiver that drips: far below any read timeout, so only a deadline for the whole ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ReceivedRequest:
     """A request as it came over the wire; header names in lower case."""
 
     method: str
@@ -41,10 +41,10 @@ class Receiver:
     port: int = 0
     scheme: str = "http"
     connections: int = 0
-    requests: list[Received] = field(default_factory=list[Received])
+    requests: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def received(self, count: int, *, within_seconds: float = WAIT_SECONDS) -> list[Received]:
+    async def wait_for_requests(self, count: int, *, within_seconds: float = WAIT_SECONDS) -> list[ReceivedRequest]:
         """The requests, as soon as there are `count` of them."""
         async with asyncio.timeout(within_seconds):
             while len(self.requests) < count:
@@ -57,14 +57,14 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class AcceptedConnection:
     """One accepted connection, in a behaviour's hands."""
 
     receiver: Receiver
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def request(self) -> Received | None:
+    async def request(self) -> ReceivedRequest | None:
         """The next request, noted in `receiver.requests`; None when the client has hung up."""
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
@@ -79,10 +79,10 @@ class Connection:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def drip(self, data: bytes) -> None:
+    async def send_slowly(self, data: bytes) -> None:
         for byte in data:
             await self.send(bytes([byte]))
-            await asyncio.sleep(DRIP_SECONDS)
+            await asyncio.sleep(BYTE_INTERVAL_SECONDS)
 
     def reset(self) -> None:
         """Send RST instead of FIN."""
@@ -90,25 +90,25 @@ class Connection:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
-    async def _parse(self, head: str) -> Received:
+    async def _parse(self, head: str) -> ReceivedRequest:
         request_line, *lines = head.rstrip("\r\n").split("\r\n")
         method, path, _ = request_line.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        return Received(method=method, path=path, headers=headers, body=body)
+        return ReceivedRequest(method=method, path=path, headers=headers, body=body)
 
 
-Behaviour = Callable[[Connection], Awaitable[None]]
+Behaviour = Callable[[AcceptedConnection], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Receiver]:
+async def serving_receiver(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Receiver]:
     receiver = Receiver(scheme="http" if tls is None else "https")
     running: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         receiver.connections += 1
-        task = asyncio.create_task(_run(behaviour, Connection(receiver, reader, writer)))
+        task = asyncio.create_task(_run(behaviour, AcceptedConnection(receiver, reader, writer)))
         running.add(task)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls, backlog=1024)
@@ -123,7 +123,7 @@ async def serve(behaviour: Behaviour, *, tls: ssl.SSLContext | None = None) -> A
         await server.wait_closed()
 
 
-async def _run(behaviour: Behaviour, connection: Connection) -> None:
+async def _run(behaviour: Behaviour, connection: AcceptedConnection) -> None:
     try:
         with suppress(ConnectionError, ssl.SSLError):  # clients hang up whenever they like
             await behaviour(connection)
@@ -141,21 +141,21 @@ def response(status: str, body: bytes = b"", **headers: str) -> bytes:
 # -- friendly ---------------------------------------------------------------------------------------------------------------
 
 
-def answering(*responses: bytes) -> Behaviour:
+def respond_with(*responses: bytes) -> Behaviour:
     """Answer every request over kept connections; the last response repeats."""
     left = list(responses)
 
-    async def behave(connection: Connection) -> None:
+    async def behave(connection: AcceptedConnection) -> None:
         while await connection.request() is not None:
             await connection.send(left.pop(0) if len(left) > 1 else left[0])
 
     return behave
 
 
-def answering_once_each(data: bytes) -> Behaviour:
+def respond_in_turn(data: bytes) -> Behaviour:
     """Answer the first request of each connection as if it were kept, and close it when the second has come."""
 
-    async def behave(connection: Connection) -> None:
+    async def behave(connection: AcceptedConnection) -> None:
         await connection.request()
         await connection.send(data)
         await connection.request()
@@ -166,29 +166,29 @@ def answering_once_each(data: bytes) -> Behaviour:
 # -- hostile ----------------------------------------------------------------------------------------------------------------
 
 
-async def never_answers(connection: Connection) -> None:
+async def never_respond(connection: AcceptedConnection) -> None:
     await connection.request()
     await connection.reader.read()
 
 
-async def never_reads(connection: Connection) -> None:
+async def never_read(connection: AcceptedConnection) -> None:
     await asyncio.Event().wait()
 
 
-async def hangs_up(connection: Connection) -> None:
+async def close_after_request(connection: AcceptedConnection) -> None:
     await connection.request()
 
 
-async def hangs_up_at_once(connection: Connection) -> None:
+async def close_at_once(connection: AcceptedConnection) -> None:
     """Close without reading a byte."""
 
 
-async def resets(connection: Connection) -> None:
+async def reset_connection(connection: AcceptedConnection) -> None:
     await connection.request()
     connection.reset()
 
 
-async def half_closes(connection: Connection) -> None:
+async def half_close(connection: AcceptedConnection) -> None:
     """Say with FIN that nothing will be sent, and keep the other half open."""
     await connection.request()
     if connection.writer.can_write_eof():
@@ -196,60 +196,60 @@ async def half_closes(connection: Connection) -> None:
     await connection.reader.read()
 
 
-async def endless_informational(connection: Connection) -> None:
+async def send_informational_endlessly(connection: AcceptedConnection) -> None:
     await connection.request()
     while True:
         await connection.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
 
 
-async def endless_headers(connection: Connection) -> None:
+async def send_headers_endlessly(connection: AcceptedConnection) -> None:
     await connection.request()
     await connection.send(b"HTTP/1.1 200 OK\r\n")
     while True:
         await connection.send(b"x-more: " + b"a" * 1000 + b"\r\n")
 
 
-async def endless_status_line(connection: Connection) -> None:
+async def send_status_line_endlessly(connection: AcceptedConnection) -> None:
     await connection.request()
     await connection.send(b"HTTP/1.1 200 ")
     while True:
         await connection.send(b"O" * 1000)
 
 
-async def drips_headers(connection: Connection) -> None:
+async def send_headers_slowly(connection: AcceptedConnection) -> None:
     await connection.request()
-    await connection.drip(b"HTTP/1.1 200 OK\r\n" + b"x-slow: 1\r\n" * 1000)
+    await connection.send_slowly(b"HTTP/1.1 200 OK\r\n" + b"x-slow: 1\r\n" * 1000)
 
 
-async def drips_body(connection: Connection) -> None:
+async def send_body_slowly(connection: AcceptedConnection) -> None:
     await connection.request()
     await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\nslow ")
-    await connection.drip(b"y" * 100_000)
+    await connection.send_slowly(b"y" * 100_000)
 
 
-async def endless_body(connection: Connection) -> None:
+async def send_body_endlessly(connection: AcceptedConnection) -> None:
     await connection.request()
     await connection.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     while True:
         await connection.send(b"1000\r\n" + b"z" * 0x1000 + b"\r\n")
 
 
-async def breaks_off(connection: Connection) -> None:
+async def close_within_body(connection: AcceptedConnection) -> None:
     """Acknowledge, then lose the connection in the middle of the body."""
     await connection.request()
     await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\npart")
 
 
-async def answers_unread(connection: Connection) -> None:
+async def respond_before_reading(connection: AcceptedConnection) -> None:
     """Answer before the request has been read, and never read it."""
     await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
     await asyncio.Event().wait()
 
 
-def sends(data: bytes) -> Behaviour:
+def send_bytes(data: bytes) -> Behaviour:
     """Send these bytes for an answer, whatever they are, and hang up."""
 
-    async def behave(connection: Connection) -> None:
+    async def behave(connection: AcceptedConnection) -> None:
         await connection.request()
         await connection.send(data)
 
@@ -259,7 +259,7 @@ def sends(data: bytes) -> Behaviour:
 # -- TLS --------------------------------------------------------------------------------------------------------------------
 
 
-class Certificates:
+class TestCertificates:
     """A certificate authority of a test, and contexts that trust it."""
 
     def __init__(self) -> None:

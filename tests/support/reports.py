@@ -9,41 +9,41 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from tests.support.upstreams import WAIT_SECONDS, serving
 
-IMPOSSIBLE = "squaring the circle"
+IMPOSSIBLE_TOPIC = "squaring the circle"
 """The one topic that there is no report about."""
 
 
 @dataclass(slots=True)
-class Reports:
+class ReportUpstream:
     url: str = ""
-    begun: list[str] = field(default_factory=list[str])
+    begun_topics: list[str] = field(default_factory=list[str])
     """The topics of the reports that were begun, in order."""
     finish: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it, and the reports get done."""
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def until_begun(self) -> None:
+    async def wait_until_begun(self) -> None:
         """Wait until the tool runs."""
         await asyncio.wait_for(self._begun.wait(), WAIT_SECONDS)
 
-    async def build(self, topic: str, context: Context) -> str:
-        self.begun.append(topic)
+    async def build_report(self, topic: str, context: Context) -> str:
+        self.begun_topics.append(topic)
         self._begun.set()
         await context.report_progress(1, 2, "halfway there")
         await self.finish.wait()
-        if topic == IMPOSSIBLE:
+        if topic == IMPOSSIBLE_TOPIC:
             raise ValueError("it cannot be done")
         return f"All about {topic}."
 
 
 @asynccontextmanager
-async def serving_reports() -> AsyncGenerator[Reports]:
-    reports, server = Reports(), MCPServer("reports")
+async def serving_report_upstream() -> AsyncGenerator[ReportUpstream]:
+    reports, server = ReportUpstream(), MCPServer("reports")
 
     @server.tool()
     async def build_report(topic: str, context: Context) -> str:  # pyright: ignore[reportUnusedFunction] - registered
         """Build a report. It takes a while."""
-        return await reports.build(topic, context)
+        return await reports.build_report(topic, context)
 
     async with serving(server.streamable_http_app()) as http:
         reports.url = http.url

@@ -8,18 +8,18 @@ import respx
 from respx.models import Call
 
 
-def requests_of(route: respx.Route) -> list[httpx.Request]:
+def list_requests(route: respx.Route) -> list[httpx.Request]:
     """Every request that the route answered, oldest first."""
     return [call.request for call in cast("list[Call]", list(route.calls))]
 
 
-def last_of(route: respx.Route) -> httpx.Request:
-    return requests_of(route)[-1]
+def get_last_request(route: respx.Route) -> httpx.Request:
+    return list_requests(route)[-1]
 
 
-def body_of(request: httpx.Request) -> Any:
+def parse_body(request: httpx.Request) -> Any:
     return json.loads(request.content)
 
 
-def query_of(request: httpx.Request) -> dict[str, str]:
+def parse_query(request: httpx.Request) -> dict[str, str]:
     return dict(request.url.params)

@@ -23,12 +23,12 @@ from mcp.server.subscriptions import (
 
 from tests.support.upstreams import WAIT_SECONDS, App, Context
 
-NOTE: Final = "note://today"
+NOTE_URI: Final = "note://today"
 
 
-class ResourceStage:
+class ResourceUpstream:
     def __init__(self) -> None:
-        self.watched: list[str] = []
+        self.subscribed: list[str] = []
         """Resources that somebody asked to hear of, one entry for each stream."""
         self.listed = 0
         """Streams that are to hear of lists."""
@@ -46,15 +46,15 @@ class ResourceStage:
         )
         return server.streamable_http_app(**options)
 
-    async def change(self) -> None:
-        await self._bus.publish(ResourceUpdated(NOTE))
+    async def publish_resource_change(self) -> None:
+        await self._bus.publish(ResourceUpdated(NOTE_URI))
 
-    async def change_lists(self) -> None:
-        await self.until(lambda: self.listed)
+    async def publish_list_changes(self) -> None:
+        await self.wait_until(lambda: self.listed)
         await self._bus.publish(ToolsListChanged())
         await self._bus.publish(ResourcesListChanged())
 
-    async def until(self, reached: Callable[[], Any]) -> None:
+    async def wait_until(self, reached: Callable[[], Any]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not reached():
                 self._moved.clear()
@@ -62,14 +62,14 @@ class ResourceStage:
 
     async def _listening(self, context: Context, params: types.SubscriptionsListenRequestParams) -> Any:
         uris, lists = params.notifications.resource_subscriptions or [], bool(params.notifications.tools_list_changed)
-        self.watched += uris
+        self.subscribed += uris
         self.listed += lists
         self._moved.set()
         try:
             return await self._listen(context, params)
         finally:
             for uri in uris:
-                self.watched.remove(uri)
+                self.subscribed.remove(uri)
             self.listed -= lists
             self._moved.set()
 
@@ -77,7 +77,7 @@ class ResourceStage:
         return types.ListToolsResult(tools=[types.Tool(name="note", input_schema={"type": "object"})])
 
     async def _resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[types.Resource(name="today", uri=NOTE)])
+        return types.ListResourcesResult(resources=[types.Resource(name="today", uri=NOTE_URI)])
 
     async def _read(self, _context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text="dear diary")])

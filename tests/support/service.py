@@ -60,9 +60,9 @@ from ringback.services.upkeep import Administration
 from ringback.services.verification import WebhookVerification, VerificationPolicy
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
-from tests.support.clock import ShiftedClock
-from tests.support.fixed_upstreams import TOOLS, FixedUpstreams, ListedConnection, NoTasks
-from tests.support.stores import UnsteadyStore, sqlite_store
+from tests.support.clock import OffsetClock
+from tests.support.fixed_upstreams import TOOLS, FixedUpstreamConfiguration, FakeUpstreamConnection, NoUpstreamTasks
+from tests.support.stores import FailingStore, open_sqlite_store
 from tests.support.targets import FakeResolver
 
 PUBLIC_URL: Final = "https://ringback.example"
@@ -81,31 +81,31 @@ CALL_BODY: Final[dict[str, Any]] = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Service:
+class ServiceUnderTest:
     app: FastAPI
     services: Services
-    store: UnsteadyStore
-    clock: ShiftedClock
+    store: FailingStore
+    clock: OffsetClock
     ids: IdGenerator
     recorder: Recorder
-    file: Path
-    failing: set[str] = field(default_factory=set[str])
+    database_path: Path
+    failing_workers: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
     failing_endpoints: set[str] = field(default_factory=set[str])
     """Paths of MCP endpoints that are to count as failing."""
     _stack: AsyncExitStack
 
-    async def client(self, principal: str, **key: Any) -> httpx.AsyncClient:
+    async def create_client(self, principal: str, **key: Any) -> httpx.AsyncClient:
         """An HTTP client with an API key of this principal's; `scopes` and `upstreams` narrow the key."""
-        return await self.anonymous(headers={"Authorization": f"Bearer {await self.key(principal, **key)}"})
+        return await self.create_anonymous_client(headers={"Authorization": f"Bearer {await self.create_api_key(principal, **key)}"})
 
-    async def anonymous(self, **options: Any) -> httpx.AsyncClient:
+    async def create_anonymous_client(self, **options: Any) -> httpx.AsyncClient:
         """An HTTP client without a key."""
         options = {"base_url": PUBLIC_URL} | options
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), **options)
         return await self._stack.enter_async_context(client)
 
-    async def key(
+    async def create_api_key(
         self,
         principal: str,
         *,
@@ -115,23 +115,23 @@ class Service:
         _, text = await self.services.api_keys.create_key(principal, name="test", scopes=scopes, upstreams=upstreams)
         return text
 
-    async def finish(self, call_id: str, ending: CallCompletion | None = None) -> Call:
+    async def finish_call(self, call_id: str, ending: CallCompletion | None = None) -> Call:
         """End a call, as the runner does."""
 
         async def finish(tx: Transaction) -> Call | None:
             return await self.recorder.finish_call(
-                tx, await _call(tx, call_id), ending or completion_from_result(RESULT, is_error=False), lease_token=None
+                tx, await _read_call(tx, call_id), ending or completion_from_result(RESULT, is_error=False), lease_token=None
             )
 
         ended = await self.store.write(finish)
         assert ended is not None
         return ended
 
-    async def dispatch(self, call_id: str) -> None:
+    async def mark_dispatched(self, call_id: str) -> None:
         """Mark a call as on its way to the upstream, as the runner does."""
 
         async def dispatch(tx: Transaction) -> bool:
-            call = await _call(tx, call_id)
+            call = await _read_call(tx, call_id)
             running = replace(
                 call, phase=CallPhase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
             )
@@ -139,12 +139,12 @@ class Service:
 
         assert await self.store.write(dispatch)
 
-    async def ask(self, call_id: str, *names: str) -> Call:
+    async def request_input(self, call_id: str, *names: str) -> Call:
         """Have the upstream ask, and hold nothing until it is answered, as the runner does."""
         asked = {name: {"method": ELICITATION_METHOD, "params": {"message": f"{name}?"}} for name in names}
 
         async def park(tx: Transaction) -> Call:
-            call = await _call(tx, call_id)
+            call = await _read_call(tx, call_id)
             handle = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": 1})
             dispatched = replace(call, phase=CallPhase.RUNNING, dispatched_at=tx.now(), runs=1, handle=handle)
             parked = enter_phase(inputs.request_input(dispatched, asked, now=tx.now()), CallPhase.PARKED, now=tx.now())
@@ -153,19 +153,19 @@ class Service:
 
         return await self.store.write(park)
 
-    async def call(self, call_id: str) -> Call:
+    async def read_call(self, call_id: str) -> Call:
         """The call as it is stored."""
-        return await self.store.read(lambda tx: _call(tx, call_id))
+        return await self.store.read(lambda tx: _read_call(tx, call_id))
 
-    async def progress(self, call_id: str, progress: Progress) -> None:
+    async def record_progress(self, call_id: str, progress: Progress) -> None:
         """Tell progress of a call that was dispatched."""
 
-        async def tell(tx: Transaction) -> bool:
-            return await self.recorder.record_progress(tx, await _call(tx, call_id), progress, lease_token="lease_1")
+        async def record(tx: Transaction) -> bool:
+            return await self.recorder.record_progress(tx, await _read_call(tx, call_id), progress, lease_token="lease_1")
 
-        assert await self.store.write(tell)
+        assert await self.store.write(record)
 
-    async def deliveries(self, principal: str) -> list[Delivery]:
+    async def read_deliveries(self, principal: str) -> list[Delivery]:
         """Everything that was or will be sent, newest first."""
         return list(
             await self.store.read(
@@ -173,7 +173,7 @@ class Service:
             )
         )
 
-    async def settle(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
+    async def settle_deliveries(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
         """End these deliveries, as the dispatcher does; what else was due stays pending."""
         wanted = {delivery.id for delivery in deliveries}
 
@@ -203,24 +203,24 @@ class Service:
 
         await self.store.write(settle)
 
-    async def put_into(self, webhook_id: str, state: WebhookState) -> None:
+    async def set_webhook_state(self, webhook_id: str, state: WebhookState) -> None:
         """Put a webhook into a state that only the service gives."""
 
-        async def put(tx: Transaction) -> bool:
+        async def update(tx: Transaction) -> bool:
             webhook = await tx.webhooks.get(WebhookId(webhook_id))
             assert webhook is not None
             return await tx.webhooks.update(replace(webhook, state=state), WebhookPart.STATE)
 
-        assert await self.store.write(put)
+        assert await self.store.write(update)
 
-    async def clean_up(self) -> None:
+    async def run_janitor(self) -> None:
         """One round of the janitor, which buries what has expired."""
         config = JanitorConfig(retention=Retention())
         await Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=config).run_once()
 
-    def rows(self) -> dict[str, int]:
+    def count_rows(self) -> dict[str, int]:
         """How many rows each table has, but for keys: what a refused request must not change."""
-        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{self.database_path}?mode=ro", uri=True)) as connection:
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             return {
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - its own names
@@ -238,11 +238,11 @@ async def running_service(
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
     quotas: Quotas | None = None,
-) -> AsyncGenerator[Service]:
+) -> AsyncGenerator[ServiceUnderTest]:
     """A service whose files are in `folder`."""
-    clock = ShiftedClock()
+    clock = OffsetClock()
     async with AsyncExitStack() as stack:
-        store = UnsteadyStore(await stack.enter_async_context(sqlite_store(folder, clock)))
+        store = FailingStore(await stack.enter_async_context(open_sqlite_store(folder, clock)))
         ids = IdGenerator(clock)
         tokens = CallResumeTokens(
             ResumeTokenCodec([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
@@ -263,15 +263,15 @@ async def running_service(
             failing_workers=lambda: frozenset(failing),
             failing_endpoints=lambda: frozenset(failing_endpoints),
         )
-        yield Service(
+        yield ServiceUnderTest(
             app=create_app(services, config=config),
             services=services,
             store=store,
             clock=clock,
             ids=ids,
             recorder=recorder,
-            file=folder / "ringback.db",
-            failing=failing,
+            database_path=folder / "ringback.db",
+            failing_workers=failing,
             failing_endpoints=failing_endpoints,
             _stack=stack,
         )
@@ -279,7 +279,7 @@ async def running_service(
 
 def _services(
     store: Store,
-    clock: ShiftedClock,
+    clock: OffsetClock,
     ids: IdGenerator,
     tokens: CallResumeTokens,
     recorder: Recorder,
@@ -287,7 +287,7 @@ def _services(
     quotas: Quotas,
 ) -> Services:
     lifecycle = Lifecycle()
-    catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", ListedConnection(name)) for name in TOOLS})
+    catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", FakeUpstreamConnection(name)) for name in TOOLS})
     keeper, on_demand = QuotaEnforcer(quotas, clock=clock), RequestedDeliveries(ids=ids)
     verification = WebhookVerification(
         store=store,
@@ -336,7 +336,7 @@ def _services(
         task_adoption=TaskAdoption(
             store=store,
             ids=ids,
-            tasks=NoTasks(),
+            tasks=NoUpstreamTasks(),
             tokens=tokens,
             registrations=registrations,
             quotas=keeper,
@@ -359,12 +359,12 @@ def _services(
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         insights=Insights(store=store, clock=clock, catalog=catalog, quotas=keeper, lifecycle=lifecycle),
-        administration=Administration(store=store, configuration=FixedUpstreams()),
+        administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
         lifecycle=lifecycle,
     )
 
 
-async def _call(tx: Transaction, call_id: str) -> Call:
+async def _read_call(tx: Transaction, call_id: str) -> Call:
     call = await tx.calls.get(CallId(call_id))
     assert call is not None
     return call

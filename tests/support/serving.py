@@ -12,12 +12,12 @@ from fastapi import FastAPI
 from ringback.http_server import HttpLimits
 from ringback.server import build_http_server
 
-ALL_FROM_HERE: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
+LOOPBACK_LIMITS: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
 """Every client of a test has the same address, as behind a proxy; some tests have ten thousand."""
 
 
 @asynccontextmanager
-async def serving(api: FastAPI, *, limits: HttpLimits = ALL_FROM_HERE) -> AsyncGenerator[str]:
+async def serving_api(api: FastAPI, *, limits: HttpLimits = LOOPBACK_LIMITS) -> AsyncGenerator[str]:
     """The URL at which it listens; at the end it is stopped as the command stops it."""
     # asyncio sends at once (TCP_NODELAY) only on sockets that were made for TCP by name: create_server's wait 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:

@@ -12,11 +12,11 @@ from ringback.runner.drivers import NegotiatedProtocol, NotificationStreamPort
 from ringback.runner.drivers.base import OnStreamPosition, OnElicitation, StreamPosition, LegacySessionId, LegacySessionPort
 from ringback.runner.failures import RequestFailed
 
-TASKS: Final = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 Reply = dict[str, Any] | RequestFailed
 
 
-class Answering:
+class ScriptedSession:
     """A session with one reply after the other, and the last of them for ever; tells some progress before each."""
 
     def __init__(
@@ -27,18 +27,18 @@ class Answering:
     ) -> None:
         self._replies = list(replies)
         self._progress = progress
-        self.negotiated = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
-        self.declared: list[Mapping[str, Any] | None] = []
-        self.held = Held(self)
-        self.places: list[StreamPosition] = []
+        self.protocol = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
+        self.requests: list[tuple[str, Mapping[str, Any]]] = []
+        self.declared_capabilities: list[Mapping[str, Any] | None] = []
+        self.scripted_legacy_session = ScriptedLegacySession(self)
+        self.stream_positions: list[StreamPosition] = []
         """Told with the next request that wants to hear of places."""
 
-    def tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - a Session's name
+    def get_tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - a Session's name
         return None
 
     @asynccontextmanager
-    async def listen(
+    async def open_notification_stream(
         self,
         notifications: Mapping[str, Any],  # noqa: ARG002 - a Session's name
         *,
@@ -46,7 +46,7 @@ class Answering:
     ) -> AsyncGenerator[NotificationStreamPort | None]:
         yield None
 
-    async def request(
+    async def send_request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -55,59 +55,59 @@ class Answering:
         on_progress: ProgressFnT | None = None,
         on_place: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
-        self.asked.append((method, params))
-        self.declared.append(declare)
+        self.requests.append((method, params))
+        self.declared_capabilities.append(declare)
         for told in self._progress:
             assert on_progress is not None
             await on_progress(*told)
-        while on_place is not None and self.places:
-            on_place(self.places.pop(0))
+        while on_place is not None and self.stream_positions:
+            on_place(self.stream_positions.pop(0))
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         if isinstance(reply, RequestFailed):
             raise reply
         return reply
 
     @property
-    def stateful(self) -> LegacySessionPort:
-        return self.held
+    def legacy_session(self) -> LegacySessionPort:
+        return self.scripted_legacy_session
 
     @asynccontextmanager
-    async def rejoined(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
-        self.held.name = name
-        self.held.rejoined += 1
-        yield self.held
+    async def rejoin_session(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
+        self.scripted_legacy_session.session_id = name
+        self.scripted_legacy_session.rejoin_count += 1
+        yield self.scripted_legacy_session
 
 
-class Held:
+class ScriptedLegacySession:
     """Implements `drivers.StatefulSession` over the replies of its session."""
 
-    def __init__(self, session: Answering) -> None:
+    def __init__(self, session: ScriptedSession) -> None:
         self._session = session
-        self.name: LegacySessionId | None = None
-        self.rejoined = 0
-        self.resumed: list[StreamPosition] = []
-        self.told: list[tuple[str, Mapping[str, Any]]] = []
-        self.replied: list[tuple[str, Mapping[str, Any]]] = []
-        self.on_question: OnElicitation | None = None
+        self.session_id: LegacySessionId | None = None
+        self.rejoin_count = 0
+        self.resumed_positions: list[StreamPosition] = []
+        self.sent_notifications: list[tuple[str, Mapping[str, Any]]] = []
+        self.sent_responses: list[tuple[str, Mapping[str, Any]]] = []
+        self.on_elicitation: OnElicitation | None = None
 
-    def named(self) -> AbstractContextManager[None]:
+    def keep_alive(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._session.request(method, params)
+    async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._session.send_request(method, params)
 
-    async def resume(self, place: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
-        self.resumed.append(place)
-        return await self._session.request("resume", {}, on_progress=on_progress)
+    async def resume_stream(self, place: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
+        self.resumed_positions.append(place)
+        return await self._session.send_request("resume", {}, on_progress=on_progress)
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        self.told.append((method, params))
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        self.sent_notifications.append((method, params))
 
     @contextmanager
-    def answering(self, on_question: OnElicitation) -> Generator[None]:
-        self.on_question = on_question
+    def handle_elicitations(self, on_question: OnElicitation) -> Generator[None]:
+        self.on_elicitation = on_question
         yield
-        self.on_question = None
+        self.on_elicitation = None
 
-    async def reply(self, name: str, answer: Mapping[str, Any]) -> None:
-        self.replied.append((name, answer))
+    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
+        self.sent_responses.append((name, answer))

@@ -77,7 +77,7 @@ BLOCKED_URLS: Final = (
     "https://" + "a." * 127 + "example/", "https://good.example/" + "a" * 2048,
 )  # fmt: skip
 
-NAMES: Final[dict[str, tuple[str, ...]]] = {
+BLOCKED_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "localhost": ("127.0.0.1", "::1"),
     "sub.localhost": ("127.0.0.1",),
     "metadata.google.internal": ("169.254.169.254",),
@@ -95,7 +95,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "no-address.test": (),
 }
 
-GOOD_URLS: Final[dict[str, tuple[str, str]]] = {
+ALLOWED_URLS: Final[dict[str, tuple[str, str]]] = {
     "https://example.com": ("example.com", "https://example.com"),
     "https://example.com/": ("example.com", "https://example.com"),
     "https://EXAMPLE.com/Hook?mcp_event_subscription=8b1c": ("example.com", "https://example.com"),

@@ -5,10 +5,10 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from tests.support.filled_store import FUTURE, NOW, PAST
 
-FEW, MANY = 1_000, 100_000
+FEW_ROWS, MANY_ROWS = 1_000, 100_000
 """How many rows the two stores have that are compared."""
 
-COMMON: Final[dict[str, Any]] = {
+COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
     "now": NOW,
     "older_than": NOW,
@@ -26,9 +26,9 @@ COMMON: Final[dict[str, Any]] = {
     "call_id": None,
     "name": None,
 }
-CROWD: Final = {"webhook_id": "wh_crowd"}
+CROWD_PARAMETERS: Final = {"webhook_id": "wh_crowd"}
 NO_CALLS: Final = jsontext.dumps(["call_-2", "call_none"]).decode()
-KEYS: Final = jsontext.dumps(
+SEALING_KEYS: Final = jsontext.dumps(
     [["call.finished", 0, ""], ["call.finished", 25, "busy\x1fcrowd\x1fcrowd\x1f"], ["call.finished", 1, "none\x1f"]]
 ).decode()
 """What a webhook may listen for: everything (wh_rare), what only the crowd does that has expired, and what nobody does."""
@@ -159,33 +159,33 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "get": [{"id": "dlv_wh_rare-held"}],
         "page": [{}, {"state": "held"}, {"state": "none"}],
         "page_of_call": [{"call_id": "call_talkative", "state": "none"}, {"call_id": "call_rare"}],
-        "page_of_webhook": [CROWD | {"state": "none"}, {"webhook_id": "wh_rare", "state": "held"}],
+        "page_of_webhook": [CROWD_PARAMETERS | {"state": "none"}, {"webhook_id": "wh_rare", "state": "held"}],
         "end_of_page": [{}],
         "end_of_page_of_call": [{"call_id": "call_talkative"}, {"call_id": "call_rare"}],
-        "end_of_page_of_webhook": [CROWD],
+        "end_of_page_of_webhook": [CROWD_PARAMETERS],
         "owner_of_call": [{"call_id": "call_talkative"}],
-        "owner_of_webhook": [CROWD],
+        "owner_of_webhook": [CROWD_PARAMETERS],
         "page_of_dead": [{}, {"principal": "carol"}],
-        "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD],
+        "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "watermarks": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
         "remove": [{}],
     },
     "delivery_lanes": {
-        "latest": [CROWD | {"event_ids": '["evt_4", "evt_none"]'}],
-        "dead": [CROWD, {"webhook_id": "wh_rare"}],
-        "end_of_dead": [CROWD, {"webhook_id": "wh_rare"}],
-        "release": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD],
-        "hold": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD],
-        "held": [{"webhook_id": "wh_rare"}, CROWD],
-        "cancel": [{"webhook_id": "wh_zzz"}, CROWD],
+        "latest": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],
+        "dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
+        "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
+        "release": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "hold": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "cancel": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
     },
     "delivery_queue": {
         "due_front": [{}],
         "due_lanes": [{}],
-        "due": [{"webhook_id": "wh_rare"}, CROWD],
-        "due_in_order": [{"webhook_id": "wh_rare"}, CROWD],
-        "due_without_key": [{"webhook_id": "wh_rare"}, CROWD],
+        "due": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "due_in_order": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "due_without_key": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "settle": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
@@ -193,7 +193,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
             | {"category": "ok", "status_code": 200, "excerpt": None}
         ],
-        "give_up": [{"webhook_id": "wh_rare"}, CROWD],
+        "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "next_due": [{}],
     },
     "delivery_upkeep": {
@@ -206,8 +206,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "event_places": {
         "head": [{}],
-        "id_at": [{"seq": FEW // 2}, {"seq": FUTURE}],
-        "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW // 2}],
+        "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "events": {
         "reserve": [{"count": 1}],
@@ -316,7 +316,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "by_ids": [{"ids": '["wh_rare"]'}],
         "page": [{}],
         "fields_in_use": [{"event_names": '["call.finished", "call.failed"]'}],
-        "matching": [{"keys": KEYS, "catching_up": 1}, {"keys": KEYS, "catching_up": 0}],
+        "matching": [{"keys": SEALING_KEYS, "catching_up": 1}, {"keys": SEALING_KEYS, "catching_up": 0}],
         "of_calls": [{"call_ids": '["call_rare", "call_none"]'}],
         "update_settings": [A_WEBHOOK | {"id": "wh_rare", "events": '["call.failed"]'}],
         "update_secrets": [A_WEBHOOK | {"id": "wh_rare"}],
@@ -335,7 +335,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
 """With what each statement is asked: so that it finds at most a few rows, while the crowd stands beside them. A statement with
 `scan` looks at so many rows of the crowd, and no more."""
 
-WHOLE_ON_PURPOSE: Final = {
+FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",
     "catalog.keep_only": "a few rows an upstream, once at start",
     "joined_names.all": "the few names that are too long or have odd characters",

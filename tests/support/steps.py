@@ -6,26 +6,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-EVERY: Final = 10
+INSTRUCTIONS_PER_STEP: Final = 10
 """Instructions between two counts: rough enough to be cheap, and fine against the thousands that a test tells apart."""
 
 
 @dataclass(slots=True)
-class Steps:
+class VmSteps:
     count: int = 0
 
 
 @contextmanager
-def counting(connection: sqlite3.Connection) -> Generator[Steps]:
+def counting_vm_steps(connection: sqlite3.Connection) -> Generator[VmSteps]:
     """Counts what the connection does meanwhile."""
-    steps = Steps()
+    steps = VmSteps()
 
-    def step() -> int:
-        steps.count += EVERY
+    def add_steps() -> int:
+        steps.count += INSTRUCTIONS_PER_STEP
         return 0
 
-    connection.set_progress_handler(step, EVERY)
+    connection.set_progress_handler(add_steps, INSTRUCTIONS_PER_STEP)
     try:
         yield steps
     finally:
-        connection.set_progress_handler(None, EVERY)
+        connection.set_progress_handler(None, INSTRUCTIONS_PER_STEP)

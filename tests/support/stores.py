@@ -20,21 +20,21 @@ OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 """Opens an empty store that may keep files in the folder, and closes it at the end."""
 
 
-def a_sealer() -> AesGcmSealer:
+def make_sealer() -> AesGcmSealer:
     return AesGcmSealer({"test": b"k" * KEY_BYTES}, current="test", random_bytes=os.urandom)
 
 
-def sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Store]:
-    return open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=a_sealer(), exclusive=True)
+def open_sqlite_store(folder: Path, clock: Clock) -> AbstractAsyncContextManager[Store]:
+    return open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=make_sealer(), exclusive=True)
 
 
-STORES: Final[dict[str, OpenStore]] = {"sqlite": sqlite_store}
+STORES: Final[dict[str, OpenStore]] = {"sqlite": open_sqlite_store}
 
 FOREVER: Final = sys.maxsize
 """Refusals of a disk that stays full until the test says otherwise."""
 
 
-class StoreAround:
+class StoreWrapper:
     """A store around another, which changes nothing by itself."""
 
     def __init__(self, store: Store) -> None:
@@ -45,7 +45,7 @@ class StoreAround:
         return self._store.signals
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         return self._store.is_exclusive
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -58,7 +58,7 @@ class StoreAround:
         return await self._store.write(work)
 
 
-class UnsteadyStore(StoreAround):
+class FailingStore(StoreWrapper):
     """Refuses as many writes as a test says before it works again."""
 
     def __init__(self, store: Store) -> None:

@@ -14,37 +14,37 @@ import orjson
 
 from tests.support.engine import WAIT_SECONDS
 
-NO_ANSWER: Final = "no answer"
+CONNECTION_REFUSED: Final = "no answer"
 """Instead of a status: the connection is refused."""
 TIMEOUT: Final = "timeout"
 
 
-class Switchboard:
+class ReceiversByHost:
     def __init__(self, default: int | str = 204) -> None:
         self.posts: list[httpx.Request] = []
         self.in_flight: defaultdict[str, int] = defaultdict(int)
         self.in_flight_max: defaultdict[str, int] = defaultdict(int)
         self._default = default
-        self._said: dict[str, int | str] = {}
+        self._responses: dict[str, int | str] = {}
         self._held: dict[str, asyncio.Event] = {}
-        self._moved = asyncio.Event()
+        self._post_arrived = asyncio.Event()
 
-    def says(self, host: str, answer: int | str) -> None:
+    def set_response(self, host: str, answer: int | str) -> None:
         """From now on this host answers with a status, or not at all."""
-        self._said[host] = answer
+        self._responses[host] = answer
 
-    def hangs(self, host: str) -> None:
+    def hold_responses(self, host: str) -> None:
         """From now on this host keeps every POST until it is let go."""
         self._held[host] = asyncio.Event()
 
-    def lets_go(self, host: str) -> None:
+    def release_responses(self, host: str) -> None:
         self._held.pop(host).set()
 
-    async def until_posts(self, count: int) -> None:
+    async def wait_for_posts(self, count: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while len(self.posts) < count:
-                self._moved.clear()
-                await self._moved.wait()
+                self._post_arrived.clear()
+                await self._post_arrived.wait()
 
     def bodies(self, host: str | None = None) -> list[dict[str, Any]]:
         """What was sent, in order."""
@@ -53,19 +53,19 @@ class Switchboard:
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         host = request.url.host
         self.posts.append(request)
-        self._moved.set()
+        self._post_arrived.set()
         self.in_flight[host] += 1
         self.in_flight_max[host] = max(self.in_flight_max[host], self.in_flight[host])
         try:
             if host in self._held:
                 await self._held[host].wait()
-            return _answer(self._said.get(host, self._default), request)
+            return _make_response(self._responses.get(host, self._default), request)
         finally:
             self.in_flight[host] -= 1
 
 
-def _answer(said: int | str, request: httpx.Request) -> httpx.Response:
-    if said == NO_ANSWER:
+def _make_response(said: int | str, request: httpx.Request) -> httpx.Response:
+    if said == CONNECTION_REFUSED:
         raise httpx.ConnectError("nobody is there", request=request)
     if said == TIMEOUT:
         raise httpx.ReadTimeout("no answer in time", request=request)

@@ -9,9 +9,9 @@ from ringback.notifier.addresses import Address
 from ringback.notifier.resolver import Resolution
 from ringback.notifier.target_guard import Target, TargetPolicy, parse_target
 
-PUBLIC: Final = TargetPolicy()
+PUBLIC_POLICY: Final = TargetPolicy()
 """As shipped: public https only."""
-LOOPBACK: Final = TargetPolicy(
+LOOPBACK_POLICY: Final = TargetPolicy(
     private_cidrs=(ip_network("127.0.0.0/8"), ip_network("::1/128")), allows_private_http=True
 )
 """What --dev sets, and what a receiver of a test needs."""
@@ -22,17 +22,17 @@ class FakeResolver:
 
     def __init__(self, names: Mapping[str, Sequence[str]], *, seconds: float = 0.0) -> None:
         self.names = names
-        self.seconds = seconds
-        self.asked: list[str] = []
+        self.ttl_seconds = seconds
+        self.queried_hosts: list[str] = []
 
     async def __call__(self, host: str, /) -> Resolution:
-        self.asked.append(host)
-        return resolved(*self.names.get(host, ()), seconds=self.seconds)
+        self.queried_hosts.append(host)
+        return make_resolution(*self.names.get(host, ()), seconds=self.ttl_seconds)
 
     async def aclose(self) -> None: ...
 
 
-def resolved(*addresses: str, seconds: float = 0.0) -> Resolution:
+def make_resolution(*addresses: str, seconds: float = 0.0) -> Resolution:
     """What a resolver answers; nothing of it is cached unless it says so."""
     return Resolution(addresses=tuple(ip_address(address) for address in addresses), ttl_seconds=seconds)
 
@@ -49,4 +49,4 @@ class SocketCounter:
 
 
 def loopback_target(url: str) -> Target:
-    return parse_target(url, LOOPBACK)
+    return parse_target(url, LOOPBACK_POLICY)

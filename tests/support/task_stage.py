@@ -27,7 +27,7 @@ from pydantic import Field
 
 from tests.support.upstreams import WAIT_SECONDS, App, Context
 
-TASKS: Final = "io.modelcontextprotocol/tasks"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 QUESTION: Final[dict[str, Any]] = {
     "method": "elicitation/create",
     "params": {
@@ -36,7 +36,7 @@ QUESTION: Final[dict[str, Any]] = {
         "requestedSchema": {"type": "object", "properties": {"sure": {"type": "boolean"}}},
     },
 }
-YES: Final[dict[str, Any]] = {"action": "accept", "content": {"sure": True}}
+ACCEPTED_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {"sure": True}}
 CREATED: Final = "2026-11-20T17:00:00Z"
 
 
@@ -53,43 +53,43 @@ class ListenParams(RequestParams):
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class UpstreamTask:
     """A task upstream; whatever is told of it reaches who listens."""
 
     id: str
-    stage: "TaskStage"
+    stage: "TaskUpstream"
     state: dict[str, Any] = field(default_factory=lambda: {"status": "working"})
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
     cancels: int = 0
 
-    def tell(self, **state: Any) -> None:
+    def set_state(self, **state: Any) -> None:
         self.state = state
-        self.stage.moved(self)
+        self.stage.publish_task(self)
 
-    def complete(self, text: str) -> None:
-        self.tell(status="completed", result=text_result(text))
+    def complete_task(self, text: str) -> None:
+        self.set_state(status="completed", result=text_result(text))
 
-    def ask(self, *keys: str) -> None:
-        self.tell(status="input_required", inputRequests={key: QUESTION for key in keys if key not in self.answers})
+    def request_input(self, *keys: str) -> None:
+        self.set_state(status="input_required", inputRequests={key: QUESTION for key in keys if key not in self.answers})
 
 
 def text_result(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
-class TaskStage:
+class TaskUpstream:
     def __init__(self, *, listening: bool = False, poll_ms: int | None = 100, rounds: int = 1) -> None:
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, UpstreamTask] = {}
         self.requests: list[tuple[str, Any]] = []
         """Every tools/call and tasks/… that came in, with its parameters."""
-        self.effects: list[str] = []
+        self.side_effects: list[str] = []
         """Tools that began their work."""
         self.declared: list[types.ClientCapabilities] = []
-        self.obeys = True
+        self.honours_cancel = True
         """Whether tasks/cancel ends a working task."""
-        self.gate = asyncio.Event()
+        self.tools_may_respond = asyncio.Event()
         """Answers to tools/call are given only while it is set."""
-        self.gate.set()
+        self.tools_may_respond.set()
         self.on_retry: Callable[[], Any] = lambda: None
         """Called in each round after the first; raise to refuse it."""
         self._listening = listening
@@ -105,7 +105,7 @@ class TaskStage:
             on_list_tools=lambda _context, _params: self._list(tools),
             on_call_tool=self._call,
         )
-        server.extensions[TASKS] = {}
+        server.extensions[TASKS_EXTENSION] = {}
         server.add_request_handler("tasks/get", TaskParams, self._get)
         server.add_request_handler("tasks/update", UpdateParams, self._update)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
@@ -114,25 +114,25 @@ class TaskStage:
 
     # -- what a test sees and does --
 
-    async def task(self, number: int) -> Task:
+    async def wait_for_task(self, number: int) -> UpstreamTask:
         """The task that was made as the so-and-so-many-eth."""
-        await self.until(lambda: len(self.tasks) >= number)
+        await self.wait_until(lambda: len(self.tasks) >= number)
         return list(self.tasks.values())[number - 1]
 
-    async def until(self, reached: Callable[[], bool]) -> None:
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not reached():
                 self._changed.clear()
                 await self._changed.wait()
 
-    def count(self, method: str) -> int:
+    def count_requests(self, method: str) -> int:
         return sum(each == method for each, _ in self.requests)
 
-    def moved(self, task: Task) -> None:
+    def publish_task(self, task: UpstreamTask) -> None:
         self._changed.set()
         for queue, task_ids in self._listeners.items():
             if task.id in task_ids:
-                queue.put_nowait(self._told(task))
+                queue.put_nowait(self._task_json(task))
 
     # -- the server --
 
@@ -142,48 +142,48 @@ class TaskStage:
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Any:
         capabilities = context.session.client_capabilities or types.ClientCapabilities()
         self.declared.append(capabilities)
-        self._note("tools/call", params)
+        self._record_request("tools/call", params)
         state = json.loads(params.request_state) if params.request_state else {"round": 0}
         if params.request_state:
             self.on_retry()
         match params.name:
             case "confirm" if state["round"] < self._rounds:
-                return _round(state["round"] + 1)
+                return _input_required_result(state["round"] + 1)
             case "confirm_then_work" if state["round"] < 1:
-                return _round(1)
+                return _input_required_result(1)
             case "moment" if state["round"] < self._rounds:
                 return types.InputRequiredResult(request_state=json.dumps({"round": state["round"] + 1}))
             case _:
-                return await self._work(params, capabilities)
+                return await self._run_tool(params, capabilities)
 
-    async def _work(self, params: types.CallToolRequestParams, capabilities: types.ClientCapabilities) -> Any:
-        self.effects.append(params.name)
+    async def _run_tool(self, params: types.CallToolRequestParams, capabilities: types.ClientCapabilities) -> Any:
+        self.side_effects.append(params.name)
         self._changed.set()
-        await self.gate.wait()
-        if params.name in {"work", "confirm_then_work"} and TASKS in (capabilities.extensions or {}):
-            task = Task(f"task-{len(self.tasks) + 1}", self)
+        await self.tools_may_respond.wait()
+        if params.name in {"work", "confirm_then_work"} and TASKS_EXTENSION in (capabilities.extensions or {}):
+            task = UpstreamTask(f"task-{len(self.tasks) + 1}", self)
             self.tasks[task.id] = task
             self._changed.set()
-            return {"resultType": "task", **self._told(task), "status": "working"}
+            return {"resultType": "task", **self._task_json(task), "status": "working"}
         answers = {key: each.model_dump(exclude_none=True) for key, each in (params.input_responses or {}).items()}
         return types.CallToolResult.model_validate(text_result(json.dumps(answers)))
 
     async def _get(self, context: Context, params: TaskParams) -> Any:
-        return {"resultType": "complete", **self._told(self._find(context, "tasks/get", params))}
+        return {"resultType": "complete", **self._task_json(self._find(context, "tasks/get", params))}
 
     async def _update(self, context: Context, params: UpdateParams) -> Any:
         task = self._find(context, "tasks/update", params)
         asked = task.state.get("inputRequests", {})
         task.answers |= {key: answer for key, answer in params.input_responses.items() if key in asked}
         rest = {key: request for key, request in asked.items() if key not in task.answers}
-        task.tell(**({"status": "input_required", "inputRequests": rest} if rest else {"status": "working"}))
+        task.set_state(**({"status": "input_required", "inputRequests": rest} if rest else {"status": "working"}))
         return {"resultType": "complete"}
 
     async def _cancel(self, context: Context, params: TaskParams) -> Any:
         task = self._find(context, "tasks/cancel", params)
         task.cancels += 1
-        if self.obeys and task.state["status"] in {"working", "input_required"}:
-            task.tell(status="cancelled")
+        if self.honours_cancel and task.state["status"] in {"working", "input_required"}:
+            task.set_state(status="cancelled")
         self._changed.set()
         return {"resultType": "complete"}
 
@@ -195,12 +195,12 @@ class TaskStage:
             "notifications/subscriptions/acknowledged",
             {"notifications": {"taskIds": wanted} if wanted else {}, "_meta": meta},
         )
-        async with self._heard(wanted) as queue:
+        async with self._subscribed(wanted) as queue:
             while True:
                 await _notify(context, "notifications/tasks", {**await queue.get(), "_meta": meta})
 
     @asynccontextmanager
-    async def _heard(self, wanted: list[str]) -> AsyncGenerator[asyncio.Queue[dict[str, Any]]]:
+    async def _subscribed(self, wanted: list[str]) -> AsyncGenerator[asyncio.Queue[dict[str, Any]]]:
         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._listeners[queue] = wanted
         self._changed.set()
@@ -211,14 +211,14 @@ class TaskStage:
             self._changed.set()
 
     @property
-    def listeners(self) -> int:
+    def listener_count(self) -> int:
         """Streams that are to hear of tasks."""
         return sum(bool(task_ids) for task_ids in self._listeners.values())
 
-    def _find(self, context: Context, method: str, params: TaskParams) -> Task:
-        self._note(method, params)
+    def _find(self, context: Context, method: str, params: TaskParams) -> UpstreamTask:
+        self._record_request(method, params)
         capabilities = context.session.client_capabilities
-        if TASKS not in ((capabilities and capabilities.extensions) or {}):
+        if TASKS_EXTENSION not in ((capabilities and capabilities.extensions) or {}):
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "The tasks extension was not declared.")
         if context.request is not None and context.request.headers["mcp-name"] != params.task_id:
             raise MCPError(-32020, "Mcp-Name is not the task's id.")
@@ -226,11 +226,11 @@ class TaskStage:
             raise MCPError(INVALID_PARAMS, "Task not found")
         return self.tasks[params.task_id]
 
-    def _told(self, task: Task) -> dict[str, Any]:
-        pace = {} if self._poll_ms is None else {"pollIntervalMs": self._poll_ms}
-        return {"taskId": task.id, "createdAt": CREATED, "lastUpdatedAt": CREATED, "ttlMs": None, **pace, **task.state}
+    def _task_json(self, task: UpstreamTask) -> dict[str, Any]:
+        poll_interval = {} if self._poll_ms is None else {"pollIntervalMs": self._poll_ms}
+        return {"taskId": task.id, "createdAt": CREATED, "lastUpdatedAt": CREATED, "ttlMs": None, **poll_interval, **task.state}
 
-    def _note(self, method: str, params: Any) -> None:
+    def _record_request(self, method: str, params: Any) -> None:
         self.requests.append((method, params))
         self._changed.set()
 
@@ -244,6 +244,6 @@ async def _notify(context: Context, method: str, params: Mapping[str, Any]) -> N
     await context.session.send_notification(notification, related_request_id=context.request_id)
 
 
-def _round(number: int) -> types.InputRequiredResult:
+def _input_required_result(number: int) -> types.InputRequiredResult:
     asked: types.InputRequests = {"sure": types.ElicitRequest.model_validate(QUESTION)}
     return types.InputRequiredResult(input_requests=asked, request_state=json.dumps({"round": number}))

@@ -32,7 +32,7 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamTransport, UpstreamConfig
 from ringback.runner.upstreams import UpstreamRegistry
-from tests.support.desks import OnProgress, PaperDesk, ignore
+from tests.support.desks import OnProgress, RecordingCallContext, ignore_progress
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
 
@@ -47,7 +47,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Context = ServerRequestContext[Any, Any]
 
 
-class Stage:
+class ControlledUpstream:
     """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
 
     `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `halfway` does so before and after it
@@ -61,11 +61,11 @@ class Stage:
             for name in ("echo", "hold", "steps", "halfway", "flood", "fail", "refuse", "learn", "spoiled")
         ]
         self.calls: list[types.CallToolRequestParams] = []
-        self.inside = 0
+        self.held_count = 0
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.versions: list[str] = []
-        self._entered = asyncio.Event()
+        self._held_changed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
 
     def app(self, **options: Any) -> App:
@@ -77,11 +77,11 @@ class Stage:
         )
         return server.streamable_http_app(**options)
 
-    async def until_inside(self, count: int) -> None:
+    async def wait_until_held(self, count: int) -> None:
         """Wait until so many calls are being held at once."""
-        while self.inside < count:
-            self._entered.clear()
-            await self._entered.wait()
+        while self.held_count < count:
+            self._held_changed.clear()
+            await self._held_changed.wait()
 
     async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=self.tools)
@@ -91,13 +91,13 @@ class Stage:
         self.versions.append(context.protocol_version)
         match params.name:
             case "hold":
-                await self._hold()
+                await self._hold_call()
             case "steps":
                 await context.session.report_progress(1, 2, "half")
                 await context.session.report_progress(2, 2, None)
             case "halfway":
                 await context.session.report_progress(1, 2, "half")
-                await self._hold()
+                await self._hold_call()
                 await context.session.report_progress(2, 2, None)
             case "flood":
                 for number in range(1, 1001):
@@ -105,24 +105,24 @@ class Stage:
             case "refuse":
                 raise MCPError(-32042, "not today", {"retry": False})
             case "learn":
-                await self._learn(context)
+                await self._add_tool(context)
             case _:
                 pass
         text = types.TextContent(type="text", text=json.dumps(params.arguments))
         return types.CallToolResult(content=[text], is_error=params.name == "fail")
 
-    async def _hold(self) -> None:
-        self.inside += 1
-        self._entered.set()
+    async def _hold_call(self) -> None:
+        self.held_count += 1
+        self._held_changed.set()
         try:
             await self.release.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
         finally:
-            self.inside -= 1
+            self.held_count -= 1
 
-    async def _learn(self, context: Context) -> None:
+    async def _add_tool(self, context: Context) -> None:
         self.tools = [*self.tools, types.Tool(name="learned", input_schema={"type": "object"})]
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await self._bus.publish(ToolsListChanged())
@@ -136,7 +136,7 @@ class Stage:
 class HttpServer(uvicorn.Server):
     def __init__(self, app: App, port: int) -> None:
         super().__init__(uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=0))
-        self._socket = _listening(port)
+        self._socket = _bind_socket(port)
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
@@ -146,11 +146,11 @@ class HttpServer(uvicorn.Server):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
-    async def open(self) -> None:
+    async def open_connections(self) -> None:
         self._serving = asyncio.create_task(self.serve(sockets=[self._socket]))
         await asyncio.wait_for(self._ready.wait(), WAIT_SECONDS)
 
-    async def kill(self) -> None:
+    async def kill_server(self) -> None:
         """Reset every connection and stop listening, as if the process had been killed."""
         loop = asyncio.get_running_loop()
         for server in self.servers:
@@ -163,14 +163,14 @@ class HttpServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._socket.close()
-        self.drop()
+        self.drop_connections()
         self.force_exit = True
         self._stop.set()
         if self._serving is not None:
             await self._serving
-        self.drop()  # what had been accepted, and became a connection only after the first time
+        self.drop_connections()  # what had been accepted, and became a connection only after the first time
 
-    def drop(self) -> None:
+    def drop_connections(self) -> None:
         """Reset every connection, as a network does that breaks; whoever comes again is served."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -187,7 +187,7 @@ class HttpServer(uvicorn.Server):
         yield  # signals belong to pytest
 
 
-def _listening(port: int) -> socket.socket:
+def _bind_socket(port: int) -> socket.socket:
     # asyncio turns off Nagle's algorithm only on sockets that were made for TCP by name; with it, each answer takes 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -199,11 +199,11 @@ def _listening(port: int) -> socket.socket:
 @asynccontextmanager
 async def serving(app: App, *, port: int = 0) -> AsyncGenerator[HttpServer]:
     server = HttpServer(app, port)
-    await server.open()
+    await server.open_connections()
     try:
         yield server
     finally:
-        await server.kill()
+        await server.kill_server()
 
 
 def free_port() -> int:
@@ -212,26 +212,26 @@ def free_port() -> int:
         return port
 
 
-def legacy_only(app: App) -> App:
+def make_legacy_app(app: App) -> App:
     """A server that has never heard of 2026-07-28."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", []))
         if headers.get(b"mcp-protocol-version", b"").decode() in MODERN_PROTOCOL_VERSIONS:
-            await answer(send, 400, "text/plain", b"Bad Request: Unsupported protocol version")
+            await send_response(send, 400, "text/plain", b"Bad Request: Unsupported protocol version")
         else:
             await app(scope, receive, send)
 
     return serve
 
 
-Spoiling = Callable[[dict[str, Any], Send], Awaitable[None]]
+ResponseOverride = Callable[[dict[str, Any], Send], Awaitable[None]]
 
 
-class Spoiled:
+class OverriddenResponses:
     """Hands requests that carry a JSON-RPC method (or `tool:` and a tool's name) to the test, all others to the server."""
 
-    def __init__(self, app: App, spoilings: Mapping[str, Spoiling]) -> None:
+    def __init__(self, app: App, spoilings: Mapping[str, ResponseOverride]) -> None:
         self._app = app
         self._spoilings = spoilings
 
@@ -259,46 +259,46 @@ class Spoiled:
         await self._app(scope, replay, send)
 
 
-async def answer(send: Send, status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> None:
+async def send_response(send: Send, status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> None:
     """A whole response; or one that breaks off, when it promises more bytes than it has."""
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(promised_bytes or len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": promised_bytes is not None})
 
 
-def answering(status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> Spoiling:
-    async def spoil(message: dict[str, Any], send: Send) -> None:
-        await answer(send, status, content_type, body, promised_bytes=promised_bytes)
+def respond_with(status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> ResponseOverride:
+    async def override(message: dict[str, Any], send: Send) -> None:
+        await send_response(send, status, content_type, body, promised_bytes=promised_bytes)
 
-    return spoil
-
-
-def answering_result(result: Any) -> Spoiling:
-    async def spoil(message: dict[str, Any], send: Send) -> None:
-        await respond(message, result, send)
-
-    return spoil
+    return override
 
 
-async def respond(message: dict[str, Any], result: Any, send: Send) -> None:
+def respond_with_result(result: Any) -> ResponseOverride:
+    async def override(message: dict[str, Any], send: Send) -> None:
+        await send_result(message, result, send)
+
+    return override
+
+
+async def send_result(message: dict[str, Any], result: Any, send: Send) -> None:
     """A JSON-RPC response with this result, past everything that the SDK's server would check or leave out."""
-    await answer_json(send, {"jsonrpc": "2.0", "id": message["id"], "result": result})
+    await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
-async def answer_json(send: Send, message: dict[str, Any]) -> None:
-    await answer(send, 200, "application/json", json.dumps(message).encode())
+async def send_json(send: Send, message: dict[str, Any]) -> None:
+    await send_response(send, 200, "application/json", json.dumps(message).encode())
 
 
 # -- calling ----------------------------------------------------------------------------------------------------------------
 
 
-def http_config(url: str, *, name: str = "stage", headers: Mapping[str, str] | None = None) -> UpstreamConfig:
+def make_http_config(url: str, *, name: str = "stage", headers: Mapping[str, str] | None = None) -> UpstreamConfig:
     return UpstreamConfig(
         name=name, transport=UpstreamTransport.HTTP, url=url, headers=headers or {}, max_concurrent=MAX_CONCURRENT_HTTP
     )
 
 
-def python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None = None) -> UpstreamConfig:
+def make_python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None = None) -> UpstreamConfig:
     """A stdio server in Python: a script, or `-m` and a module."""
     return UpstreamConfig(
         name=name,
@@ -310,13 +310,13 @@ def python_config(*args: str, name: str = "stage", env: Mapping[str, str] | None
     )
 
 
-def raw_config(**env: str) -> UpstreamConfig:
+def make_raw_config(**env: str) -> UpstreamConfig:
     """The server of `raw_stdio_upstream`, with these of its variables."""
-    return python_config(str(RAW_SERVER), env=env)
+    return make_python_config(str(RAW_SERVER), env=env)
 
 
 @asynccontextmanager
-async def opened(
+async def open_upstreams(
     *configs: UpstreamConfig,
     patience_seconds: float = WAIT_SECONDS,
     clock: Clock | None = None,
@@ -334,31 +334,31 @@ async def opened(
         yield upstreams
 
 
-async def until_so(condition: Callable[[], bool]) -> None:
+async def wait_until_true(condition: Callable[[], bool]) -> None:
     """Look again and again, for what nobody tells: the health of an upstream, the death of another process."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
 
 
-async def until_state(upstreams: UpstreamRegistry, state: str) -> None:
+async def wait_for_state(upstreams: UpstreamRegistry, state: str) -> None:
     """Wait until all are in this state: a short patience then judges an upstream that is known, not how fast it was reached."""
     async with asyncio.timeout(WAIT_SECONDS):
         while {info.state for info in upstreams.tool_catalog.list_upstreams()} != {state}:  # noqa: ASYNC110 - states ring no bell
             await asyncio.sleep(0.002)
 
 
-async def drive(
+async def run_upstream_call(
     upstreams: UpstreamRegistry,
     tool: str,
     arguments: dict[str, Any] | None = None,
     *,
     upstream: str = "stage",
     meta: dict[str, Any] | None = None,
-    on_progress: OnProgress = ignore,
+    on_progress: OnProgress = ignore_progress,
 ) -> CallCompletion:
     call = replace(CALL, upstream=upstream, tool=tool, arguments=arguments or {}, meta=meta or {})
     async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
-        ending = await session.run_call(PaperDesk(call, on_progress=on_progress))
+        ending = await session.run_call(RecordingCallContext(call, on_progress=on_progress))
         assert isinstance(ending, CallCompletion)
         return ending

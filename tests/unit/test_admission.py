@@ -10,12 +10,12 @@ from tests.support.limits import WAIT_SECONDS
 FOR_EVER = 1e9
 
 
-async def turns(count: int) -> None:
+async def run_loop_turns(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def begin(gate: AdmissionGate, begun: list[int], number: int) -> None:
+async def enter_gate(gate: AdmissionGate, begun: list[int], number: int) -> None:
     await gate.wait_for_background_turn()
     begun.append(number)
 
@@ -27,13 +27,13 @@ async def test_background_work_begins_at_once_while_nothing_is_admitted() -> Non
 async def test_background_work_waits_until_the_admission_is_over_and_then_begins_in_its_order() -> None:
     gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
     await gate.wait_for_background_turn()
-    await turns(1)
+    await run_loop_turns(1)
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
         with gate.admit_call():
             for number in range(3):
-                group.create_task(begin(gate, begun, number))
-            await turns(10)
+                group.create_task(enter_gate(gate, begun, number))
+            await run_loop_turns(10)
             assert begun == []
 
     assert begun == [0, 1, 2]
@@ -44,8 +44,8 @@ async def test_one_piece_of_background_work_begins_in_a_turn() -> None:
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
         for number in range(5):
-            group.create_task(begin(gate, begun, number))
-        await turns(1)
+            group.create_task(enter_gate(gate, begun, number))
+        await run_loop_turns(1)
         assert len(begun) == 1
 
     assert begun == [0, 1, 2, 3, 4]
@@ -58,19 +58,19 @@ async def test_admissions_without_end_do_not_stop_background_work() -> None:
         with gate.admit_call():
             async with asyncio.TaskGroup() as group:
                 for number in range(5):
-                    group.create_task(begin(gate, begun, number))
+                    group.create_task(enter_gate(gate, begun, number))
 
     assert begun == [0, 1, 2, 3, 4]
 
 
-async def test_a_held_piece_that_is_cancelled_holds_up_nobody() -> None:
+async def test_a_cancelled_waiter_blocks_no_other() -> None:
     gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
     await gate.wait_for_background_turn()
     with gate.admit_call():
-        held = [asyncio.create_task(begin(gate, begun, number)) for number in range(3)]
-        await turns(2)
+        held = [asyncio.create_task(enter_gate(gate, begun, number)) for number in range(3)]
+        await run_loop_turns(2)
         held[0].cancel()
-        await turns(2)
+        await run_loop_turns(2)
 
     async with asyncio.timeout(WAIT_SECONDS):
         await asyncio.gather(*held[1:])
@@ -79,7 +79,7 @@ async def test_a_held_piece_that_is_cancelled_holds_up_nobody() -> None:
     assert begun == [1, 2]
 
 
-async def test_what_is_done_inside_an_admission_is_known_as_such() -> None:
+async def test_code_inside_an_admission_knows_that_it_is() -> None:
     gate = AdmissionGate()
     assert not is_in_admission()
 
@@ -92,26 +92,26 @@ async def test_what_is_done_inside_an_admission_is_known_as_such() -> None:
     assert not is_in_admission()
 
 
-async def test_after_a_long_turn_as_much_background_work_begins_as_would_have_begun_meanwhile(
+async def test_after_a_long_turn_the_missed_background_work_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate, begun, loop, ahead = AdmissionGate(interval_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
     machine = loop.time
     monkeypatch.setattr(loop, "time", lambda: machine() + ahead[0])
     await gate.wait_for_background_turn()
-    await turns(1)
+    await run_loop_turns(1)
 
     async with asyncio.TaskGroup() as group:
         with gate.admit_call():
             for number in range(3 * RELEASE_BATCH_MAX):
-                group.create_task(begin(gate, begun, number))
-            await turns(2)
+                group.create_task(enter_gate(gate, begun, number))
+            await run_loop_turns(2)
             assert begun == []
             ahead[0] += 5500.0
-            await turns(3)
+            await run_loop_turns(3)
             assert begun == [0, 1, 2, 3, 4]
             ahead[0] += 1e6
-            await turns(3)
+            await run_loop_turns(3)
             assert len(begun) == 5 + RELEASE_BATCH_MAX
 
 

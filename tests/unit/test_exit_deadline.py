@@ -10,7 +10,7 @@ from ringback.exit_deadline import EXIT_CODE, ExitDeadline
 WAIT_SECONDS = 60.0
 
 
-def test_what_has_not_stopped_at_the_deadline_is_named_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_tasks_still_running_at_the_deadline_are_logged_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
     codes, ended = list[int](), threading.Event()
 
     def exit_process(code: int) -> None:
@@ -52,6 +52,6 @@ def test_a_process_that_has_stopped_by_itself_is_let_be() -> None:
     assert codes == []
 
 
-def test_a_deadline_that_was_never_started_is_left_without_a_word() -> None:
+def test_a_deadline_that_never_started_ends_without_a_log_line() -> None:
     with ExitDeadline(seconds=0.0, exit_process=lambda _: pytest.fail("nobody said stop")):
         pass

@@ -3,7 +3,7 @@
 from ringback.waits import ObservableFlag
 
 
-def test_whoever_watches_is_told_when_it_is_set_and_not_again_while_it_is() -> None:
+def test_callbacks_run_once_when_the_flag_is_set() -> None:
     flag, told = ObservableFlag(), list[str]()
     flag.add_callback(lambda: told.append("first"))
     flag.add_callback(lambda: told.append("second"))
@@ -15,7 +15,7 @@ def test_whoever_watches_is_told_when_it_is_set_and_not_again_while_it_is() -> N
     assert sorted(told) == ["first", "second"]
 
 
-def test_what_was_cleared_is_told_when_it_is_set_again() -> None:
+def test_callbacks_run_again_when_a_cleared_flag_is_set() -> None:
     flag, told = ObservableFlag(is_set=True), list[int]()
     flag.add_callback(lambda: told.append(1))
 
@@ -28,7 +28,7 @@ def test_what_was_cleared_is_told_when_it_is_set_again() -> None:
     assert told == [1]
 
 
-def test_whoever_stopped_watching_is_told_nothing() -> None:
+def test_a_removed_callback_does_not_run() -> None:
     flag, told = ObservableFlag(), list[int]()
 
     def tell() -> None:

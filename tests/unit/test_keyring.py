@@ -76,18 +76,18 @@ def test_processes_that_start_together_agree_on_one_key(tmp_path: Path) -> None:
     ]
 
     with ThreadPoolExecutor(PROCESSES) as pool:
-        told = set(pool.map(_let_go, makers))
+        told = set(pool.map(_release_process, makers))
 
     assert len(told) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
 
 
-def _let_go(maker: "subprocess.Popen[str]") -> str:
+def _release_process(maker: "subprocess.Popen[str]") -> str:
     printed, _ = maker.communicate("\n", timeout=WAIT_SECONDS)
     return printed
 
 
-def test_what_a_killed_process_left_behind_stops_nobody(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_process_stop_no_other(tmp_path: Path) -> None:
     """In a container every process has the same id, the one that died while it made the key included."""
     (tmp_path / f"ringback.db.key.{os.getpid()}").write_text("half a k", encoding="ascii")
 
@@ -188,7 +188,7 @@ def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R24")
-def test_tokens_outlive_the_rotation_of_the_ring_until_their_key_is_dropped() -> None:
+def test_tokens_stay_valid_after_a_rotation_until_their_key_is_removed() -> None:
     before = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"old": OLD}, current_id="old")), audience="ringback")
     during = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")), audience="ringback")
     after = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW}, current_id="new")), audience="ringback")

@@ -50,7 +50,7 @@ def test_lists_are_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.allowed_origins == ()
 
 
-def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PUBLIC_URL", "SECRET_KEYS", "CONFIG", "OIDC_ISSUER"):
         monkeypatch.setenv(f"RINGBACK_{name}", "")
 
@@ -159,7 +159,7 @@ def test_an_issuer_that_could_be_anybody_is_refused(url: str) -> None:
         load_settings(oidc_issuer=url)
 
 
-def test_what_tokens_may_do_is_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_scopes_are_comma_separated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_OIDC_SCOPES", "calls, read")
     monkeypatch.setenv("RINGBACK_OIDC_AUDIENCE", "ringback-api")
     settings = load_settings()

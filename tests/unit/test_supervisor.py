@@ -10,10 +10,10 @@ import pytest
 from ringback.supervisor import RESTART_DELAY_SECONDS_MAX, Supervisor, Worker
 from ringback.waits import wait_first
 from tests.support.clock import FakeClock
-from tests.support.engine import WAIT_SECONDS, until
+from tests.support.engine import WAIT_SECONDS, wait_until
 
 
-class Turnstile(FakeClock):
+class ManualWakeClock(FakeClock):
     """A clock on which whoever sleeps waits until the test lets that sleep end."""
 
     def __init__(self) -> None:
@@ -31,33 +31,33 @@ class Turnstile(FakeClock):
             self._sleepers = [each for each in self._sleepers if each is not sleeper]
             self._moved.set()
 
-    def asleep(self) -> list[float]:
+    def sleeping_count(self) -> list[float]:
         return sorted(seconds for seconds, _ in self._sleepers)
 
-    async def until_asleep(self, *seconds: float) -> None:
+    async def wait_until_asleep(self, *seconds: float) -> None:
         """Wait until exactly these sleeps are being slept."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while self.asleep() != sorted(seconds):
+            while self.sleeping_count() != sorted(seconds):
                 self._moved.clear()
                 await self._moved.wait()
 
     def wake_all(self) -> None:
         """Let the time pass that the longest sleeper waits for."""
-        self.advance(max(self.asleep()))
+        self.advance(max(self.sleeping_count()))
         sleepers, self._sleepers = self._sleepers, []
         for _, woken in sleepers:
             woken.set()
 
 
-class Diary:
+class WorkerLog:
     """What workers did, in order."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
 
 
-class Good:
-    def __init__(self, name: str, diary: Diary) -> None:
+class HealthyWorker:
+    def __init__(self, name: str, diary: WorkerLog) -> None:
         self.name = name
         self._diary = diary
 
@@ -68,7 +68,7 @@ class Good:
         self._diary.entries.append(f"{self.name} stopped")
 
 
-class Faulty:
+class FailingWorker:
     """Fails as often as it is told to, then works."""
 
     name = "faulty"
@@ -78,7 +78,7 @@ class Faulty:
         self._failures = failures
         self._ran = asyncio.Event()
 
-    async def until_run(self, times: int) -> None:
+    async def wait_for_runs(self, times: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while self.runs < times:
                 self._ran.clear()
@@ -104,10 +104,10 @@ async def supervised(workers: Sequence[Worker], clock: FakeClock) -> AsyncGenera
 
 
 async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
-    clock, diary = Turnstile(), Diary()
+    clock, diary = ManualWakeClock(), WorkerLog()
 
-    async with supervised([Good("runner", diary), Good("dispatcher", diary), Good("janitor", diary)], clock):
-        await clock.until_asleep(0, 0, 0)
+    async with supervised([HealthyWorker("runner", diary), HealthyWorker("dispatcher", diary), HealthyWorker("janitor", diary)], clock):
+        await clock.wait_until_asleep(0, 0, 0)
 
     assert diary.entries == [
         f"{name} {what}" for name in ("runner", "dispatcher", "janitor") for what in ("stops", "stopped")
@@ -115,45 +115,45 @@ async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
 
 
 async def test_a_worker_that_fails_is_started_again_after_a_pause_that_doubles_up_to_a_minute() -> None:
-    clock, faulty = Turnstile(), Faulty(failures=8)
+    clock, faulty = ManualWakeClock(), FailingWorker(failures=8)
     pauses: list[float] = []
 
     async with supervised([faulty], clock):
         for pause in (1, 2, 4, 8, 16, 32, 60, 60):
-            await clock.until_asleep(pause)
+            await clock.wait_until_asleep(pause)
             pauses.append(pause)
             clock.wake_all()
-        await faulty.until_run(9)
+        await faulty.wait_for_runs(9)
 
     assert pauses[-1] == RESTART_DELAY_SECONDS_MAX
 
 
 async def test_a_failing_worker_shows_until_it_has_lasted_as_long_as_its_last_pause() -> None:
-    clock, faulty = Turnstile(), Faulty(failures=2)
+    clock, faulty = ManualWakeClock(), FailingWorker(failures=2)
 
     async with supervised([faulty], clock) as supervisor:
-        await clock.until_asleep(1)
+        await clock.wait_until_asleep(1)
         assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
-        await clock.until_asleep(2)
+        await clock.wait_until_asleep(2)
         assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
-        await faulty.until_run(3)
-        await clock.until_asleep(2)
+        await faulty.wait_for_runs(3)
+        await clock.wait_until_asleep(2)
         assert supervisor.failing_workers() == {"faulty"}
         clock.wake_all()
-        await until(partial(nobody_fails, supervisor))
+        await wait_until(partial(wait_until_healthy, supervisor))
 
 
-async def nobody_fails(supervisor: Supervisor) -> bool:
+async def wait_until_healthy(supervisor: Supervisor) -> bool:
     return not supervisor.failing_workers()
 
 
 async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixture) -> None:
-    clock, diary = Turnstile(), Diary()
+    clock, diary = ManualWakeClock(), WorkerLog()
 
-    async with supervised([Faulty(failures=1), Good("other", diary)], clock) as supervisor:
-        await clock.until_asleep(0, 1)
+    async with supervised([FailingWorker(failures=1), HealthyWorker("other", diary)], clock) as supervisor:
+        await clock.wait_until_asleep(0, 1)
         assert supervisor.failing_workers() == {"faulty"}
         assert diary.entries == []
 
@@ -164,7 +164,7 @@ async def test_the_others_go_on_while_one_is_down(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
-    clock, crash = Turnstile(), asyncio.Event()
+    clock, crash = ManualWakeClock(), asyncio.Event()
 
     class FailsLate:
         name = "late"
@@ -180,25 +180,25 @@ async def test_a_worker_that_had_lasted_is_started_again_soon() -> None:
 
     async with supervised([FailsLate()], clock):
         for pause in (1, 2, 4):
-            await clock.until_asleep(pause)
+            await clock.wait_until_asleep(pause)
             clock.wake_all()
-        await clock.until_asleep(4)
+        await clock.wait_until_asleep(4)
         clock.advance(RESTART_DELAY_SECONDS_MAX + 1)
         crash.set()
-        await clock.until_asleep(1)
+        await clock.wait_until_asleep(1)
 
 
 async def test_a_stop_does_not_wait_for_the_pause_of_a_worker_that_is_down() -> None:
-    clock = Turnstile()
+    clock = ManualWakeClock()
 
-    async with supervised([Faulty(failures=100)], clock):
-        await clock.until_asleep(1)
+    async with supervised([FailingWorker(failures=100)], clock):
+        await clock.wait_until_asleep(1)
 
-    assert clock.asleep() == []
+    assert clock.sleeping_count() == []
 
 
-async def test_a_worker_that_fails_while_it_stops_holds_nobody_up() -> None:
-    clock, diary = Turnstile(), Diary()
+async def test_a_worker_that_fails_during_shutdown_delays_no_other() -> None:
+    clock, diary = ManualWakeClock(), WorkerLog()
 
     class FailsAtTheEnd:
         name = "unlucky"
@@ -207,7 +207,7 @@ async def test_a_worker_that_fails_while_it_stops_holds_nobody_up() -> None:
             await stop.wait()
             raise ZeroDivisionError
 
-    async with supervised([FailsAtTheEnd(), Good("other", diary)], clock):
-        await clock.until_asleep(0, 0)
+    async with supervised([FailsAtTheEnd(), HealthyWorker("other", diary)], clock):
+        await clock.wait_until_asleep(0, 0)
 
     assert diary.entries == ["other stops", "other stopped"]

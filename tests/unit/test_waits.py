@@ -8,7 +8,7 @@ from ringback.waits import run_with_helper, wait_first
 from tests.support.limits import WAIT_SECONDS
 
 
-class Waiter:
+class FakeWaiter:
     """Waits for ever, and knows whether it was called off."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Waiter:
 
 
 async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -> None:
-    rung, waiter = asyncio.Event(), Waiter()
+    rung, waiter = asyncio.Event(), FakeWaiter()
     rung.set()
     before = asyncio.all_tasks()
 
@@ -35,14 +35,14 @@ async def test_the_first_one_ends_the_wait_and_the_others_have_ended_by_then() -
 
 
 async def test_the_time_ends_the_wait_too() -> None:
-    waiter = Waiter()
+    waiter = FakeWaiter()
 
     await asyncio.wait_for(wait_first(waiter.wait(), timeout_seconds=0.001), WAIT_SECONDS)
 
     assert waiter.called_off
 
 
-async def test_a_shielded_task_lives_on() -> None:
+async def test_a_shielded_task_continues_after_cancellation() -> None:
     rung, done = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(done.wait())
     rung.set()
@@ -54,15 +54,15 @@ async def test_a_shielded_task_lives_on() -> None:
     assert await task
 
 
-async def test_what_fails_has_ended_and_is_not_looked_at() -> None:
+async def test_a_failed_task_counts_as_ended_and_its_error_is_not_raised() -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
     await asyncio.wait_for(wait_first(fail(), asyncio.Event().wait()), WAIT_SECONDS)
 
 
-async def test_a_cancelled_wait_calls_everybody_off() -> None:
-    waiter = Waiter()
+async def test_a_cancelled_wait_cancels_every_task() -> None:
+    waiter = FakeWaiter()
     waiting = asyncio.create_task(wait_first(waiter.wait()))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_a_cancelled_wait_calls_everybody_off() -> None:
 
 
 async def test_work_returns_while_its_helper_is_called_off() -> None:
-    helper = Waiter()
+    helper = FakeWaiter()
 
     async def work() -> int:
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_work_returns_while_its_helper_is_called_off() -> None:
 
 
 async def test_a_helper_that_fails_ends_the_work() -> None:
-    worker = Waiter()
+    worker = FakeWaiter()
 
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_a_helper_that_fails_ends_the_work() -> None:
 
 
 async def test_work_that_is_cancelled_takes_its_helper_along() -> None:
-    worker, helper = Waiter(), Waiter()
+    worker, helper = FakeWaiter(), FakeWaiter()
     both = asyncio.create_task(run_with_helper(worker.wait(), helper.wait()))
     for _ in range(3):
         await asyncio.sleep(0)

@@ -16,35 +16,35 @@ from mcp import Client, StdioServerParameters
 
 from ringback.domain.principal import Scope
 from tests.support.application import running_application
-from tests.support.interop_stage import InteropStage
+from tests.support.interop_stage import InteropUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.serving import serving as serving_api
-from tests.support.upstreams import Stage, free_port, http_config, serving
+from tests.support.serving import serving_api as serving_api
+from tests.support.upstreams import ControlledUpstream, free_port, make_http_config, serving
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningBridge:
     url: str
     key: str
 
 
 @pytest.fixture(scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningBridge]:
     async with (
-        serving(Stage().app()) as stage,
-        serving(InteropStage().app()) as paint,
+        serving(ControlledUpstream().app()) as stage,
+        serving(InteropUpstream().app()) as paint,
         running_application(
-            tmp_path_factory.mktemp("service"), http_config(stage.url), http_config(paint.url, name="paint")
+            tmp_path_factory.mktemp("service"), make_http_config(stage.url), make_http_config(paint.url, name="paint")
         ) as service,
         serving_api(service.app.api) as url,
     ):
         _, key = await service.app.services.api_keys.create_key(
             "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ}), upstreams=None
         )
-        yield Running(url, key)
+        yield RunningBridge(url, key)
 
 
-async def talk(running: Running, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
+async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
     """Everything that a client does, through one process: the version it spoke, and the progress it was told."""
     told: list[float] = []
 
@@ -74,27 +74,27 @@ async def talk(running: Running, mode: Literal["legacy", "2026-07-28"]) -> tuple
         version = client.protocol_version
 
     assert {"stage__echo", "paint__ask"} <= names
-    assert [json.loads(_text(result)) for result in results] == [{"number": number} for number in range(5)]
+    assert [json.loads(result_text(result)) for result in results] == [{"number": number} for number in range(5)]
     assert failed.is_error
-    assert _text(painted) == "painted blue"
+    assert result_text(painted) == "painted blue"
     return version, told
 
 
-def _text(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, types.TextContent)
     return block.text
 
 
-async def test_clients_of_both_eras_call_through_standard_input_and_output(running: Running) -> None:
-    legacy, modern = await asyncio.gather(talk(running, "legacy"), talk(running, "2026-07-28"))
+async def test_clients_of_both_eras_call_through_standard_input_and_output(running: RunningBridge) -> None:
+    legacy, modern = await asyncio.gather(open_client(running, "legacy"), open_client(running, "2026-07-28"))
 
     assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
     assert 2 in legacy[1]
     assert 2 in modern[1]
 
 
-async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(running: Running, tmp_path: Path) -> None:
+async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(running: RunningBridge, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ringback", "mcp", "--url", running.url),
         stdin=PIPE,

@@ -24,36 +24,36 @@ from ringback.domain.call import CallOutcome, Progress, failed_completion
 from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate_secret
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALLBACK_URL, PUBLIC_URL, Service, running_service
-from tests.support.serving import serving
+from tests.support.service import CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
+from tests.support.serving import serving_api
 from tests.support.stores import FOREVER
 
 ARGUMENTS = {"repo_path": "/srv/repo"}
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+async def service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
     async with running_service(tmp_path) as service:
         yield service
 
 
-def client_of(service: Service, api_key: str | None) -> RingbackClient:
+def make_client(service: ServiceUnderTest, api_key: str | None) -> RingbackClient:
     return RingbackClient(PUBLIC_URL, api_key=api_key, transport=httpx.ASGITransport(service.app))
 
 
 @pytest.fixture
-async def alice(service: Service) -> AsyncGenerator[RingbackClient]:
-    async with client_of(service, await service.key("alice")) as client:
+async def alice(service: ServiceUnderTest) -> AsyncGenerator[RingbackClient]:
+    async with make_client(service, await service.create_api_key("alice")) as client:
         yield client
 
 
 @pytest.fixture
-async def bob(service: Service) -> AsyncGenerator[RingbackClient]:
-    async with client_of(service, await service.key("bob")) as client:
+async def bob(service: ServiceUnderTest) -> AsyncGenerator[RingbackClient]:
+    async with make_client(service, await service.create_api_key("bob")) as client:
         yield client
 
 
-async def start(client: RingbackClient, **options: Any) -> Started:
+async def start_call(client: RingbackClient, **options: Any) -> Started:
     return await client.start_call("git", "git_log", ARGUMENTS, **options)
 
 
@@ -74,7 +74,7 @@ async def test_a_webhook_is_registered_read_changed_and_removed(alice: RingbackC
 
 @pytest.mark.requirement("R22")
 async def test_every_option_of_a_registration_is_understood(alice: RingbackClient) -> None:
-    call = (await start(alice)).call
+    call = (await start_call(alice)).call
     cursor = (await alice.poll_events()).cursor
 
     webhook = await alice.register_webhook(
@@ -99,9 +99,9 @@ async def test_every_option_of_a_registration_is_understood(alice: RingbackClien
     assert webhook.expires_at is not None
 
 
-async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: RingbackClient, service: Service) -> None:
-    started = await start(alice, client_session_id="s1", correlation_id="c1", timeout_seconds=60)
-    await service.finish(started.call.id)
+async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    started = await start_call(alice, client_session_id="s1", correlation_id="c1", timeout_seconds=60)
+    await service.finish_call(started.call.id)
 
     call = await alice.wait(started.call.id, timeout_seconds=WAIT_SECONDS)
 
@@ -110,9 +110,9 @@ async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: Ringbac
     assert await alice.result(call.id) == {"content": [{"type": "text", "text": "done"}], "isError": False}
 
 
-async def test_nobody_to_ring_comes_with_a_hint(alice: RingbackClient) -> None:
-    unheard = await start(alice)
-    heard = await start(alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True))
+async def test_a_call_without_a_webhook_comes_with_a_hint(alice: RingbackClient) -> None:
+    unheard = await start_call(alice)
+    heard = await start_call(alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True))
 
     assert unheard.webhooks == ()
     assert unheard.hint is not None
@@ -123,8 +123,8 @@ async def test_nobody_to_ring_comes_with_a_hint(alice: RingbackClient) -> None:
 
 @pytest.mark.requirement("R13")
 async def test_the_same_key_is_the_same_call_and_another_request_a_conflict(alice: RingbackClient) -> None:
-    first = await start(alice, idempotency_key="today's report")
-    again = await start(alice, idempotency_key="today's report")
+    first = await start_call(alice, idempotency_key="today's report")
+    again = await start_call(alice, idempotency_key="today's report")
 
     assert again.call.id == first.call.id
     with pytest.raises(Conflict) as caught:
@@ -133,7 +133,7 @@ async def test_the_same_key_is_the_same_call_and_another_request_a_conflict(alic
 
 
 async def test_a_result_that_is_not_there_yet_is_a_conflict(alice: RingbackClient) -> None:
-    started = await start(alice)
+    started = await start_call(alice)
 
     with pytest.raises(Conflict) as caught:
         await alice.result(started.call.id)
@@ -142,9 +142,9 @@ async def test_a_result_that_is_not_there_yet_is_a_conflict(alice: RingbackClien
 
 
 @pytest.mark.requirement("R33")
-async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: Service) -> None:
-    started = await start(alice)
-    await service.finish(started.call.id, failed_completion(CallOutcome.UNKNOWN, "The upstream was lost."))
+async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    started = await start_call(alice)
+    await service.finish_call(started.call.id, failed_completion(CallOutcome.UNKNOWN, "The upstream was lost."))
 
     call = await alice.call(started.call.id)
 
@@ -153,10 +153,10 @@ async def test_a_failed_call_carries_its_error(alice: RingbackClient, service: S
     assert call.error["message"] == "The upstream was lost."
 
 
-async def test_progress_is_seen(alice: RingbackClient, service: Service) -> None:
-    started = await start(alice)
-    await service.dispatch(started.call.id)
-    await service.progress(started.call.id, Progress(progress=3, total=10, message="reading"))
+async def test_progress_is_seen(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    started = await start_call(alice)
+    await service.mark_dispatched(started.call.id)
+    await service.record_progress(started.call.id, Progress(progress=3, total=10, message="reading"))
 
     call = await alice.call(started.call.id)
 
@@ -166,7 +166,7 @@ async def test_progress_is_seen(alice: RingbackClient, service: Service) -> None
 
 
 async def test_cancelling_twice_is_as_good_as_once(alice: RingbackClient) -> None:
-    started = await start(alice)
+    started = await start_call(alice)
 
     cancelled = await alice.cancel(started.call.id)
 
@@ -175,9 +175,9 @@ async def test_cancelling_twice_is_as_good_as_once(alice: RingbackClient) -> Non
 
 
 @pytest.mark.requirement("R24")
-async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: RingbackClient, service: Service) -> None:
-    started = await start(alice)
-    await service.finish(started.call.id)
+async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    started = await start_call(alice)
+    await service.finish_call(started.call.id)
 
     resumed = await alice.resume(started.resume_token, wait_seconds=60)
     later = await alice.resume(resumed.resume_token)
@@ -189,8 +189,8 @@ async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: Ringb
 
 
 @pytest.mark.requirement("R25")
-async def test_what_is_somebody_else_s_is_not_found(alice: RingbackClient, bob: RingbackClient) -> None:
-    started = await start(alice)
+async def test_a_foreign_resource_is_not_found(alice: RingbackClient, bob: RingbackClient) -> None:
+    started = await start_call(alice)
     webhook = await alice.register_webhook(CALLBACK_URL)
 
     for attempt in (
@@ -206,11 +206,11 @@ async def test_what_is_somebody_else_s_is_not_found(alice: RingbackClient, bob: 
     assert [call async for call in bob.calls()] == []
 
 
-async def test_lists_are_read_over_all_their_pages(alice: RingbackClient, service: Service) -> None:
-    ids = [(await start(alice, client_session_id="s1")).call.id for _ in range(52)]
-    await start(alice, client_session_id="s2")
+async def test_lists_are_read_over_all_their_pages(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    ids = [(await start_call(alice, client_session_id="s1")).call.id for _ in range(52)]
+    await start_call(alice, client_session_id="s2")
     for call_id in ids:
-        await service.finish(call_id)
+        await service.finish_call(call_id)
 
     found = [call.id async for call in alice.calls(client_session_id="s1", status="completed", upstream="git")]
     events = [event.data["call_id"] async for event in alice.events(name="call.finished", client_session_id="s1")]
@@ -220,7 +220,7 @@ async def test_lists_are_read_over_all_their_pages(alice: RingbackClient, servic
 
 
 async def test_every_filter_of_a_list_is_understood(alice: RingbackClient) -> None:
-    started = await start(alice, client_session_id="s1", correlation_id="c1")
+    started = await start_call(alice, client_session_id="s1", correlation_id="c1")
     labels = {"client_session_id": "s1", "correlation_id": "c1"}
 
     calls = [call async for call in alice.calls(**labels, status="working", upstream="git", tool="git_log")]
@@ -230,10 +230,10 @@ async def test_every_filter_of_a_list_is_understood(alice: RingbackClient) -> No
     assert (page.events, page.truncated, page.has_more) == ((), False, False)
 
 
-async def test_deliveries_tell_what_will_be_sent(alice: RingbackClient, service: Service) -> None:
+async def test_deliveries_show_what_will_be_sent(alice: RingbackClient, service: ServiceUnderTest) -> None:
     webhook = await alice.register_webhook(CALLBACK_URL)
-    started = await start(alice)
-    await service.finish(started.call.id)
+    started = await start_call(alice)
+    await service.finish_call(started.call.id)
 
     where = {"state": "pending", "webhook_id": webhook.id, "call_id": started.call.id}
     (listed,) = [delivery async for delivery in alice.deliveries(**where)]
@@ -255,21 +255,21 @@ async def test_upstreams_and_tools_say_what_can_be_called(alice: RingbackClient)
     assert "repo_path" in tools[0].input_schema["properties"]
 
 
-async def test_a_mistake_is_told_with_a_suggestion(alice: RingbackClient) -> None:
+async def test_an_error_comes_with_a_suggestion(alice: RingbackClient) -> None:
     with pytest.raises(InvalidRequest, match="Did you mean 'git_log'") as caught:
         await alice.start_call("git", "git_lgo")
 
     assert caught.value.slug == "unknown-tool"
 
 
-async def test_a_client_without_a_key_is_told_how_to_get_one(service: Service) -> None:
-    async with client_of(service, None) as stranger:
+async def test_the_error_for_a_missing_key_explains_how_to_create_one(service: ServiceUnderTest) -> None:
+    async with make_client(service, None) as stranger:
         assert await stranger.healthy()
         with pytest.raises(Unauthenticated, match="ringback keys create"):
             await stranger.upstreams()
 
 
-async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: RingbackClient, service: Service) -> None:
+async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: RingbackClient, service: ServiceUnderTest) -> None:
     service.store.refusals = FOREVER
 
     with pytest.raises(Unavailable) as caught:
@@ -280,13 +280,13 @@ async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: Ring
 
 
 @pytest.mark.requirement("R22")
-async def test_a_webhook_is_tested_rotated_and_replayed(alice: RingbackClient, service: Service) -> None:
+async def test_a_webhook_is_tested_rotated_and_replayed(alice: RingbackClient, service: ServiceUnderTest) -> None:
     webhook = await alice.register_webhook(CALLBACK_URL)
     test = await alice.test_webhook(webhook.id)
     rotated = await alice.rotate_secret(webhook.id, overlap_seconds=60)
-    await service.finish((await start(alice)).call.id)
-    dead = [each for each in await service.deliveries("alice") if each.call_id]
-    await service.settle(dead, DeliveryState.DEAD)
+    await service.finish_call((await start_call(alice)).call.id)
+    dead = [each for each in await service.read_deliveries("alice") if each.call_id]
+    await service.settle_deliveries(dead, DeliveryState.DEAD)
 
     replay = await alice.replay_webhook(webhook.id, dead=True)
     by_time = await alice.replay_webhook(webhook.id, since=datetime(2020, 1, 1, tzinfo=UTC))
@@ -299,9 +299,9 @@ async def test_a_webhook_is_tested_rotated_and_replayed(alice: RingbackClient, s
 
 
 @pytest.mark.requirement("R11")
-async def test_several_calls_are_joined(alice: RingbackClient, service: Service) -> None:
-    calls = [(await start(alice)).call.id for _ in range(2)]
-    await service.finish(calls[1])
+async def test_several_calls_are_joined(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    calls = [(await start_call(alice)).call.id for _ in range(2)]
+    await service.finish_call(calls[1])
 
     some = await alice.wait_any(calls, timeout_seconds=WAIT_SECONDS)
     every = await alice.wait_all(calls, timeout_seconds=0.05)
@@ -310,8 +310,8 @@ async def test_several_calls_are_joined(alice: RingbackClient, service: Service)
 
 
 @pytest.mark.requirement("R24")
-async def test_older_tokens_are_revoked_by_a_fresh_one(alice: RingbackClient) -> None:
-    started = await start(alice)
+async def test_a_fresh_token_revokes_earlier_ones(alice: RingbackClient) -> None:
+    started = await start_call(alice)
 
     fresh = await alice.fresh_resume_token(started.call.id, revoke_older=True)
 
@@ -321,12 +321,12 @@ async def test_older_tokens_are_revoked_by_a_fresh_one(alice: RingbackClient) ->
 
 
 @pytest.mark.requirement("R20")
-async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service: Service) -> None:
-    key = await service.key("alice")
-    async with asyncio.timeout(WAIT_SECONDS), serving(service.app) as url, RingbackClient(url, api_key=key) as client:
+async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service: ServiceUnderTest) -> None:
+    key = await service.create_api_key("alice")
+    async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url, RingbackClient(url, api_key=key) as client:
         async with aclosing(client.stream_events(name="call.finished")) as stream:
             for _ in range(3):
-                call_id = (await start(alice)).call.id
-                await service.finish(call_id)
+                call_id = (await start_call(alice)).call.id
+                await service.finish_call(call_id)
                 assert (await anext(stream)).data["call_id"] == call_id
         service.services.lifecycle.begin_shutdown()

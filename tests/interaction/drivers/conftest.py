@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clock import ShiftedClock
+from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.stores import sqlite_store
+from tests.support.stores import open_sqlite_store
 
 
 @pytest.fixture
-def clock() -> ShiftedClock:
-    return ShiftedClock()
+def clock() -> OffsetClock:
+    return OffsetClock()
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, clock: ShiftedClock) -> AsyncGenerator[Engine]:
-    async with sqlite_store(tmp_path, clock) as store:
+async def engine(tmp_path: Path, clock: OffsetClock) -> AsyncGenerator[Engine]:
+    async with open_sqlite_store(tmp_path, clock) as store:
         yield Engine(store, clock)

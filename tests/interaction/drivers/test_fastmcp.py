@@ -13,11 +13,11 @@ import pytest
 
 from ringback.domain.call import CallOutcome
 from ringback.runner.upstreams import UpstreamRegistry
-from tests.support.calls import a_call_to, answer, ask_to_cancel, until_asked, until_kept
+from tests.support.calls import make_call_to, answer_call, request_cancel, wait_for_input_request, wait_for_handle
 from tests.support.engine import Engine
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import free_port, http_config, opened
+from tests.support.upstreams import free_port, make_http_config, open_upstreams
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 
@@ -28,15 +28,15 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def fastmcp(ledger: Path) -> AsyncGenerator[UpstreamRegistry]:
+async def running_fastmcp_server(ledger: Path) -> AsyncGenerator[UpstreamRegistry]:
     """The upstream `reports`, connected."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVER), str(port), str(ledger), stdout=DEVNULL, stderr=DEVNULL
     )
     try:
-        config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
-        async with opened(config, patience_seconds=WAIT_SECONDS) as upstreams:
+        config = make_http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
+        async with open_upstreams(config, patience_seconds=WAIT_SECONDS) as upstreams:
             async with upstreams.open_call_session(replace(CALL, upstream="reports")):
                 pass  # it has started
             yield upstreams
@@ -47,29 +47,29 @@ async def fastmcp(ledger: Path) -> AsyncGenerator[UpstreamRegistry]:
 
 @pytest.mark.requirement("R28")
 async def test_its_tasks_are_followed_answered_and_cancelled(engine: Engine, ledger: Path) -> None:
-    added = a_call_to(engine, "add", upstream="reports", arguments={"first": 20, "second": 22})
-    built = a_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 0.2})
-    endless = a_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 3600.0})
-    painted = a_call_to(engine, "paint", upstream="reports")
-    await engine.queue(added, built, endless, painted)
+    added = make_call_to(engine, "add", upstream="reports", arguments={"first": 20, "second": 22})
+    built = make_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 0.2})
+    endless = make_call_to(engine, "build_report", upstream="reports", arguments={"seconds": 3600.0})
+    painted = make_call_to(engine, "paint", upstream="reports")
+    await engine.insert_calls(added, built, endless, painted)
 
-    async with fastmcp(ledger) as upstreams:
-        async with engine.running(upstreams):
-            await engine.until_final(added, built)
-            await until_kept(engine, endless)
-            asked = await until_asked(engine, painted)
+    async with running_fastmcp_server(ledger) as upstreams:
+        async with engine.running_runner(upstreams):
+            await engine.wait_until_final(added, built)
+            await wait_for_handle(engine, endless)
+            asked = await wait_for_input_request(engine, painted)
         (key,) = asked.input_requests
-        await answer(engine, painted, {key: {"action": "accept", "content": {"colour": "blue"}}})
-        async with engine.running(upstreams):
-            await ask_to_cancel(engine, endless)
-            ended = await engine.until_final(added, built, painted, endless)
+        await answer_call(engine, painted, {key: {"action": "accept", "content": {"colour": "blue"}}})
+        async with engine.running_runner(upstreams):
+            await request_cancel(engine, endless)
+            ended = await engine.wait_until_final(added, built, painted, endless)
 
     assert [call.outcome for call in ended] == [CallOutcome.RESULT] * 3 + [CallOutcome.CANCELLED]
-    assert b"42" in (await engine.result(added) or b"")
-    assert b"built" in (await engine.result(built) or b"")
-    assert b"painted blue" in (await engine.result(painted) or b"")
-    assert begun(ledger) == ["build_report", "build_report", "paint"]
+    assert b"42" in (await engine.read_result(added) or b"")
+    assert b"built" in (await engine.read_result(built) or b"")
+    assert b"painted blue" in (await engine.read_result(painted) or b"")
+    assert read_begun_tools(ledger) == ["build_report", "build_report", "paint"]
 
 
-def begun(ledger: Path) -> list[str]:
+def read_begun_tools(ledger: Path) -> list[str]:
     return sorted(ledger.read_text().split())

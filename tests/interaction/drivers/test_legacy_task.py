@@ -9,41 +9,41 @@ from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.runner import drive
 from ringback.runner.config import Isolation
 from tests.support.calls import (
-    a_call_to,
-    answer,
-    ask_to_cancel,
-    one_life,
-    running_against,
-    until_asked,
-    until_call,
-    until_kept,
-    wake,
+    make_call_to,
+    answer_call,
+    request_cancel,
+    running_runner,
+    running_with_app,
+    wait_for_input_request,
+    wait_for_call,
+    wait_for_handle,
+    notify_execution,
 )
-from tests.support.clock import ShiftedClock
+from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.legacy_stage import YES, LegacyStage
-from tests.support.upstreams import http_config, serving
+from tests.support.legacy_stage import ACCEPTED_ANSWER, LegacyUpstream
+from tests.support.upstreams import make_http_config, serving
 
 ERROR = MCPError(-32042, "not today", {"retry": False})
 
 
 @pytest.mark.parametrize("tool", ["long", "either"])
 async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, tool)
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, tool)
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        task = await stage.task()
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        task = await stage.wait_for_task()
         task.message = "half way"
-        running = await until_call(engine, call, lambda found: found.progress is not None)
-        task.end()
-        (ended,) = await engine.until_final(call)
+        running = await wait_for_call(engine, call, lambda found: found.progress is not None)
+        task.end_task()
+        (ended,) = await engine.wait_until_final(call)
 
     assert running.handle is not None
     session = {"id": stage.sessions[0], "protocol_version": "2025-11-25"}
     assert (running.handle.driver, running.handle.data) == ("legacy_task", {"task_id": "task-1", "session": session})
     assert (ended.outcome, ended.progress and ended.progress.message) == (CallOutcome.RESULT, "half way")
-    assert await engine.result(call) == b'{"content":[{"type":"text","text":"done"}]}'
+    assert await engine.read_result(call) == b'{"content":[{"type":"text","text":"done"}]}'
     assert task.ttl >= 3600 * 1000
     assert stage.effects == [tool]
 
@@ -61,12 +61,12 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
 async def test_a_task_ends_as_its_upstream_says(
     engine: Engine, status: str, result: dict[str, object] | None, error: MCPError | None, outcome: CallOutcome
 ) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        (await stage.task()).end(status, result, error)
-        (ended,) = await engine.until_final(call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        (await stage.wait_for_task()).end_task(status, result, error)
+        (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is outcome
     if error is not None:
@@ -74,12 +74,12 @@ async def test_a_task_ends_as_its_upstream_says(
 
 
 async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
     stage.release.set()
-    await engine.queue(call)
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        (ended,) = await engine.until_final(call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.tasks) == (CallOutcome.RESULT, {})
 
@@ -90,72 +90,72 @@ async def test_a_tool_that_runs_as_no_task_is_called_plainly(engine: Engine) -> 
 @pytest.mark.requirement("R09")
 @pytest.mark.requirement("R35")
 async def test_the_next_process_finds_the_task_in_its_session(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            task = await stage.task()
-            await until_kept(engine, call)
-        between, polls = await engine.call(call), task.polls
-        async with one_life(engine, config, drain_seconds=0.01):
-            await stage.until(lambda: task.polls > polls)
-            task.end()
-            (ended,) = await engine.until_final(call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            task = await stage.wait_for_task()
+            await wait_for_handle(engine, call)
+        between, polls = await engine.read_call(call), task.polls
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await stage.wait_until(lambda: task.polls > polls)
+            task.end_task()
+            (ended,) = await engine.wait_until_final(call)
 
     assert (between.phase, between.status) == (CallPhase.QUEUED, CallStatus.WORKING)
     assert (ended.outcome, ended.runs, stage.effects, task.cancels) == (CallOutcome.RESULT, 1, ["long"], 0)
 
 
 @pytest.mark.parametrize(("bound", "outcome"), [(False, CallOutcome.RESULT), (True, CallOutcome.UNKNOWN)])
-async def test_a_task_whose_session_is_gone_is_looked_for_in_a_new_one(
+async def test_a_task_whose_session_ended_is_read_in_a_new_session(
     engine: Engine, *, bound: bool, outcome: CallOutcome
 ) -> None:
-    stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(bound=bound), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            task = await stage.task()
-            await until_kept(engine, call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            task = await stage.wait_for_task()
+            await wait_for_handle(engine, call)
         await stage.end_session(server.url)
-        task.end()
-        async with one_life(engine, config, drain_seconds=0.01):
-            (ended,) = await engine.until_final(call)
+        task.end_task()
+        async with running_runner(engine, config, drain_seconds=0.01):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.effects) == (outcome, ["long"])
 
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(("bound", "outcome"), [(False, CallOutcome.RESULT), (True, CallOutcome.UNKNOWN)])
-async def test_a_task_whose_session_goes_while_nobody_else_calls_is_looked_for_in_a_new_one(
+async def test_a_task_whose_session_ended_while_idle_is_read_in_a_new_session(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: CallOutcome
 ) -> None:
     monkeypatch.setattr(drive, "AWAY_SECONDS", 0.05)
-    stage, call = LegacyStage(bound=bound), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(bound=bound), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01) as server:
-        task = await stage.task()
-        await until_kept(engine, call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01) as server:
+        task = await stage.wait_for_task()
+        await wait_for_handle(engine, call)
         await stage.end_session(server.url)
-        task.end()
-        (ended,) = await engine.until_final(call)
+        task.end_task()
+        (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.effects) == (outcome, ["long"])
 
 
 async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        await stage.task()
-        await until_kept(engine, call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        await stage.wait_for_task()
+        await wait_for_handle(engine, call)
         stage.tasks.clear()
-        (ended,) = await engine.until_final(call)
+        (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.UNKNOWN
     assert ended.error is not None
@@ -166,45 +166,45 @@ async def test_a_task_that_its_upstream_has_forgotten_may_have_run(engine: Engin
 
 
 async def test_cancelling_ends_the_task(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        task = await stage.task()
-        await until_kept(engine, call)
-        await ask_to_cancel(engine, call)
-        (ended,) = await engine.until_final(call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        task = await stage.wait_for_task()
+        await wait_for_handle(engine, call)
+        await request_cancel(engine, call)
+        (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, task.status, task.cancels) == (CallOutcome.CANCELLED, "cancelled", 1)
 
 
 async def test_a_cancellation_that_comes_too_late_changes_nothing(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            task = await stage.task()
-            await until_kept(engine, call)
-        task.end()
-        await ask_to_cancel(engine, call)
-        async with one_life(engine, config, drain_seconds=0.01):
-            (ended,) = await engine.until_final(call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            task = await stage.wait_for_task()
+            await wait_for_handle(engine, call)
+        task.end_task()
+        await request_cancel(engine, call)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, ended.cancel_requested) == (CallOutcome.RESULT, True)
 
 
-async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine, clock: ShiftedClock) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine, clock: OffsetClock) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app(), drain_seconds=0.01):
-        task = await stage.task()
-        await until_kept(engine, call)
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        task = await stage.wait_for_task()
+        await wait_for_handle(engine, call)
         clock.advance(2 * 3600)
-        await wake(engine, call)
-        (ended,) = await engine.until_final(call)
+        await notify_execution(engine, call)
+        (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, task.status) == (CallOutcome.TIMED_OUT, "cancelled")
 
@@ -214,19 +214,19 @@ async def test_a_deadline_cancels_the_task_and_times_the_call_out(engine: Engine
 
 @pytest.mark.requirement("R32")
 async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = replace(http_config(server.url), isolation=Isolation.CALL)
-        async with one_life(engine, config, drain_seconds=0.01):
-            task = await stage.task()
+        config = replace(make_http_config(server.url), isolation=Isolation.CALL)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            task = await stage.wait_for_task()
             task.status = "input_required"
-            asked = await until_asked(engine, call)
-            await answer(engine, call, {"r1.1": YES})
-            await stage.until(lambda: stage.answers)
-            task.end()
-            (ended,) = await engine.until_final(call)
+            asked = await wait_for_input_request(engine, call)
+            await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+            await stage.wait_until(lambda: stage.answers)
+            task.end_task()
+            (ended,) = await engine.wait_until_final(call)
 
     assert asked.input_requests["r1.1"].params["message"] == "Really?"
     assert stage.answers[0].content == {"sure": True}
@@ -235,19 +235,19 @@ async def test_a_tasks_question_comes_with_its_result_and_is_answered(engine: En
 
 @pytest.mark.requirement("R32")
 async def test_a_tasks_question_is_answered_by_the_next_process(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "long")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = replace(http_config(server.url), isolation=Isolation.CALL)
-        async with one_life(engine, config, drain_seconds=0.01):
-            task = await stage.task()
+        config = replace(make_http_config(server.url), isolation=Isolation.CALL)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            task = await stage.wait_for_task()
             task.status = "input_required"
-            await until_asked(engine, call)
-        await answer(engine, call, {"r1.1": YES})
-        async with one_life(engine, config, drain_seconds=0.01):
-            await stage.until(lambda: stage.answers)
-            task.end()
-            (ended,) = await engine.until_final(call)
+            await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await stage.wait_until(lambda: stage.answers)
+            task.end_task()
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.answers[0].content) == (CallOutcome.RESULT, {"sure": True})

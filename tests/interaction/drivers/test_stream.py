@@ -11,32 +11,32 @@ from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.runner.config import Isolation
 from ringback.runner.drivers import stream
 from tests.support.calls import (
-    a_call_to,
-    answer,
-    ask_to_cancel,
-    one_life,
-    running_against,
-    until_asked,
-    until_call,
-    until_kept,
-    wake,
+    make_call_to,
+    answer_call,
+    request_cancel,
+    running_runner,
+    running_with_app,
+    wait_for_input_request,
+    wait_for_call,
+    wait_for_handle,
+    notify_execution,
 )
-from tests.support.clock import ShiftedClock
+from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.legacy_stage import YES, Events, LegacyStage
-from tests.support.upstreams import WAIT_SECONDS, http_config, opened, serving
+from tests.support.legacy_stage import ACCEPTED_ANSWER, RecordedEventStore, LegacyUpstream
+from tests.support.upstreams import WAIT_SECONDS, make_http_config, open_upstreams, serving
 
-OWN = Isolation.CALL
+OWN_SESSION_CALL = Isolation.CALL
 
 
-async def test_where_the_answer_will_be_is_kept_while_the_tool_runs(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+async def test_the_stream_position_is_saved_while_the_tool_runs(engine: Engine) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app()):
-        kept = await until_kept(engine, call)
+    async with running_with_app(engine, stage.app()):
+        kept = await wait_for_handle(engine, call)
         stage.release.set()
-        (ended,) = await engine.until_final(call)
+        (ended,) = await engine.wait_until_final(call)
 
     assert kept.handle is not None
     assert kept.handle.driver == "stream"
@@ -47,15 +47,15 @@ async def test_where_the_answer_will_be_is_kept_while_the_tool_runs(engine: Engi
 
 @pytest.mark.requirement("R09")
 async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
-    async with running_against(engine, stage.app()) as server:
-        before = await until_kept(engine, call)
-        server.drop()
-        await until_call(engine, call, lambda found: found.handle != before.handle)
+    async with running_with_app(engine, stage.app()) as server:
+        before = await wait_for_handle(engine, call)
+        server.drop_connections()
+        await wait_for_call(engine, call, lambda found: found.handle != before.handle)
         stage.release.set()
-        (ended,) = await engine.until_final(call)
+        (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert stage.effects == ["work"]
@@ -64,18 +64,18 @@ async def test_an_answer_whose_connection_broke_is_read_over_another(engine: Eng
 @pytest.mark.requirement("R09")
 @pytest.mark.requirement("R35")
 async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
-        between = await engine.call(call)
-        async with one_life(engine, config):
-            await stage.until(lambda: stage.count("GET", resuming=True))
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
+        between = await engine.read_call(call)
+        async with running_runner(engine, config):
+            await stage.wait_until(lambda: stage.count("GET", resuming=True))
             stage.release.set()
-            (ended,) = await engine.until_final(call)
+            (ended,) = await engine.wait_until_final(call)
 
     assert (between.phase, between.status) == (CallPhase.QUEUED, CallStatus.WORKING)
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
@@ -86,24 +86,24 @@ async def test_the_next_process_reads_on_where_this_one_stopped(engine: Engine) 
 
 
 async def test_an_answer_that_came_in_between_is_still_there(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
         stage.release.set()
-        async with one_life(engine, config):
-            (ended,) = await engine.until_final(call)
+        async with running_runner(engine, config):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
 
 
-class AnsweredBehindTheReplay(Events):
+class ResponseAfterReplay(RecordedEventStore):
     """Keeps the answer when everything before it was replayed, and before the stream that is read on gets an id of its own."""
 
-    def __init__(self, stage: LegacyStage) -> None:
+    def __init__(self, stage: LegacyUpstream) -> None:
         super().__init__()
         self._stage = stage
         self._answered = asyncio.Event()
@@ -127,86 +127,86 @@ async def test_an_answer_that_was_kept_behind_the_replay_is_read_from_the_same_p
 ) -> None:
     monkeypatch.setattr(stream, "READ_SECONDS_MIN", 0.2)
     monkeypatch.setattr(stream, "PAUSE_SECONDS_MIN", 0.05)
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
-    async with serving(stage.app(events=AnsweredBehindTheReplay(stage))) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
-        async with one_life(engine, config):
-            (ended,) = await engine.until_final(call)
+    async with serving(stage.app(events=ResponseAfterReplay(stage))) as server:
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
+        async with running_runner(engine, config):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
     assert stage.count("GET", resuming=True) >= 2
 
 
 async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Engine) -> None:
-    stage = LegacyStage()
-    calls = [a_call_to(engine, "work", arguments={"number": number}) for number in range(3)]
-    await engine.queue(*calls)
+    stage = LegacyUpstream()
+    calls = [make_call_to(engine, "work", arguments={"number": number}) for number in range(3)]
+    await engine.insert_calls(*calls)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
             for call in calls:
-                await until_kept(engine, call)
-        async with one_life(engine, config):
-            await stage.until(lambda: stage.count("GET", resuming=True) >= len(calls))
+                await wait_for_handle(engine, call)
+        async with running_runner(engine, config):
+            await stage.wait_until(lambda: stage.count("GET", resuming=True) >= len(calls))
             stage.release.set()
-            await engine.until_final(*calls)
+            await engine.wait_until_final(*calls)
 
     for number, call in enumerate(calls):
-        assert f'{{\\"number\\": {number}}}'.encode() in (await engine.result(call) or b"")
+        assert f'{{\\"number\\": {number}}}'.encode() in (await engine.read_result(call) or b"")
     assert len(stage.effects) == 3
 
 
 @pytest.mark.requirement("R33")
-async def test_a_session_that_is_gone_leaves_nothing_but_unknown(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+async def test_a_call_whose_session_ended_ends_as_unknown(engine: Engine) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
         await stage.end_session(server.url)
-        async with one_life(engine, config):
-            (ended,) = await engine.until_final(call)
+        async with running_runner(engine, config):
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.status, ended.outcome, stage.effects) == (CallStatus.FAILED, CallOutcome.UNKNOWN, ["work"])
     assert ended.error is not None
     assert "no longer knows the session" in ended.error["message"]
 
 
-async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, clock: ShiftedClock) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+async def test_a_deadline_decides_when_no_answer_ever_comes(engine: Engine, clock: OffsetClock) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
-        async with one_life(engine, config):
-            await stage.until(lambda: stage.count("GET", resuming=True))
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
+        async with running_runner(engine, config):
+            await stage.wait_until(lambda: stage.count("GET", resuming=True))
             clock.advance(2 * 3600)
-            await wake(engine, call)
-            (ended,) = await engine.until_final(call)
+            await notify_execution(engine, call)
+            (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.TIMED_OUT
     assert stage.cancelled.is_set()
 
 
 async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     app = stage.app(keeps_events=False)
-    async with running_against(engine, app) as server:
-        await until_call(engine, call, lambda found: found.progress is not None)
-        running = await engine.call(call)
-        server.drop()
-        (ended,) = await engine.until_final(call)
+    async with running_with_app(engine, app) as server:
+        await wait_for_call(engine, call, lambda found: found.progress is not None)
+        running = await engine.read_call(call)
+        server.drop_connections()
+        (ended,) = await engine.wait_until_final(call)
 
     assert running.handle is None
     assert ended.outcome is CallOutcome.UNKNOWN
@@ -215,26 +215,26 @@ async def test_a_server_that_keeps_no_events_is_called_like_any_other(engine: En
 # -- sessions ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engine) -> None:
-    stage, quick, slow = LegacyStage(), a_call_to(engine, "work"), a_call_to(engine, "work")
+async def test_a_session_is_ended_unless_a_runner_resumes_it(engine: Engine) -> None:
+    stage, quick, slow = LegacyUpstream(), make_call_to(engine, "work"), make_call_to(engine, "work")
 
     async with (
         serving(stage.app()) as server,
-        opened(replace(http_config(server.url), isolation=OWN)) as upstreams,
+        open_upstreams(replace(make_http_config(server.url), isolation=OWN_SESSION_CALL)) as upstreams,
     ):
         stage.release.set()
-        await engine.queue(quick)
-        async with engine.running(upstreams):
-            await engine.until_final(quick)
-            await stage.until(lambda: stage.count("DELETE"))
+        await engine.insert_calls(quick)
+        async with engine.running_runner(upstreams):
+            await engine.wait_until_final(quick)
+            await stage.wait_until(lambda: stage.count("DELETE"))
         stage.release.clear()
-        await engine.queue(slow)
-        async with engine.running(upstreams, drain_seconds=0.01):
-            await until_kept(engine, slow)
-        async with engine.running(upstreams):
-            await stage.until(lambda: stage.count("GET", resuming=True))
+        await engine.insert_calls(slow)
+        async with engine.running_runner(upstreams, drain_seconds=0.01):
+            await wait_for_handle(engine, slow)
+        async with engine.running_runner(upstreams):
+            await stage.wait_until(lambda: stage.count("GET", resuming=True))
             stage.release.set()
-            (ended,) = await engine.until_final(slow)
+            (ended,) = await engine.wait_until_final(slow)
 
     assert ended.outcome is CallOutcome.RESULT
     assert (stage.effects, stage.count("DELETE")) == (["work", "work"], 1)
@@ -245,30 +245,30 @@ async def test_a_session_is_ended_unless_somebody_comes_back_to_it(engine: Engin
 
 @pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
 async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     app = stage.app(keeps_events=keeps_events)
-    async with running_against(engine, app):
-        await until_call(engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events)
-        await ask_to_cancel(engine, call)
-        (ended,) = await engine.until_final(call)
+    async with running_with_app(engine, app):
+        await wait_for_call(engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events)
+        await request_cancel(engine, call)
+        (ended,) = await engine.wait_until_final(call)
         await stage.cancelled.wait()
 
     assert ended.outcome is CallOutcome.CANCELLED
 
 
 async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Engine) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "work")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "work")
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = http_config(server.url)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_kept(engine, call)
-        await ask_to_cancel(engine, call)
-        async with one_life(engine, config):
-            (ended,) = await engine.until_final(call)
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_handle(engine, call)
+        await request_cancel(engine, call)
+        async with running_runner(engine, config):
+            (ended,) = await engine.wait_until_final(call)
         await stage.cancelled.wait()
 
     assert ended.outcome is CallOutcome.CANCELLED
@@ -279,21 +279,21 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
-async def test_a_question_is_asked_and_answered_in_a_session_of_the_calls_own(
+async def test_an_elicitation_is_answered_in_the_calls_own_session(
     engine: Engine, *, keeps_events: bool
 ) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "ask")
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "ask")
+    await engine.insert_calls(call)
 
     async with serving(stage.app(keeps_events=keeps_events)) as server:
-        config = replace(http_config(server.url), isolation=OWN)
-        async with one_life(engine, config):
-            asked = await until_asked(engine, call)
-            await answer(engine, call, {"r1.1": YES})
-            await stage.until(lambda: stage.answers)
-            working = await until_call(engine, call, lambda found: not found.input_responses)
+        config = replace(make_http_config(server.url), isolation=OWN_SESSION_CALL)
+        async with running_runner(engine, config):
+            asked = await wait_for_input_request(engine, call)
+            await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+            await stage.wait_until(lambda: stage.answers)
+            working = await wait_for_call(engine, call, lambda found: not found.input_responses)
             stage.release.set()
-            (ended,) = await engine.until_final(call)
+            (ended,) = await engine.wait_until_final(call)
 
     assert asked.input_requests["r1.1"].params["message"] == "Really?"
     assert "_meta" not in asked.input_requests["r1.1"].params
@@ -303,37 +303,37 @@ async def test_a_question_is_asked_and_answered_in_a_session_of_the_calls_own(
 
 
 @pytest.mark.requirement("R32")
-async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock: ShiftedClock) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "ask", deadline_in=24 * 3600)
-    await engine.queue(call)
+async def test_a_question_is_answered_by_the_next_process(engine: Engine, clock: OffsetClock) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "ask", deadline_in=24 * 3600)
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = replace(http_config(server.url), isolation=OWN)
-        async with one_life(engine, config, drain_seconds=0.01):
-            await until_asked(engine, call)
-            await until_kept(engine, call)
+        config = replace(make_http_config(server.url), isolation=OWN_SESSION_CALL)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            await wait_for_input_request(engine, call)
+            await wait_for_handle(engine, call)
         clock.advance(3 * 3600)
-        await answer(engine, call, {"r1.1": YES})
-        async with one_life(engine, config):
-            await stage.until(lambda: stage.answers)
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        async with running_runner(engine, config):
+            await stage.wait_until(lambda: stage.answers)
             stage.release.set()
-            (ended,) = await engine.until_final(call)
+            (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, ended.runs, stage.effects) == (CallOutcome.RESULT, 1, ["ask"])
     assert stage.answers[0].action == "accept"
 
 
-@pytest.mark.parametrize(("isolation", "accepts_input"), [(Isolation.SHARED, True), (OWN, False)])
-async def test_nobody_is_asked_in_a_shared_session_or_without_a_starter_who_answers(
+@pytest.mark.parametrize(("isolation", "accepts_input"), [(Isolation.SHARED, True), (OWN_SESSION_CALL, False)])
+async def test_no_elicitation_happens_in_a_shared_session_or_without_an_answering_starter(
     engine: Engine, *, isolation: Isolation, accepts_input: bool
 ) -> None:
-    stage, call = LegacyStage(), a_call_to(engine, "ask", accepts_input=accepts_input)
-    await engine.queue(call)
+    stage, call = LegacyUpstream(), make_call_to(engine, "ask", accepts_input=accepts_input)
+    await engine.insert_calls(call)
 
     async with serving(stage.app()) as server:
-        config = replace(http_config(server.url), isolation=isolation)
-        async with one_life(engine, config):
-            (ended,) = await engine.until_final(call)
+        config = replace(make_http_config(server.url), isolation=isolation)
+        async with running_runner(engine, config):
+            (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.UPSTREAM_ERROR
     assert ended.input_round == 0

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clock import FakeClock, ShiftedClock
+from tests.support.clock import FakeClock, OffsetClock
 from tests.support.engine import Engine
-from tests.support.stores import UnsteadyStore, sqlite_store
+from tests.support.stores import FailingStore, open_sqlite_store
 
 
 @pytest.fixture
-def clock() -> ShiftedClock:
-    return ShiftedClock()
+def clock() -> OffsetClock:
+    return OffsetClock()
 
 
 @pytest.fixture
-async def unsteady(tmp_path: Path, clock: ShiftedClock) -> AsyncGenerator[UnsteadyStore]:
-    async with sqlite_store(tmp_path, clock) as store:
-        yield UnsteadyStore(store)
+async def unsteady(tmp_path: Path, clock: OffsetClock) -> AsyncGenerator[FailingStore]:
+    async with open_sqlite_store(tmp_path, clock) as store:
+        yield FailingStore(store)
 
 
 @pytest.fixture
-def engine(unsteady: UnsteadyStore, clock: ShiftedClock) -> Engine:
+def engine(unsteady: FailingStore, clock: OffsetClock) -> Engine:
     """In the time of the machine: what waits, waits."""
     return Engine(unsteady, clock)
 
@@ -33,12 +33,12 @@ def fake_clock() -> FakeClock:
 
 
 @pytest.fixture
-async def still_unsteady(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerator[UnsteadyStore]:
-    async with sqlite_store(tmp_path, fake_clock) as store:
-        yield UnsteadyStore(store)
+async def still_unsteady(tmp_path: Path, fake_clock: FakeClock) -> AsyncGenerator[FailingStore]:
+    async with open_sqlite_store(tmp_path, fake_clock) as store:
+        yield FailingStore(store)
 
 
 @pytest.fixture
-def still(still_unsteady: UnsteadyStore, fake_clock: FakeClock) -> Engine:
+def still(still_unsteady: FailingStore, fake_clock: FakeClock) -> Engine:
     """In a time that stands still until the test moves it."""
     return Engine(still_unsteady, fake_clock)

@@ -12,15 +12,15 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
 from ringback.runner.drive import CallExecution
 from ringback.runner.drivers import CallContext
-from tests.support.builders import a_call
-from tests.support.engine import DONE, WAIT_SECONDS, Engine, Holding, OnProgress, ScriptedUpstreams
+from tests.support.builders import make_call
+from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, BlockingTool, OnProgress, ScriptedUpstreams
 
 
-async def a_leased_call(engine: Engine) -> Call:
-    return await engine.lease(a_call(deadline_at=engine.clock.now() + seconds(3600)))
+async def lease_new_call(engine: Engine) -> Call:
+    return await engine.lease_call(make_call(deadline_at=engine.clock.now() + seconds(3600)))
 
 
-async def cancel_for_good(engine: Engine, call: Call, *, ring: bool = True) -> Call:
+async def end_as_cancelled(engine: Engine, call: Call, *, ring: bool = True) -> Call:
     """As the service does it."""
 
     async def cancel(tx: Transaction) -> Call:
@@ -39,48 +39,48 @@ async def run(drive: CallExecution) -> None:
     await asyncio.wait_for(drive.run(), WAIT_SECONDS)
 
 
-async def test_the_upstream_is_told_to_stop(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    holding = Holding()
+async def test_the_upstream_receives_a_cancellation(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    holding = BlockingTool()
     upstreams = ScriptedUpstreams(holding)
-    call = await a_leased_call(engine)
-    running = asyncio.create_task(run(engine.drive(call, upstreams)))
-    await holding.until_inside(1)
-    ended = await cancel_for_good(engine, call)
+    call = await lease_new_call(engine)
+    running = asyncio.create_task(run(engine.make_execution(call, upstreams)))
+    await holding.wait_until_inside(1)
+    ended = await end_as_cancelled(engine, call)
     await running
-    assert [told.id for told in upstreams.told_to_stop] == [call.id]
-    assert holding.called_off
-    assert await engine.call(call) == ended
+    assert [told.id for told in upstreams.cancelled] == [call.id]
+    assert holding.cancelled
+    assert await engine.read_call(call) == ended
     assert not caplog.records, "nothing was lost"
 
 
-async def test_a_driver_that_notices_first_tells_the_upstream_too(engine: Engine) -> None:
+async def test_a_driver_that_notices_the_end_first_also_cancels_upstream(engine: Engine) -> None:
     """It finds that the call is not its own any more before the ring is heard."""
 
     class Keeping(ScriptedUpstreams):
         async def drive(self, desk: CallContext) -> CallCompletion:
-            await cancel_for_good(engine, desk.call, ring=False)
+            await end_as_cancelled(engine, desk.call, ring=False)
             await desk.save_handle(Handle(driver="task", data={"task_id": "task-1"}))
             raise AssertionError("The lease was lost.")
 
     upstreams = Keeping()
-    call = await a_leased_call(engine)
-    await run(engine.drive(call, upstreams))
-    assert [told.id for told in upstreams.told_to_stop] == [call.id]
+    call = await lease_new_call(engine)
+    await run(engine.make_execution(call, upstreams))
+    assert [told.id for told in upstreams.cancelled] == [call.id]
 
 
-async def test_what_the_tool_answers_all_the_same_is_not_written_down(engine: Engine) -> None:
+async def test_the_tools_late_result_is_not_written(engine: Engine) -> None:
     async def answers_all_the_same(call: Call, on_progress: OnProgress) -> CallCompletion:
-        await cancel_for_good(engine, call, ring=False)
-        return DONE
+        await end_as_cancelled(engine, call, ring=False)
+        return COMPLETED_RESULT
 
-    call = await a_leased_call(engine)
-    await run(engine.drive(call, ScriptedUpstreams(answers_all_the_same)))
-    ended = await engine.call(call)
+    call = await lease_new_call(engine)
+    await run(engine.make_execution(call, ScriptedUpstreams(answers_all_the_same)))
+    ended = await engine.read_call(call)
     assert ended.outcome == CANCELLED_COMPLETION.outcome
-    assert await engine.result(call) is None
+    assert await engine.read_result(call) is None
 
 
-async def test_a_lease_that_somebody_else_has_tells_the_upstream_nothing(engine: Engine) -> None:
+async def test_an_execution_without_its_lease_sends_no_cancellation(engine: Engine) -> None:
     async def taken(call: Call, on_progress: OnProgress) -> CallCompletion:
         async def take(tx: Transaction) -> None:
             found = await tx.calls.get(call.id)
@@ -91,8 +91,8 @@ async def test_a_lease_that_somebody_else_has_tells_the_upstream_nothing(engine:
 
         await engine.store.write(take)
         await asyncio.Event().wait()
-        return DONE
+        return COMPLETED_RESULT
 
     upstreams = ScriptedUpstreams(taken)
-    await run(engine.drive(await a_leased_call(engine), upstreams))
-    assert upstreams.told_to_stop == []
+    await run(engine.make_execution(await lease_new_call(engine), upstreams))
+    assert upstreams.cancelled == []

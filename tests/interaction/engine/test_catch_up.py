@@ -29,12 +29,12 @@ from ringback.notifier import catch_up as catching_up
 from ringback.notifier import fan_out
 from ringback.notifier.on_demand import RequestedDeliveries
 from ringback.storage.sqlite import database
-from tests.support.builders import a_call, a_trusted_webhook, a_webhook, an_event
+from tests.support.builders import make_call, make_verified_webhook, make_webhook, make_event
 from tests.support.clock import FakeClock
 from tests.support.engine import RESULT, Engine
 from tests.support.examples import ALICE, BOB
-from tests.support.steps import counting
-from tests.support.stores import UnsteadyStore, sqlite_store
+from tests.support.steps import counting_vm_steps
+from tests.support.stores import FailingStore, open_sqlite_store
 
 FEW: Final = 3
 """Events in a step, where a test is to see many steps."""
@@ -52,12 +52,12 @@ async def append(engine: Engine, count: int, **over: Any) -> None:
     async def work(tx: Transaction) -> None:
         principal = over.get("principal", ALICE)
         first = await tx.events.reserve_seqs(principal, count)
-        await tx.events.insert([an_event(**{"seq": first + number} | over) for number in range(count)])
+        await tx.events.insert([make_event(**{"seq": first + number} | over) for number in range(count)])
 
     await engine.store.write(work)
 
 
-async def begin(engine: Engine, webhook: Webhook, *, after_seq: int = 0) -> None:
+async def start_catch_up(engine: Engine, webhook: Webhook, *, after_seq: int = 0) -> None:
     """Register it, as the service does."""
 
     async def register(tx: Transaction) -> None:
@@ -70,105 +70,105 @@ async def begin(engine: Engine, webhook: Webhook, *, after_seq: int = 0) -> None
 
 async def finish_catching_up(engine: Engine) -> int:
     """How many steps it took."""
-    worker, steps = engine.catch_up_worker(), 0
+    worker, steps = engine.make_catch_up_worker(), 0
     while await worker.run_once():
         steps += 1
     return steps
 
 
-async def place_of(engine: Engine, webhook: Webhook) -> CatchUp | None:
+async def read_seq(engine: Engine, webhook: Webhook) -> CatchUp | None:
     return await engine.store.read(lambda tx: tx.catch_ups.get(webhook.id))
 
 
-async def told(engine: Engine, webhook: Webhook) -> list[Delivery]:
+async def list_sent_seqs(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log."""
     where = DeliveryFilter(webhook_id=webhook.id)
     found = await engine.store.read(lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000))
     return sorted(found, key=lambda delivery: delivery.seq or 0)
 
 
-async def heard(engine: Engine, webhook: Webhook) -> list[int]:
-    return [delivery.seq or 0 for delivery in await told(engine, webhook)]
+async def list_received_seqs(engine: Engine, webhook: Webhook) -> list[int]:
+    return [delivery.seq or 0 for delivery in await list_sent_seqs(engine, webhook)]
 
 
-def cursor_of(delivery: Delivery) -> int:
+def parse_cursor(delivery: Delivery) -> int:
     return decode_log_position(orjson.loads(delivery.body)["cursor"]).seq
 
 
 # -- what is heard ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_new_webhook_hears_what_lies_after_its_place_and_nothing_before(still: Engine) -> None:
+async def test_a_new_webhook_gets_the_events_after_its_cursor_only(still: Engine) -> None:
     for _ in range(5):
-        await still.finish(a_call())
-    webhook = a_webhook()
+        await still.finish_call(make_call())
+    webhook = make_webhook()
 
-    await begin(still, webhook, after_seq=2)
-    await still.finish(a_call())
+    await start_catch_up(still, webhook, after_seq=2)
+    await still.finish_call(make_call())
 
-    assert await place_of(still, webhook) is None
-    assert await heard(still, webhook) == [3, 4, 5, 6]
+    assert await read_seq(still, webhook) is None
+    assert await list_received_seqs(still, webhook) == [3, 4, 5, 6]
 
 
 @pytest.mark.requirement("R16")
-async def test_a_webhook_for_one_call_hears_that_call_and_no_other(still: Engine) -> None:
-    await still.finish(a_call())
-    call = await still.finish(a_call())
-    await still.finish(a_call())
-    webhook = a_webhook(call_id=call.id, include_result=True)
+async def test_a_webhook_for_one_call_gets_that_calls_events_only(still: Engine) -> None:
+    await still.finish_call(make_call())
+    call = await still.finish_call(make_call())
+    await still.finish_call(make_call())
+    webhook = make_webhook(call_id=call.id, include_result=True)
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    (delivery,) = await told(still, webhook)
+    (delivery,) = await list_sent_seqs(still, webhook)
     assert delivery.call_id == call.id
     assert orjson.loads(delivery.body)["data"]["result"] == orjson.loads(RESULT)
 
 
-async def test_what_is_left_of_an_expired_call_is_still_told_without_a_way_back(
+async def test_the_event_of_an_expired_call_is_sent_without_a_resume_token(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    call = await still.finish(a_call())
+    call = await still.finish_call(make_call())
     fake_clock.advance(8 * 86400)
-    await still.janitor().run_once()
-    webhook = a_webhook(call_id=call.id)
+    await still.make_janitor().run_once()
+    webhook = make_webhook(call_id=call.id)
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    (delivery,) = await told(still, webhook)
+    (delivery,) = await list_sent_seqs(still, webhook)
     assert "resume_token" not in orjson.loads(delivery.body)["data"]
 
 
-async def test_a_long_past_is_heard_step_by_step_to_its_end(still: Engine) -> None:
+async def test_a_long_log_is_sent_in_steps_to_its_end(still: Engine) -> None:
     await append(still, 2 * STEP_EVENTS_MAX + 1, upstream="git")
     await append(still, STEP_EVENTS_MAX, upstream="time")
-    webhook = a_webhook(upstream="git")
+    webhook = make_webhook(upstream="git")
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    assert len(await heard(still, webhook)) == STEP_EVENTS_MAX
+    assert len(await list_received_seqs(still, webhook)) == STEP_EVENTS_MAX
     assert await finish_catching_up(still) == 3
-    assert await heard(still, webhook) == list(range(1, 2 * STEP_EVENTS_MAX + 2))
-    assert await place_of(still, webhook) is None
+    assert await list_received_seqs(still, webhook) == list(range(1, 2 * STEP_EVENTS_MAX + 2))
+    assert await read_seq(still, webhook) is None
 
 
 @pytest.mark.usefixtures("short_steps")
 async def test_a_webhook_of_one_call_hears_a_long_life_of_it_step_by_step(still: Engine) -> None:
-    call = a_call()
+    call = make_call()
     await append(still, 7, call_id=call.id, name=EventName.CALL_PROGRESS)
     await append(still, 7)
-    webhook = a_webhook(call_id=call.id, events=frozenset({EventName.CALL_PROGRESS}))
+    webhook = make_webhook(call_id=call.id, events=frozenset({EventName.CALL_PROGRESS}))
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    assert await heard(still, webhook) == [1, 2, 3]
+    assert await list_received_seqs(still, webhook) == [1, 2, 3]
     await finish_catching_up(still)
-    assert await heard(still, webhook) == [1, 2, 3, 4, 5, 6, 7]
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 4, 5, 6, 7]
 
 
 # -- in bounds -------------------------------------------------------------------------------------------------------------
 
 
-async def steps_of_registering(folder: Path, events: int, monkeypatch: pytest.MonkeyPatch) -> Sequence[int]:
+async def count_registration_steps(folder: Path, events: int, monkeypatch: pytest.MonkeyPatch) -> Sequence[int]:
     """What the registration does in SQLite, and what the step after it does."""
     clock, connections, connect = FakeClock(), list[sqlite3.Connection](), database.connect
 
@@ -177,14 +177,14 @@ async def steps_of_registering(folder: Path, events: int, monkeypatch: pytest.Mo
         return connections[-1]
 
     monkeypatch.setattr(database, "connect", connect_and_keep)
-    async with sqlite_store(folder, clock) as store:
-        engine, webhook = Engine(store, clock), a_webhook()
+    async with open_sqlite_store(folder, clock) as store:
+        engine, webhook = Engine(store, clock), make_webhook()
         await append(engine, events)
-        with counting(connections[-1]) as registering:
-            await begin(engine, webhook)
-        with counting(connections[-1]) as going_on:
-            assert await engine.catch_up_worker().run_once()
-        assert len(await heard(engine, webhook)) == 2 * STEP_EVENTS_MAX
+        with counting_vm_steps(connections[-1]) as registering:
+            await start_catch_up(engine, webhook)
+        with counting_vm_steps(connections[-1]) as going_on:
+            assert await engine.make_catch_up_worker().run_once()
+        assert len(await list_received_seqs(engine, webhook)) == 2 * STEP_EVENTS_MAX
     return registering.count, going_on.count
 
 
@@ -194,33 +194,33 @@ async def test_neither_a_registration_nor_a_step_grows_with_the_log(
     (tmp_path / "short").mkdir()
     (tmp_path / "long").mkdir()
 
-    short = await steps_of_registering(tmp_path / "short", SHORT_LOG, monkeypatch)
-    long = await steps_of_registering(tmp_path / "long", LONG_LOG, monkeypatch)
+    short = await count_registration_steps(tmp_path / "short", SHORT_LOG, monkeypatch)
+    long = await count_registration_steps(tmp_path / "long", LONG_LOG, monkeypatch)
 
     assert all(of_long <= 1.05 * of_short for of_long, of_short in zip(long, short, strict=True))
 
 
-async def test_a_step_that_finds_nothing_to_tell_is_bounded_too(still: Engine) -> None:
+async def test_a_step_without_matching_events_is_bounded_too(still: Engine) -> None:
     await append(still, 3 * STEP_EVENTS_MAX)
-    webhook = a_webhook(tool="other")
+    webhook = make_webhook(tool="other")
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    place = await place_of(still, webhook)
+    place = await read_seq(still, webhook)
     assert place is not None
     assert place.seq == STEP_EVENTS_MAX
 
 
 async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out, "STEP_BODY_BYTES", 1)
-    calls = [await still.finish(a_call()) for _ in range(3)]
-    webhook = a_webhook(include_result=True)
+    calls = [await still.finish_call(make_call()) for _ in range(3)]
+    webhook = make_webhook(include_result=True)
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
 
-    assert await heard(still, webhook) == [1]
+    assert await list_received_seqs(still, webhook) == [1]
     assert await finish_catching_up(still) == 2
-    assert [delivery.call_id for delivery in await told(still, webhook)] == [call.id for call in calls]
+    assert [delivery.call_id for delivery in await list_sent_seqs(still, webhook)] == [call.id for call in calls]
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -229,27 +229,27 @@ async def test_what_is_more_than_may_be_held_is_given_up_and_told_of_as_a_gap(
 ) -> None:
     monkeypatch.setattr(catching_up, "DELIVERIES_MAX", 4)
     await append(still, 9)
-    webhook = a_webhook()
+    webhook = make_webhook()
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
     await finish_catching_up(still)
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    assert await heard(still, webhook) == [1, 2, 3, 4, 10]
-    assert (await still.webhook(webhook.id)).missed_from == 5
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 4, 10]
+    assert (await still.read_webhook(webhook.id)).missed_from == 5
 
 
 @pytest.mark.usefixtures("short_steps")
 async def test_as_much_as_may_be_held_leaves_no_gap(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catching_up, "DELIVERIES_MAX", 4)
     await append(still, 4)
-    webhook = a_webhook()
+    webhook = make_webhook()
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
     await finish_catching_up(still)
 
-    assert await heard(still, webhook) == [1, 2, 3, 4]
-    assert (await still.webhook(webhook.id)).missed_from is None
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 4]
+    assert (await still.read_webhook(webhook.id)).missed_from is None
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -258,58 +258,58 @@ async def test_a_webhook_that_waits_for_its_proof_holds_what_it_catches_up_with_
 ) -> None:
     monkeypatch.setattr("ringback.domain.health.HELD_MAX", 4)
     await append(still, 6)
-    webhook = a_webhook(state=WebhookState.PENDING_VERIFICATION)
+    webhook = make_webhook(state=WebhookState.PENDING_VERIFICATION)
 
-    await begin(still, webhook)
+    await start_catch_up(still, webhook)
     await finish_catching_up(still)
 
-    assert [(each.seq, str(each.state)) for each in await told(still, webhook)] == [
+    assert [(each.seq, str(each.state)) for each in await list_sent_seqs(still, webhook)] == [
         (seq, "held") for seq in (1, 2, 3, 4)
     ]
-    assert (await still.webhook(webhook.id)).missed_from == 5
+    assert (await still.read_webhook(webhook.id)).missed_from == 5
 
 
 @pytest.mark.usefixtures("short_steps")
 async def test_what_retention_removed_before_its_turn_is_told_of_as_a_gap(still: Engine) -> None:
     await append(still, 9)
-    webhook = a_webhook()
-    await begin(still, webhook)
+    webhook = make_webhook()
+    await start_catch_up(still, webhook)
 
     await still.store.write(lambda tx: tx.events.remove(cutoff=tx.now() + timedelta(days=1), limit=6))
     await finish_catching_up(still)
 
-    assert await heard(still, webhook) == [1, 2, 3, 7, 8, 9]
-    assert (await still.webhook(webhook.id)).missed_from == 4
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 7, 8, 9]
+    assert (await still.read_webhook(webhook.id)).missed_from == 4
 
 
-async def test_what_retention_removed_before_the_registration_is_told_of_as_a_gap(still: Engine) -> None:
+async def test_events_removed_by_retention_before_registration_become_a_gap(still: Engine) -> None:
     await append(still, 9)
     await still.store.write(lambda tx: tx.events.remove(cutoff=tx.now() + timedelta(days=1), limit=6))
-    webhook, later = a_webhook(), a_webhook()
+    webhook, later = make_webhook(), make_webhook()
 
-    await begin(still, webhook, after_seq=2)
-    await begin(still, later, after_seq=6)
+    await start_catch_up(still, webhook, after_seq=2)
+    await start_catch_up(still, later, after_seq=6)
 
-    assert await heard(still, webhook) == [7, 8, 9]
-    assert (await still.webhook(webhook.id)).missed_from == 3
-    assert await heard(still, later) == [7, 8, 9]
-    assert (await still.webhook(later.id)).missed_from is None
+    assert await list_received_seqs(still, webhook) == [7, 8, 9]
+    assert (await still.read_webhook(webhook.id)).missed_from == 3
+    assert await list_received_seqs(still, later) == [7, 8, 9]
+    assert (await still.read_webhook(later.id)).missed_from is None
 
 
 @pytest.mark.usefixtures("short_steps")
 async def test_principals_catch_up_in_turns(still: Engine) -> None:
-    long, short = a_webhook(), a_webhook(principal=BOB)
+    long, short = make_webhook(), make_webhook(principal=BOB)
     await append(still, 30)
     await append(still, 7, principal=BOB)
     for webhook in (long, short):
-        await begin(still, webhook)
-    worker = still.catch_up_worker()
+        await start_catch_up(still, webhook)
+    worker = still.make_catch_up_worker()
 
     for _ in range(4):
         await worker.run_once()
 
-    assert await place_of(still, long) is not None
-    assert await heard(still, short) == [1, 2, 3, 4, 5, 6, 7]
+    assert await read_seq(still, long) is not None
+    assert await list_received_seqs(still, short) == [1, 2, 3, 4, 5, 6, 7]
 
 
 # -- in order, once, and truthfully ----------------------------------------------------------------------------------------
@@ -318,15 +318,15 @@ async def test_principals_catch_up_in_turns(still: Engine) -> None:
 @pytest.mark.usefixtures("short_steps")
 async def test_nothing_that_happens_meanwhile_overtakes_what_is_older(still: Engine) -> None:
     await append(still, 5)
-    webhook = a_webhook()
-    await begin(still, webhook)
+    webhook = make_webhook()
+    await start_catch_up(still, webhook)
 
-    await still.finish(a_call())
-    assert await heard(still, webhook) == [1, 2, 3]
+    await still.finish_call(make_call())
+    assert await list_received_seqs(still, webhook) == [1, 2, 3]
     await finish_catching_up(still)
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    assert await heard(still, webhook) == [1, 2, 3, 4, 5, 6, 7]
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.requirement("R27")
@@ -339,7 +339,7 @@ async def test_nothing_that_happens_meanwhile_overtakes_what_is_older(still: Eng
 )
 async def test_every_event_is_delivered_once_in_the_order_of_the_log_whatever_comes_between(
     still: Engine,
-    still_unsteady: UnsteadyStore,
+    still_unsteady: FailingStore,
     fake_clock: FakeClock,
     past: int,
     after: int,
@@ -347,19 +347,19 @@ async def test_every_event_is_delivered_once_in_the_order_of_the_log_whatever_co
     answers: list[int],
 ) -> None:
     principal = Principal(f"alice-{still.ids.new_event_id()}")  # each example has a log of its own
-    receiver = Receiver(list(answers))
-    dispatcher, worker = still.dispatcher(receiver), still.catch_up_worker()
+    receiver = ScriptedReceiverWithResponses(list(answers))
+    dispatcher, worker = still.make_dispatcher(receiver), still.make_catch_up_worker()
     await append(still, past, principal=principal, client_session_id="s")
-    webhook = a_trusted_webhook(principal=principal, ordered=True)
-    await begin(still, webhook, after_seq=min(after, past))
+    webhook = make_verified_webhook(principal=principal, ordered=True)
+    await start_catch_up(still, webhook, after_seq=min(after, past))
 
-    last, known = past, await heard(still, webhook)
+    last, known = past, await list_received_seqs(still, webhook)
     for move in moves:
         match move:
             case "step":
                 await worker.run_once()
             case "end a call":
-                await still.finish(a_call(principal=principal, client_session_id="s"))
+                await still.finish_call(make_call(principal=principal, client_session_id="s"))
                 last += 1
             case "dispatch":
                 await dispatcher.run_once()
@@ -370,9 +370,9 @@ async def test_every_event_is_delivered_once_in_the_order_of_the_log_whatever_co
                     await worker.run_once()
                 still_unsteady.refusals = 0
             case _:  # all that is in memory is gone
-                worker = still.catch_up_worker()
+                worker = still.make_catch_up_worker()
         await check_cursors(still, webhook)
-        before, known = known, await heard(still, webhook)
+        before, known = known, await list_received_seqs(still, webhook)
         assert known[: len(before)] == before
     await finish_catching_up(still)
     for _ in range(3):
@@ -380,14 +380,14 @@ async def test_every_event_is_delivered_once_in_the_order_of_the_log_whatever_co
             pass
         fake_clock.advance(700)
 
-    assert await heard(still, webhook) == list(range(min(after, past) + 1, last + 1))
-    place_of_event = {delivery.event_id: delivery.seq or 0 for delivery in await told(still, webhook)}
+    assert await list_received_seqs(still, webhook) == list(range(min(after, past) + 1, last + 1))
+    place_of_event = {delivery.event_id: delivery.seq or 0 for delivery in await list_sent_seqs(still, webhook)}
     places = [place_of_event[event_id] for event_id in receiver.seen]
     assert places == sorted(places)
     await still.store.write(lambda tx: tx.webhooks.delete(webhook.id))
 
 
-class Receiver:
+class ScriptedReceiverWithResponses:
     """Answers as scripted, then with 204; knows the order in which events were first seen."""
 
     def __init__(self, script: list[int]) -> None:
@@ -403,9 +403,9 @@ class Receiver:
 
 async def check_cursors(engine: Engine, webhook: Webhook) -> None:
     """Nothing at or before a cursor is born later than the body that names it; what is open now was open or later then."""
-    deliveries = await told(engine, webhook)
+    deliveries = await list_sent_seqs(engine, webhook)
     for place, delivery in enumerate(deliveries):
-        cursor = cursor_of(delivery)
+        cursor = parse_cursor(delivery)
         assert cursor < (delivery.seq or 0)
         assert all((later.seq or 0) > cursor for later in deliveries[place:])
         assert all((each.seq or 0) > cursor for each in deliveries[:place] if each.state in OPEN_STATES)
@@ -414,12 +414,12 @@ async def check_cursors(engine: Engine, webhook: Webhook) -> None:
 @pytest.mark.usefixtures("short_steps")
 async def test_a_test_sent_meanwhile_does_not_call_safe_what_is_still_to_come(still: Engine) -> None:
     await append(still, 9)
-    webhook = a_webhook(tool="other")  # so that nothing is open, either
-    await begin(still, webhook)
+    webhook = make_webhook(tool="other")  # so that nothing is open, either
+    await start_catch_up(still, webhook)
 
     sent = await still.store.write(lambda tx: RequestedDeliveries(ids=still.ids).insert_test(tx, webhook))
 
-    assert cursor_of(sent) == FEW
+    assert parse_cursor(sent) == FEW
 
 
 # -- an early end ----------------------------------------------------------------------------------------------------------
@@ -428,29 +428,29 @@ async def test_a_test_sent_meanwhile_does_not_call_safe_what_is_still_to_come(st
 @pytest.mark.usefixtures("short_steps")
 async def test_a_webhook_that_is_disabled_meanwhile_hears_no_more_of_the_past(still: Engine) -> None:
     await append(still, 9)
-    webhook = a_webhook()
-    await begin(still, webhook)
+    webhook = make_webhook()
+    await start_catch_up(still, webhook)
 
     for state in (WebhookState.DISABLED, WebhookState.ACTIVE):
         await still.store.write(
             lambda tx, state=state: tx.webhooks.update(replace(webhook, state=state), WebhookPart.STATE)
         )
     assert await finish_catching_up(still) == 0
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    assert await heard(still, webhook) == [1, 2, 3, 10]
+    assert await list_received_seqs(still, webhook) == [1, 2, 3, 10]
 
 
 @pytest.mark.usefixtures("short_steps")
 async def test_a_webhook_that_is_removed_between_look_and_step_is_let_alone(still: Engine) -> None:
     await append(still, 9)
-    webhook = a_webhook()
-    await begin(still, webhook)
-    place = await place_of(still, webhook)
+    webhook = make_webhook()
+    await start_catch_up(still, webhook)
+    place = await read_seq(still, webhook)
     assert place is not None
 
     await still.store.write(lambda tx: tx.webhooks.delete(webhook.id))
     await still.store.write(lambda tx: still.recorder.catch_ups.continue_catch_up(tx, place))
 
-    assert await heard(still, webhook) == [1, 2, 3]
+    assert await list_received_seqs(still, webhook) == [1, 2, 3]
     assert await finish_catching_up(still) == 0

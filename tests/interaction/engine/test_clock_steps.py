@@ -16,11 +16,11 @@ from ringback.domain.ports import Transaction
 from ringback.domain.retry import RetryProfile
 from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.services.calls import get_own_call
-from tests.support.builders import a_call, a_delivery, a_webhook
-from tests.support.clock import SteppedClock
+from tests.support.builders import make_call, make_delivery, make_webhook
+from tests.support.clock import WallClockSteps
 from tests.support.engine import LEASE_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import StoreAround, sqlite_store
+from tests.support.stores import StoreWrapper, open_sqlite_store
 
 T = TypeVar("T")
 
@@ -32,17 +32,17 @@ SLEW = 1.02
 
 
 @pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
+def clock() -> WallClockSteps:
+    return WallClockSteps()
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, clock: SteppedClock) -> AsyncGenerator[Engine]:
-    async with sqlite_store(tmp_path, clock) as store:
+async def engine(tmp_path: Path, clock: WallClockSteps) -> AsyncGenerator[Engine]:
+    async with open_sqlite_store(tmp_path, clock) as store:
         yield Engine(store, clock)
 
 
-class Receiver:
+class RecordingReceiver:
     """Answers as it is told, and keeps what it was sent."""
 
     def __init__(self, *codes: int) -> None:
@@ -55,13 +55,13 @@ class Receiver:
 
 
 @steps
-async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: SteppedClock, step: float) -> None:
-    webhook = a_webhook(retries=RetryProfile.MINUTES)
-    delivery = a_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + timedelta(hours=1))
-    await engine.register(webhook)
-    await engine.deliver(delivery)
-    receiver = Receiver(500, 500)
-    dispatcher = engine.dispatcher(receiver)
+async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: WallClockSteps, step: float) -> None:
+    webhook = make_webhook(retries=RetryProfile.MINUTES)
+    delivery = make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + timedelta(hours=1))
+    await engine.insert_webhooks(webhook)
+    await engine.insert_deliveries(delivery)
+    receiver = RecordingReceiver(500, 500)
+    dispatcher = engine.make_dispatcher(receiver)
 
     assert await dispatcher.run_once() == 1
     clock.step(step)
@@ -73,63 +73,63 @@ async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: Steppe
     clock.pass_time(30 * SLEW)
     assert await dispatcher.run_once() == 1
 
-    assert (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert (await engine.read_delivery(delivery)).state is DeliveryState.DELIVERED
     assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
 
 
 @steps
-async def test_an_attempt_is_signed_at_the_wall_clocks_time(engine: Engine, clock: SteppedClock, step: float) -> None:
-    webhook = a_webhook()
-    await engine.register(webhook)
-    await engine.deliver(a_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(HOUR)))
-    receiver = Receiver()
+async def test_an_attempt_is_signed_at_the_wall_clocks_time(engine: Engine, clock: WallClockSteps, step: float) -> None:
+    webhook = make_webhook()
+    await engine.insert_webhooks(webhook)
+    await engine.insert_deliveries(make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(HOUR)))
+    receiver = RecordingReceiver()
     clock.step(step)
 
-    await engine.dispatcher(receiver).run_once()
+    await engine.make_dispatcher(receiver).run_once()
 
     assert receiver.requests[0].headers["webhook-timestamp"] == str(int(clock.wall_time().timestamp()))
 
 
 @steps
 async def test_a_lease_that_is_kept_stays_and_one_that_is_not_runs_out_in_its_time(
-    engine: Engine, clock: SteppedClock, step: float
+    engine: Engine, clock: WallClockSteps, step: float
 ) -> None:
-    leased = await engine.lease(a_call(deadline_at=clock.now() + seconds(HOUR)))
+    leased = await engine.lease_call(make_call(deadline_at=clock.now() + seconds(HOUR)))
     clock.step(step)
 
-    await engine.janitor().run_once()
-    assert (await engine.call(leased)).lease_token == leased.lease_token
+    await engine.make_janitor().run_once()
+    assert (await engine.read_call(leased)).lease_token == leased.lease_token
 
     clock.pass_time((LEASE_SECONDS + LEASE_GRACE_SECONDS) * SLEW)
-    await engine.janitor().run_once()
-    assert (await engine.call(leased)).phase is CallPhase.QUEUED
+    await engine.make_janitor().run_once()
+    assert (await engine.read_call(leased)).phase is CallPhase.QUEUED
 
 
 @steps
-async def test_a_deadline_passes_when_its_time_is_over(engine: Engine, clock: SteppedClock, step: float) -> None:
-    call = a_call(deadline_at=clock.now() + seconds(HOUR))
-    await engine.queue(call)
+async def test_a_deadline_passes_when_its_time_is_over(engine: Engine, clock: WallClockSteps, step: float) -> None:
+    call = make_call(deadline_at=clock.now() + seconds(HOUR))
+    await engine.insert_calls(call)
     clock.step(step)
 
     clock.pass_time((HOUR - 60) / SLEW)
-    await engine.janitor().run_once()
-    assert not (await engine.call(call)).is_final
+    await engine.make_janitor().run_once()
+    assert not (await engine.read_call(call)).is_final
 
     clock.pass_time((HOUR + OVERDUE_GRACE_SECONDS) * SLEW - (HOUR - 60) / SLEW)
-    await engine.janitor().run_once()
-    assert (await engine.call(call)).outcome is CallOutcome.REJECTED
+    await engine.make_janitor().run_once()
+    assert (await engine.read_call(call)).outcome is CallOutcome.REJECTED
 
 
 @steps
-async def test_a_result_is_kept_for_its_time(engine: Engine, clock: SteppedClock, step: float) -> None:
-    call = await engine.finish(a_call(deadline_at=clock.now() + seconds(HOUR)))
+async def test_a_result_is_kept_for_its_time(engine: Engine, clock: WallClockSteps, step: float) -> None:
+    call = await engine.finish_call(make_call(deadline_at=clock.now() + seconds(HOUR)))
     clock.pass_time(6.5 * DAY)
     clock.step(step)
-    await engine.janitor().run_once()
-    assert await engine.result(call) is not None
+    await engine.make_janitor().run_once()
+    assert await engine.read_result(call) is not None
 
     clock.pass_time(0.5 * DAY * SLEW)
-    await engine.janitor().run_once()
+    await engine.make_janitor().run_once()
     with pytest.raises(CallExpired):
         await engine.store.read(lambda tx: get_own_call(tx, ALICE, call.id))
 
@@ -139,34 +139,34 @@ async def test_a_process_that_starts_after_the_clock_was_set_back_goes_on_where_
     tmp_path: Path, step: float
 ) -> None:
     """What was due in five minutes is due in five minutes, and what had four days has four days."""
-    before = SteppedClock()
-    webhook = a_webhook()
-    delivery = a_delivery(
+    before = WallClockSteps()
+    webhook = make_webhook()
+    delivery = make_delivery(
         webhook_id=webhook.id, due_at=before.now() + timedelta(minutes=5), give_up_at=before.now() + timedelta(days=4)
     )
-    async with sqlite_store(tmp_path, before) as store:
+    async with open_sqlite_store(tmp_path, before) as store:
         engine = Engine(store, before)
-        await engine.register(webhook)
-        await engine.deliver(delivery)
-        await engine.janitor().run_once()
-    after = SteppedClock(before.wall_time() + seconds(step), elapsed_seconds=1)
-    async with sqlite_store(tmp_path, after) as store:
+        await engine.insert_webhooks(webhook)
+        await engine.insert_deliveries(delivery)
+        await engine.make_janitor().run_once()
+    after = WallClockSteps(before.wall_time() + seconds(step), elapsed_seconds=1)
+    async with open_sqlite_store(tmp_path, after) as store:
         last = await store.read(lambda tx: tx.scheduling_time.load())
         assert last is not None
         after.continue_from(last)
-        engine, receiver = Engine(store, after), Receiver()
-        dispatcher = engine.dispatcher(receiver)
+        engine, receiver = Engine(store, after), RecordingReceiver()
+        dispatcher = engine.make_dispatcher(receiver)
 
         assert await dispatcher.run_once() == 0
         after.pass_time(300 * SLEW)
         assert await dispatcher.run_once() == 1
 
-        assert (await engine.delivery(delivery)).state is DeliveryState.DELIVERED
+        assert (await engine.read_delivery(delivery)).state is DeliveryState.DELIVERED
         assert receiver.requests[0].headers["webhook-timestamp"] == str(int(after.wall_time().timestamp()))
 
 
-async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Engine, clock: SteppedClock) -> None:
-    janitor = engine.janitor()
+async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Engine, clock: WallClockSteps) -> None:
+    janitor = engine.make_janitor()
 
     async def last_after(pass_seconds: float) -> float:
         clock.pass_time(pass_seconds)
@@ -181,7 +181,7 @@ async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Eng
     assert await last_after(0) == 60
 
 
-class FailingCommit(StoreAround):
+class FailingCommit(StoreWrapper):
     """Undoes every unit of work after it has run, while it is told to."""
 
     failing = False
@@ -196,9 +196,9 @@ class FailingCommit(StoreAround):
         return await super().write(work_and_fail)
 
 
-async def test_scheduling_time_that_was_not_committed_is_written_again(engine: Engine, clock: SteppedClock) -> None:
+async def test_scheduling_time_that_was_not_committed_is_written_again(engine: Engine, clock: WallClockSteps) -> None:
     store = FailingCommit(engine.store)
-    janitor = Engine(store, clock).janitor()
+    janitor = Engine(store, clock).make_janitor()
     store.failing = True
     for _ in range(100):  # each refused round goes on with the chore after the one that failed
         with pytest.raises(StoreUnavailable):
@@ -211,20 +211,20 @@ async def test_scheduling_time_that_was_not_committed_is_written_again(engine: E
 
 
 async def test_a_leased_delivery_is_not_sent_twice_because_the_clock_was_set(
-    engine: Engine, clock: SteppedClock
+    engine: Engine, clock: WallClockSteps
 ) -> None:
-    webhook = a_webhook()
-    leased = a_delivery(
+    webhook = make_webhook()
+    leased = make_delivery(
         webhook_id=webhook.id,
         state=DeliveryState.LEASED,
         lease_token="lease_1",
         lease_until=clock.now() + seconds(30),
         give_up_at=clock.now() + seconds(HOUR),
     )
-    await engine.register(webhook)
-    await engine.deliver(leased)
+    await engine.insert_webhooks(webhook)
+    await engine.insert_deliveries(leased)
     clock.step(DAY)
 
-    await engine.janitor().run_once()
+    await engine.make_janitor().run_once()
 
-    assert await engine.delivery(leased) == leased
+    assert await engine.read_delivery(leased) == leased

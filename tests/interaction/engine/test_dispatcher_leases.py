@@ -11,62 +11,62 @@ from ringback.notifier.dispatcher import DispatcherConfig
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mailman import Mailman, a_due_delivery
-from tests.support.stores import UnsteadyStore
+from tests.support.mailman import ScriptedReceiver, make_due_delivery
+from tests.support.stores import FailingStore
 
 
 @pytest.mark.requirement("R35")
 async def test_an_attempt_that_outlived_its_lease_settles_nothing(still: Engine, fake_clock: FakeClock) -> None:
-    delivery = await a_due_delivery(still)
-    other = still.dispatcher(Mailman(204))
+    delivery = await make_due_delivery(still)
+    other = still.make_dispatcher(ScriptedReceiver(204))
 
     async def stand_still(request: httpx.Request) -> httpx.Response:
         fake_clock.advance(31)
-        await still.janitor().run_once()
+        await still.make_janitor().run_once()
         await other.run_once()
         return httpx.Response(500)
 
-    await still.dispatcher(stand_still).run_once()
+    await still.make_dispatcher(stand_still).run_once()
 
-    settled = await still.delivery(delivery)
+    settled = await still.read_delivery(delivery)
     assert (settled.state, settled.attempts) == (DeliveryState.DELIVERED, 2)
-    assert [attempt.number for attempt in await still.attempts(delivery)] == [2]
-    assert (await still.webhook(delivery.webhook_id)).last_error is None
+    assert [attempt.number for attempt in await still.read_attempts(delivery)] == [2]
+    assert (await still.read_webhook(delivery.webhook_id)).last_error is None
 
 
 @pytest.mark.requirement("R27")
 async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the_same_id(
-    still: Engine, still_unsteady: UnsteadyStore, fake_clock: FakeClock
+    still: Engine, still_unsteady: FailingStore, fake_clock: FakeClock
 ) -> None:
-    delivery = await a_due_delivery(still)
-    mailman = Mailman(204)
+    delivery = await make_due_delivery(still)
+    mailman = ScriptedReceiver(204)
 
     async def fill_the_disk(request: httpx.Request) -> httpx.Response:
         still_unsteady.refusals = 0 if mailman.posts else 1
         return await mailman(request)
 
-    dispatcher = still.dispatcher(fill_the_disk)
+    dispatcher = still.make_dispatcher(fill_the_disk)
     await dispatcher.run_once()
-    assert (await still.delivery(delivery)).state is DeliveryState.LEASED
+    assert (await still.read_delivery(delivery)).state is DeliveryState.LEASED
     assert await dispatcher.run_once() == 0
 
     fake_clock.advance(31)
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
     await dispatcher.run_once()
 
-    assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert (await still.read_delivery(delivery)).state is DeliveryState.DELIVERED
     assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
 
 
 async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left_to_the_next_one(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    delivery, mailman, gate = await a_due_delivery(still), Mailman(204), AdmissionGate(interval_seconds=1e9)
-    dispatcher = still.dispatcher(mailman, admission=gate)
+    delivery, mailman, gate = await make_due_delivery(still), ScriptedReceiver(204), AdmissionGate(interval_seconds=1e9)
+    dispatcher = still.make_dispatcher(mailman, admission=gate)
     with gate.admit_call():
         held = asyncio.create_task(dispatcher.run_once())
         async with asyncio.timeout(WAIT_SECONDS):
-            while (await still.delivery(delivery)).state is not DeliveryState.LEASED:  # noqa: ASYNC110 - nothing rings
+            while (await still.read_delivery(delivery)).state is not DeliveryState.LEASED:  # noqa: ASYNC110 - nothing rings
                 await asyncio.sleep(0)
         fake_clock.advance(21)
 
@@ -74,9 +74,9 @@ async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left
     assert mailman.posts == []
 
     fake_clock.advance(10)
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
     await dispatcher.run_once()
-    assert (await still.delivery(delivery)).state is DeliveryState.DELIVERED
+    assert (await still.read_delivery(delivery)).state is DeliveryState.DELIVERED
     assert len(mailman.posts) == 1
 
 

@@ -11,11 +11,11 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import WebhookSecret, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.signing.standard_webhooks import verify
-from tests.support.builders import a_call, a_webhook
+from tests.support.builders import make_call, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import WEBHOOK
-from tests.support.mailman import Mailman, a_due_delivery, wait_until_due
+from tests.support.mailman import ScriptedReceiver, make_due_delivery, wait_until_due
 
 # -- what is sent -----------------------------------------------------------------------------------------------------------
 
@@ -25,9 +25,9 @@ from tests.support.mailman import Mailman, a_due_delivery, wait_until_due
 async def test_every_attempt_sends_the_same_bytes_under_the_same_id_with_a_fresh_signature(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    delivery = await a_due_delivery(still)
-    mailman = Mailman(500)
-    dispatcher = still.dispatcher(mailman)
+    delivery = await make_due_delivery(still)
+    mailman = ScriptedReceiver(500)
+    dispatcher = still.make_dispatcher(mailman)
     sent_at: list[datetime] = []
 
     for _ in range(4):
@@ -51,10 +51,10 @@ async def test_while_a_secret_is_being_replaced_both_sign(still: Engine) -> None
         WebhookSecret(value=old, ends_at=START + timedelta(seconds=1)),
         WebhookSecret(value=older, ends_at=START),
     )
-    await a_due_delivery(still, secrets=secrets)
-    mailman = Mailman(204)
+    await make_due_delivery(still, secrets=secrets)
+    mailman = ScriptedReceiver(204)
 
-    await still.dispatcher(mailman).run_once()
+    await still.make_dispatcher(mailman).run_once()
 
     (post,) = mailman.posts
     assert len(post.headers["webhook-signature"].split()) == 2
@@ -65,38 +65,38 @@ async def test_while_a_secret_is_being_replaced_both_sign(still: Engine) -> None
 # -- webhooks that change meanwhile -----------------------------------------------------------------------------------------
 
 
-async def test_what_is_due_for_a_disabled_webhook_is_cancelled_and_not_sent(still: Engine) -> None:
-    delivery = await a_due_delivery(still)
-    webhook = await still.webhook(delivery.webhook_id)
+async def test_due_deliveries_of_a_disabled_webhook_are_cancelled_and_not_sent(still: Engine) -> None:
+    delivery = await make_due_delivery(still)
+    webhook = await still.read_webhook(delivery.webhook_id)
     await still.store.write(
         lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.DISABLED), WebhookPart.STATE)
     )
-    mailman = Mailman(204)
+    mailman = ScriptedReceiver(204)
 
-    await still.dispatcher(mailman).run_once()
+    await still.make_dispatcher(mailman).run_once()
 
-    dropped = await still.delivery(delivery)
+    dropped = await still.read_delivery(delivery)
     assert (dropped.state, dropped.finished_at, dropped.lease_token) == (DeliveryState.CANCELLED, START, None)
     assert mailman.posts == []
 
 
 async def test_a_webhook_that_is_removed_during_an_attempt_leaves_the_delivery_cancelled(still: Engine) -> None:
-    delivery = await a_due_delivery(still)
+    delivery = await make_due_delivery(still)
 
     async def remove(request: httpx.Request) -> httpx.Response:
         await still.store.write(lambda tx: tx.webhooks.delete(delivery.webhook_id))
         return httpx.Response(500)
 
-    await still.dispatcher(remove).run_once()
+    await still.make_dispatcher(remove).run_once()
 
-    assert (await still.delivery(delivery)).state is DeliveryState.CANCELLED
+    assert (await still.read_delivery(delivery)).state is DeliveryState.CANCELLED
 
 
 async def test_a_url_that_was_changed_is_where_the_next_attempt_goes(still: Engine, fake_clock: FakeClock) -> None:
-    delivery = await a_due_delivery(still)
-    webhook = await still.webhook(delivery.webhook_id)
-    mailman = Mailman(500, 204)
-    dispatcher = still.dispatcher(mailman)
+    delivery = await make_due_delivery(still)
+    webhook = await still.read_webhook(delivery.webhook_id)
+    mailman = ScriptedReceiver(500, 204)
+    dispatcher = still.make_dispatcher(mailman)
 
     await dispatcher.run_once()
     await still.store.write(
@@ -109,11 +109,11 @@ async def test_a_url_that_was_changed_is_where_the_next_attempt_goes(still: Engi
 
 
 async def test_a_webhook_keeps_account_of_how_its_receiver_is_doing(still: Engine, fake_clock: FakeClock) -> None:
-    delivery = await a_due_delivery(still)
-    dispatcher = still.dispatcher(Mailman(500, 404, 204))
+    delivery = await make_due_delivery(still)
+    dispatcher = still.make_dispatcher(ScriptedReceiver(500, 404, 204))
 
     async def account() -> tuple[str | None, datetime | None, datetime | None]:
-        webhook = await still.webhook(delivery.webhook_id)
+        webhook = await still.read_webhook(delivery.webhook_id)
         return webhook.last_error, webhook.failing_since, webhook.last_delivery_at
 
     assert await account() == (None, None, None)
@@ -127,16 +127,16 @@ async def test_a_webhook_keeps_account_of_how_its_receiver_is_doing(still: Engin
     assert await account() == (None, None, fake_clock.now())
 
 
-async def test_the_last_delivery_is_told_to_the_second(still: Engine, fake_clock: FakeClock) -> None:
-    webhook = a_webhook()
-    await still.register(webhook)
-    dispatcher = still.dispatcher(Mailman(204))
+async def test_the_last_delivery_time_is_stored_to_the_second(still: Engine, fake_clock: FakeClock) -> None:
+    webhook = make_webhook()
+    await still.insert_webhooks(webhook)
+    dispatcher = still.make_dispatcher(ScriptedReceiver(204))
     told: list[datetime | None] = []
 
     for _ in range(3):
-        await still.finish(a_call())
+        await still.finish_call(make_call())
         await dispatcher.run_once()
-        told.append((await still.webhook(webhook.id)).last_delivery_at)
+        told.append((await still.read_webhook(webhook.id)).last_delivery_at)
         fake_clock.advance(0.6)
 
     assert told == [START, START, START + timedelta(seconds=1.2)]

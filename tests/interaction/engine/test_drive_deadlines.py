@@ -6,95 +6,95 @@ from ringback.domain.call import Call, CallOutcome
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
 from ringback.runner import drive as drive_module
-from tests.support.calls import wake
-from tests.support.clock import ShiftedClock
-from tests.support.driving import SHORT_SECONDS, a_leased_call, driven, leased_with_handle, run
-from tests.support.engine import Engine, Holding, ScriptedUpstreams
+from tests.support.calls import notify_execution
+from tests.support.clock import OffsetClock
+from tests.support.driving import SHORT_DEADLINE_SECONDS, lease_new_call, executing, lease_call_with_handle, run_execution
+from tests.support.engine import Engine, BlockingTool, ScriptedUpstreams
 
 
 @pytest.mark.requirement("R33")
-async def test_a_deadline_that_passes_while_the_tool_runs_tells_the_upstream_and_times_the_call_out(
-    engine: Engine, clock: ShiftedClock
+async def test_a_deadline_during_the_tool_cancels_upstream_and_times_the_call_out(
+    engine: Engine, clock: OffsetClock
 ) -> None:
-    call, tool = await a_leased_call(engine), Holding()
+    call, tool = await lease_new_call(engine), BlockingTool()
 
-    async with driven(engine.drive(call, ScriptedUpstreams(tool))):
-        await tool.until_inside(1)
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool))):
+        await tool.wait_until_inside(1)
         clock.advance(3600)
-        await wake(engine, call)
+        await notify_execution(engine, call)
 
-    assert [each.id for each in tool.called_off] == [call.id]
-    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
+    assert [each.id for each in tool.cancelled] == [call.id]
+    assert (await engine.read_call(call)).outcome is CallOutcome.TIMED_OUT
 
 
-async def ring(engine: Engine, call: Call) -> None:
+async def notify_execution(engine: Engine, call: Call) -> None:
     """Wake whoever drives the call, to have it look at the world."""
 
-    async def look(tx: Transaction) -> None:
+    async def notify(tx: Transaction) -> None:
         tx.notify(call_cancel_topic(call.id))
 
-    await engine.store.write(look)
+    await engine.store.write(notify)
 
 
-async def test_a_drive_wakes_by_itself_when_the_deadline_passes(engine: Engine, clock: ShiftedClock) -> None:
+async def test_an_execution_wakes_at_the_deadline(engine: Engine, clock: OffsetClock) -> None:
     clock.stop()
-    call, tool = await a_leased_call(engine, deadline_in=SHORT_SECONDS), Holding()
+    call, tool = await lease_new_call(engine, deadline_in=SHORT_DEADLINE_SECONDS), BlockingTool()
 
-    async with driven(engine.drive(call, ScriptedUpstreams(tool))):
-        await tool.until_inside(1)
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool))):
+        await tool.wait_until_inside(1)
         clock.resume()
 
-    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
+    assert (await engine.read_call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 @pytest.mark.requirement("R33")
-async def test_a_deadline_that_passes_while_the_upstream_is_away_rejects_the_call(engine: Engine) -> None:
-    call = await a_leased_call(engine, deadline_in=SHORT_SECONDS)
+async def test_a_deadline_while_the_upstream_is_unreachable_rejects_the_call(engine: Engine) -> None:
+    call = await lease_new_call(engine, deadline_in=SHORT_DEADLINE_SECONDS)
     upstreams = ScriptedUpstreams(away=frozenset({"git"}))
 
-    await run(engine.drive(call, upstreams))
+    await run_execution(engine.make_execution(call, upstreams))
 
     assert upstreams.called == []
-    ended = await engine.call(call)
+    ended = await engine.read_call(call)
     assert (ended.outcome, ended.dispatched_at) == (CallOutcome.REJECTED, None)
 
 
 async def test_a_call_that_is_leased_too_late_is_never_dispatched(engine: Engine) -> None:
-    call = await a_leased_call(engine, deadline_in=-1)
+    call = await lease_new_call(engine, deadline_in=-1)
     upstreams = ScriptedUpstreams()
 
-    await run(engine.drive(call, upstreams))
+    await run_execution(engine.make_execution(call, upstreams))
 
     assert upstreams.called == []
-    assert (await engine.call(call)).outcome is CallOutcome.REJECTED
+    assert (await engine.read_call(call)).outcome is CallOutcome.REJECTED
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_whose_time_was_up_while_nobody_drove_it_is_stopped_upstream(engine: Engine) -> None:
-    call, upstreams = await leased_with_handle(engine, "task"), ScriptedUpstreams()
+async def test_a_call_whose_deadline_passed_without_a_runner_is_cancelled_upstream(engine: Engine) -> None:
+    call, upstreams = await lease_call_with_handle(engine, "task"), ScriptedUpstreams()
 
-    await run(engine.drive(call, upstreams))
+    await run_execution(engine.make_execution(call, upstreams))
 
-    assert ([each.id for each in upstreams.told_to_stop], upstreams.called) == ([call.id], [])
-    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
+    assert ([each.id for each in upstreams.cancelled], upstreams.called) == ([call.id], [])
+    assert (await engine.read_call(call)).outcome is CallOutcome.TIMED_OUT
 
 
 async def test_a_call_whose_time_was_up_between_two_rounds_needs_no_upstream_to_end(engine: Engine) -> None:
-    call, upstreams = await leased_with_handle(engine, "mrtr"), ScriptedUpstreams(away=frozenset({"git"}))
+    call, upstreams = await lease_call_with_handle(engine, "mrtr"), ScriptedUpstreams(away=frozenset({"git"}))
 
-    await run(engine.drive(call, upstreams))
+    await run_execution(engine.make_execution(call, upstreams))
 
-    assert not upstreams.wanted.is_set()
-    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
+    assert not upstreams.session_requested.is_set()
+    assert (await engine.read_call(call)).outcome is CallOutcome.TIMED_OUT
 
 
-async def test_a_call_whose_time_was_up_ends_also_when_its_upstream_stays_away(
+async def test_a_call_past_its_deadline_ends_also_when_its_upstream_stays_unreachable(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive_module, "ABANDON_SECONDS", SHORT_SECONDS)
-    call, upstreams = await leased_with_handle(engine, "task"), ScriptedUpstreams(away=frozenset({"git"}))
+    monkeypatch.setattr(drive_module, "ABANDON_SECONDS", SHORT_DEADLINE_SECONDS)
+    call, upstreams = await lease_call_with_handle(engine, "task"), ScriptedUpstreams(away=frozenset({"git"}))
 
-    await run(engine.drive(call, upstreams))
+    await run_execution(engine.make_execution(call, upstreams))
 
-    assert upstreams.told_to_stop == []
-    assert (await engine.call(call)).outcome is CallOutcome.TIMED_OUT
+    assert upstreams.cancelled == []
+    assert (await engine.read_call(call)).outcome is CallOutcome.TIMED_OUT

@@ -11,10 +11,10 @@ from ringback.domain.call import Call, CallOutcome
 from ringback.domain.ports import Transaction
 from ringback.runner.drive import ShutdownSignal
 from ringback.runner.drivers import BoundDriverPort
-from tests.support.clock import ShiftedClock
-from tests.support.driving import a_leased_call, assert_queued_again, driven
-from tests.support.engine import WAIT_SECONDS, Engine, Holding, ScriptedUpstreams
-from tests.support.stores import StoreAround
+from tests.support.clock import OffsetClock
+from tests.support.driving import lease_new_call, assert_queued_again, executing
+from tests.support.engine import WAIT_SECONDS, Engine, BlockingTool, ScriptedUpstreams
+from tests.support.stores import StoreWrapper
 
 
 @pytest.fixture
@@ -23,32 +23,32 @@ def halt() -> ShutdownSignal:
 
 
 async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine, halt: ShutdownSignal) -> None:
-    call = await a_leased_call(engine)
+    call = await lease_new_call(engine)
     upstreams = ScriptedUpstreams(away=frozenset({"git"}))
 
-    async with driven(engine.drive(call, upstreams, halt=halt)):
-        await asyncio.wait_for(upstreams.wanted.wait(), WAIT_SECONDS)
+    async with executing(engine.make_execution(call, upstreams, halt=halt)):
+        await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
         halt.drain_requested.set()
 
-    assert_queued_again(await engine.call(call))
-    assert await engine.events() == []
+    assert_queued_again(await engine.read_call(call))
+    assert await engine.read_events() == []
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["stopping", "cut off"])
-async def test_a_drive_that_begins_while_stopping_sends_nothing(engine: Engine, halt: ShutdownSignal, *, cut: bool) -> None:
-    call = await a_leased_call(engine)
-    upstreams = ScriptedUpstreams(Holding())
+async def test_an_execution_that_begins_during_shutdown_sends_nothing(engine: Engine, halt: ShutdownSignal, *, cut: bool) -> None:
+    call = await lease_new_call(engine)
+    upstreams = ScriptedUpstreams(BlockingTool())
     halt.drain_requested.set()
     if cut:
         halt.abort_requested.set()
 
-    await asyncio.wait_for(engine.drive(call, upstreams, halt=halt).run(), WAIT_SECONDS)
+    await asyncio.wait_for(engine.make_execution(call, upstreams, halt=halt).run(), WAIT_SECONDS)
 
-    assert_queued_again(await engine.call(call))
+    assert_queued_again(await engine.read_call(call))
     assert upstreams.called == []
 
 
-class SlowToLeave(ScriptedUpstreams):
+class SlowClosingUpstreams(ScriptedUpstreams):
     """Sessions that take for ever to be closed."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class SlowToLeave(ScriptedUpstreams):
         self.leaving = asyncio.Event()
 
     @asynccontextmanager
-    async def session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
-        async with super().session(call) as session:
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
+        async with super().open_call_session(call) as session:
             yield session
             self.leaving.set()
             await asyncio.Event().wait()
@@ -65,18 +65,18 @@ class SlowToLeave(ScriptedUpstreams):
 
 @pytest.mark.requirement("R35")
 async def test_a_result_that_has_come_is_kept_also_when_its_session_is_cut_off(engine: Engine, halt: ShutdownSignal) -> None:
-    call = await a_leased_call(engine)
-    upstreams = SlowToLeave()
+    call = await lease_new_call(engine)
+    upstreams = SlowClosingUpstreams()
 
-    async with driven(engine.drive(call, upstreams, halt=halt)):
+    async with executing(engine.make_execution(call, upstreams, halt=halt)):
         await asyncio.wait_for(upstreams.leaving.wait(), WAIT_SECONDS)
         halt.drain_requested.set()
         halt.abort_requested.set()
 
-    assert (await engine.call(call)).outcome is CallOutcome.RESULT
+    assert (await engine.read_call(call)).outcome is CallOutcome.RESULT
 
 
-class StuckAfterCommit(StoreAround):
+class StoreBlockedAfterCommit(StoreWrapper):
     """A store whose answer to one commit never comes."""
 
     def __init__(self, store: Any) -> None:
@@ -91,40 +91,40 @@ class StuckAfterCommit(StoreAround):
         return value
 
 
-async def test_stopping_in_the_moment_of_the_dispatch_hands_the_call_back(
-    engine: Engine, clock: ShiftedClock, halt: ShutdownSignal
+async def test_a_call_is_handed_back_when_shutdown_begins_at_its_dispatch(
+    engine: Engine, clock: OffsetClock, halt: ShutdownSignal
 ) -> None:
-    call = await a_leased_call(engine)
-    store, upstreams = StuckAfterCommit(engine.store), ScriptedUpstreams()
+    call = await lease_new_call(engine)
+    store, upstreams = StoreBlockedAfterCommit(engine.store), ScriptedUpstreams()
 
-    async with driven(Engine(store, clock).drive(call, upstreams, halt=halt)):
+    async with executing(Engine(store, clock).make_execution(call, upstreams, halt=halt)):
         await asyncio.wait_for(store.committed.wait(), WAIT_SECONDS)
-        assert (await engine.call(call)).dispatched_at is not None
+        assert (await engine.read_call(call)).dispatched_at is not None
         halt.drain_requested.set()
 
     assert upstreams.called == []
-    assert_queued_again(await engine.call(call))
+    assert_queued_again(await engine.read_call(call))
 
 
 async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine, halt: ShutdownSignal) -> None:
-    call, tool = await a_leased_call(engine), Holding()
+    call, tool = await lease_new_call(engine), BlockingTool()
 
-    async with driven(engine.drive(call, ScriptedUpstreams(tool), halt=halt)):
-        await tool.until_inside(1)
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):
+        await tool.wait_until_inside(1)
         halt.drain_requested.set()
         tool.release.set()
 
-    assert (await engine.call(call)).outcome is CallOutcome.RESULT
+    assert (await engine.read_call(call)).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
 async def test_a_call_that_is_cut_off_may_have_run_so_it_is_unknown(engine: Engine, halt: ShutdownSignal) -> None:
-    call, tool = await a_leased_call(engine), Holding()
+    call, tool = await lease_new_call(engine), BlockingTool()
 
-    async with driven(engine.drive(call, ScriptedUpstreams(tool), halt=halt)):
-        await tool.until_inside(1)
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):
+        await tool.wait_until_inside(1)
         halt.drain_requested.set()
         halt.abort_requested.set()
 
-    assert [each.id for each in tool.called_off] == [call.id]
-    assert (await engine.call(call)).outcome is CallOutcome.UNKNOWN
+    assert [each.id for each in tool.cancelled] == [call.id]
+    assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN

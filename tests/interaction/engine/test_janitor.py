@@ -24,20 +24,20 @@ from ringback.janitor import (
     Retention,
 )
 from ringback.services.calls import get_own_call
-from tests.support.builders import a_call, a_delivery, a_webhook, an_attempt
+from tests.support.builders import make_call, make_delivery, make_webhook, make_attempt
 from tests.support.clock import START, FakeClock
 from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import StoreAround, UnsteadyStore
+from tests.support.stores import StoreWrapper, FailingStore
 
 T = TypeVar("T")
 DAY = 86400.0
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
 
 
-async def dispatched(engine: Engine, call: Call) -> Call:
+async def insert_dispatched_call(engine: Engine, call: Call) -> Call:
     """The call as its runner left it when it died: leased, and on its way."""
-    leased = await engine.lease(call)
+    leased = await engine.lease_call(call)
     running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
     await engine.store.write(
         lambda tx: tx.calls.update(running, CallChange.DISPATCHED, expected=leased.status, lease_token=None)
@@ -53,98 +53,98 @@ async def dispatched(engine: Engine, call: Call) -> Call:
 async def test_a_dispatched_call_whose_runner_died_is_unknown_and_is_not_run_again(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    call = await dispatched(still, a_call())
-    await still.register(a_webhook())
+    call = await insert_dispatched_call(still, make_call())
+    await still.insert_webhooks(make_webhook())
     fake_clock.advance(DEAD_AFTER_SECONDS)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    ended = await still.call(call)
+    ended = await still.read_call(call)
     assert (ended.outcome, ended.runs, ended.lease_token) == (CallOutcome.UNKNOWN, 1, None)
     assert "was not run again" in (ended.error or {})["message"]
-    assert len(await still.events()) == len(await still.deliveries()) == 1
+    assert len(await still.read_events()) == len(await still.read_deliveries()) == 1
 
 
 @pytest.mark.requirement("R35")
 async def test_a_call_that_never_left_is_queued_again(still: Engine, fake_clock: FakeClock) -> None:
-    call = a_call()
-    await still.lease(call)
+    call = make_call()
+    await still.lease_call(call)
     fake_clock.advance(DEAD_AFTER_SECONDS)
 
     with still.store.signals.listen(CALL_QUEUED_TOPIC) as bell:
-        await still.janitor().run_once()
+        await still.make_janitor().run_once()
         assert await bell.wait(WAIT_SECONDS)
 
-    assert await still.call(call) == replace(call, updated_at=fake_clock.now())
-    assert await still.events() == []
+    assert await still.read_call(call) == replace(call, updated_at=fake_clock.now())
+    assert await still.read_events() == []
 
 
 async def test_a_call_that_never_left_and_is_not_wanted_any_more_is_cancelled(still: Engine) -> None:
-    call = a_call(phase=CallPhase.RUNNING, cancel_requested=True)
-    await still.queue(call)
+    call = make_call(phase=CallPhase.RUNNING, cancel_requested=True)
+    await still.insert_calls(call)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    assert (await still.call(call)).outcome is CallOutcome.CANCELLED
+    assert (await still.read_call(call)).outcome is CallOutcome.CANCELLED
 
 
 async def test_a_runner_that_could_not_prolong_its_leases_gets_some_grace(still: Engine, fake_clock: FakeClock) -> None:
-    call = await dispatched(still, a_call())
+    call = await insert_dispatched_call(still, make_call())
     fake_clock.advance(DEAD_AFTER_SECONDS - 0.001)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    assert await still.call(call) == call
+    assert await still.read_call(call) == call
 
 
 @pytest.mark.requirement("R33")
 async def test_a_call_that_waited_beyond_its_deadline_never_reached_the_upstream(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    call, patient = a_call(), a_call(deadline_at=START + timedelta(hours=1, milliseconds=1))
-    await still.queue(call, patient)
+    call, patient = make_call(), make_call(deadline_at=START + timedelta(hours=1, milliseconds=1))
+    await still.insert_calls(call, patient)
     fake_clock.advance(3600)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    ended = await still.call(call)
+    ended = await still.read_call(call)
     assert (ended.outcome, ended.dispatched_at) == (CallOutcome.REJECTED, None)
-    assert await still.call(patient) == patient
+    assert await still.read_call(patient) == patient
 
 
 @pytest.mark.requirement("R33")
-async def test_a_runner_gets_a_moment_to_tell_the_upstream_of_a_queued_call_that_its_time_is_up(
+async def test_the_janitor_grants_a_grace_before_it_times_out_a_queued_call_with_a_task(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     sent = {"dispatched_at": START, "runs": 1}
-    task = a_call(handle=Handle(driver="task", data={"task_id": "1"}), **sent)
-    between_rounds = a_call(handle=Handle(driver="mrtr", data={"request_state": "s", "round": 1}), **sent)
-    await still.queue(task, between_rounds)
+    task = make_call(handle=Handle(driver="task", data={"task_id": "1"}), **sent)
+    between_rounds = make_call(handle=Handle(driver="mrtr", data={"request_state": "s", "round": 1}), **sent)
+    await still.insert_calls(task, between_rounds)
     fake_clock.advance(3600)
 
-    await still.janitor().run_once()
-    assert (await still.call(between_rounds)).outcome is CallOutcome.TIMED_OUT
-    assert await still.call(task) == task
+    await still.make_janitor().run_once()
+    assert (await still.read_call(between_rounds)).outcome is CallOutcome.TIMED_OUT
+    assert await still.read_call(task) == task
 
     fake_clock.advance(OVERDUE_GRACE_SECONDS)
-    await still.janitor().run_once()
-    assert (await still.call(task)).outcome is CallOutcome.TIMED_OUT
+    await still.make_janitor().run_once()
+    assert (await still.read_call(task)).outcome is CallOutcome.TIMED_OUT
 
 
 @pytest.mark.requirement("R27")
 async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_clock: FakeClock) -> None:
     leased = {"state": DeliveryState.LEASED, "lease_token": "lease_1", "attempts": 1}
-    lapsed = a_delivery(**leased, lease_until=START)
-    held = a_delivery(**leased, lease_until=START + timedelta(seconds=1))
-    await still.deliver(lapsed, held)
+    lapsed = make_delivery(**leased, lease_until=START)
+    held = make_delivery(**leased, lease_until=START + timedelta(seconds=1))
+    await still.insert_deliveries(lapsed, held)
 
     with still.store.signals.listen(DELIVERY_DUE_TOPIC) as bell:
-        await still.janitor().run_once()
+        await still.make_janitor().run_once()
         assert await bell.wait(WAIT_SECONDS)
 
-    again = await still.delivery(lapsed)
+    again = await still.read_delivery(lapsed)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
-    assert await still.delivery(held) == held
+    assert await still.read_delivery(held) == held
 
 
 # -- what is past its day ---------------------------------------------------------------------------------------------------
@@ -152,36 +152,36 @@ async def test_a_delivery_whose_dispatcher_died_goes_again(still: Engine, fake_c
 
 @pytest.mark.requirement("R33")
 async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: Engine, fake_clock: FakeClock) -> None:
-    call = await still.finish(a_call(idempotency_key="once"))
+    call = await still.finish_call(make_call(idempotency_key="once"))
     fake_clock.advance(7 * DAY - 0.001)
-    await still.janitor().run_once()
-    assert await still.call(call) == call
+    await still.make_janitor().run_once()
+    assert await still.read_call(call) == call
 
     fake_clock.advance(0.001)
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
     with pytest.raises(CallExpired):
         await still.store.read(lambda tx: get_own_call(tx, ALICE, call.id))
-    assert await still.result(call) is None
+    assert await still.read_result(call) is None
     memory = await still.store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="once"))
     assert memory is not None
     assert (memory.call_id, memory.request_hash) == (call.id, call.request_hash)
 
 
 async def test_a_running_call_never_expires(still: Engine, fake_clock: FakeClock) -> None:
-    call = await dispatched(still, a_call(deadline_at=START + timedelta(days=30)))
+    call = await insert_dispatched_call(still, make_call(deadline_at=START + timedelta(days=30)))
     await still.store.write(lambda tx: tx.call_queue.extend_leases("runner-1", [call.id], until=START + timedelta(days=30)))
     fake_clock.advance(29 * DAY)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    assert (await still.call(call)).status is CallStatus.WORKING
+    assert (await still.read_call(call)).status is CallStatus.WORKING
 
 
 async def test_results_go_before_events_and_events_before_the_memory_of_the_call(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    call = await still.finish(a_call(idempotency_key="once"))
+    call = await still.finish_call(make_call(idempotency_key="once"))
 
     async def there(tx: Transaction) -> tuple[bool, bool, bool]:
         memory = await tx.tombstones.get(ALICE, call_id=None, key="once")
@@ -190,38 +190,38 @@ async def test_results_go_before_events_and_events_before_the_memory_of_the_call
     seen: list[tuple[bool, bool, bool]] = []
     for days in (7, 8, 23):
         fake_clock.advance(days * DAY + 1)
-        await still.janitor().run_once()
+        await still.make_janitor().run_once()
         seen.append(await still.store.read(there))
 
     assert seen == [(False, True, True), (False, False, True), (False, False, False)]
 
 
 async def test_old_deliveries_go_with_their_attempts_and_open_ones_stay(still: Engine, fake_clock: FakeClock) -> None:
-    ended = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
-    waiting = a_delivery()
-    await still.deliver(ended, waiting)
-    await still.store.write(lambda tx: tx.delivery_queue.insert_attempts([an_attempt(ended)]))
+    ended = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    waiting = make_delivery()
+    await still.insert_deliveries(ended, waiting)
+    await still.store.write(lambda tx: tx.delivery_queue.insert_attempts([make_attempt(ended)]))
     fake_clock.advance(14 * DAY + 1)
 
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
-    assert await still.deliveries() == [waiting]
-    assert await still.attempts(ended) == []
+    assert await still.read_deliveries() == [waiting]
+    assert await still.read_attempts(ended) == []
 
 
 async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engine) -> None:
-    webhook = a_webhook(expires_at=START)
-    delivery = a_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1",
+    webhook = make_webhook(expires_at=START)
+    delivery = make_delivery(webhook_id=webhook.id, state=DeliveryState.LEASED, lease_token="lease_1",
                           lease_until=START + timedelta(seconds=30))  # fmt: skip
-    await still.register(webhook)
-    await still.deliver(delivery)
+    await still.insert_webhooks(webhook)
+    await still.insert_deliveries(delivery)
 
-    await still.janitor().run_once()
-    assert await still.webhook(webhook.id) == webhook
+    await still.make_janitor().run_once()
+    assert await still.read_webhook(webhook.id) == webhook
 
     delivered = build_delivery_update(delivery, RetryDecision(state=DeliveryState.DELIVERED), category=None, now=START)
     await still.store.write(lambda tx: tx.delivery_queue.apply_updates([delivered]))
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
     assert await still.store.read(lambda tx: tx.webhooks.get(webhook.id)) is None
 
 
@@ -234,12 +234,12 @@ async def test_an_expired_webhook_stays_until_nothing_of_it_is_open(still: Engin
         {"tombstone_seconds": 13 * DAY},
     ],
 )
-def test_what_must_outlive_something_else_does(out_of_order: dict[str, Any]) -> None:
+def test_retention_periods_that_must_be_longer_than_others_are_checked(out_of_order: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Retention must be in order"):
         Retention(**out_of_order)
 
 
-def test_what_may_be_equal_may() -> None:
+def test_equal_retention_periods_are_accepted() -> None:
     kept = GIVE_UP_SECONDS_MAX + 1
 
     assert Retention(result_seconds=kept, event_seconds=kept, tombstone_seconds=kept)
@@ -249,28 +249,28 @@ def test_what_may_be_equal_may() -> None:
 
 
 async def test_a_large_heap_is_worked_off_in_batches(still: Engine, fake_clock: FakeClock) -> None:
-    calls = [a_call() for _ in range(5)]
-    await still.queue(*calls)
+    calls = [make_call() for _ in range(5)]
+    await still.insert_calls(*calls)
     fake_clock.advance(3600)
-    janitor = still.janitor(batch=2)
+    janitor = still.make_janitor(batch=2)
 
     more = [await janitor.run_once() for _ in range(3)]
 
     assert more == [True, True, False]
-    assert {(await still.call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
+    assert {(await still.read_call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
 
 
 async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more_to_do(
-    still: Engine, still_unsteady: UnsteadyStore
+    still: Engine, still_unsteady: FailingStore
 ) -> None:
-    calls = [a_call(phase=CallPhase.RUNNING, cancel_requested=True) for _ in range(5)]
-    await still.queue(*calls)
+    calls = [make_call(phase=CallPhase.RUNNING, cancel_requested=True) for _ in range(5)]
+    await still.insert_calls(*calls)
     rests: list[tuple[float, int]] = []
     stop = asyncio.Event()
 
     class Resting(FakeClock):
         async def sleep(self, seconds: float) -> None:
-            rests.append((seconds, sum([(await still.call(call)).is_final for call in calls])))
+            rests.append((seconds, sum([(await still.read_call(call)).is_final for call in calls])))
             if len(rests) == 1:
                 still_unsteady.refusals = 1
             elif len(rests) == 4:
@@ -288,20 +288,20 @@ async def test_the_janitor_pauses_between_rounds_and_rests_when_there_is_no_more
 async def test_a_chore_that_always_fills_its_batch_leaves_every_other_its_turn(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    old = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
-    calls = [a_call() for _ in range(50)]
-    await still.queue(*calls)
-    await still.deliver(old)
+    old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    calls = [make_call() for _ in range(50)]
+    await still.insert_calls(*calls)
+    await still.insert_deliveries(old)
     fake_clock.advance(31 * DAY)
 
-    more = await still.janitor(batch=1).run_once()
+    more = await still.make_janitor(batch=1).run_once()
 
     assert more
-    assert sum([(await still.call(call)).is_final for call in calls]) == 1
+    assert sum([(await still.read_call(call)).is_final for call in calls]) == 1
     assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
 
 
-class OneChoreFails(StoreAround):
+class StoreFailingOnce(StoreWrapper):
     """Refuses one chore of the janitor, as a corrupt page does."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -313,10 +313,10 @@ class OneChoreFails(StoreAround):
 async def test_a_chore_that_always_fails_costs_the_others_nothing_but_the_rest_of_a_round(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    old = a_delivery(state=DeliveryState.DELIVERED, finished_at=START)
-    await still.deliver(old)
+    old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    await still.insert_deliveries(old)
     fake_clock.advance(31 * DAY)
-    broken = Engine(OneChoreFails(still.store), fake_clock).janitor()
+    broken = Engine(StoreFailingOnce(still.store), fake_clock).make_janitor()
 
     with pytest.raises(StoreUnavailable):
         await broken.run_once()
@@ -332,26 +332,26 @@ async def test_a_chore_that_always_fails_costs_the_others_nothing_but_the_rest_o
 @pytest.mark.requirement("R35")
 async def test_a_start_voids_every_lease_and_mends_what_it_was_for(still: Engine) -> None:
     """Nobody else serves this store, so whoever held a lease in it is dead, however fresh the lease is."""
-    lost, waiting = await dispatched(still, a_call()), a_call()
-    await still.lease(waiting)
-    sent = a_delivery(
+    lost, waiting = await insert_dispatched_call(still, make_call()), make_call()
+    await still.lease_call(waiting)
+    sent = make_delivery(
         state=DeliveryState.LEASED, lease_token="lease_1", lease_until=START + timedelta(seconds=30), attempts=1
     )
-    await still.deliver(sent)
+    await still.insert_deliveries(sent)
 
-    await still.recover(still.janitor(batch=1, only_owner="the next process"))
+    await still.run_recovery(still.make_janitor(batch=1, only_owner="the next process"))
 
-    assert (await still.call(lost)).outcome is CallOutcome.UNKNOWN
-    assert await still.call(waiting) == waiting
-    again = await still.delivery(sent)
+    assert (await still.read_call(lost)).outcome is CallOutcome.UNKNOWN
+    assert await still.read_call(waiting) == waiting
+    again = await still.read_delivery(sent)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
 
 
 async def test_a_stopped_janitor_does_not_begin_another_round(still: Engine) -> None:
-    call, stop = a_call(phase=CallPhase.RUNNING, cancel_requested=True), asyncio.Event()
-    await still.queue(call)
+    call, stop = make_call(phase=CallPhase.RUNNING, cancel_requested=True), asyncio.Event()
+    await still.insert_calls(call)
     stop.set()
 
-    await asyncio.wait_for(still.janitor().run(stop), WAIT_SECONDS)
+    await asyncio.wait_for(still.make_janitor().run(stop), WAIT_SECONDS)
 
-    assert await still.call(call) == call
+    assert await still.read_call(call) == call

@@ -22,10 +22,10 @@ from ringback.resealing import RETRY_SECONDS, STEP_PAUSE_SECONDS, Resealer, coun
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.signing.secrets import generate_secret
 from ringback.storage.open import open_store
-from tests.support.builders import a_call, a_delivery, a_trusted_webhook
-from tests.support.clock import FakeClock, ShiftedClock
-from tests.support.engine import WAIT_SECONDS, Engine, until
-from tests.support.stores import UnsteadyStore
+from tests.support.builders import make_call, make_delivery, make_verified_webhook
+from tests.support.clock import FakeClock, OffsetClock
+from tests.support.engine import WAIT_SECONDS, Engine, wait_until
+from tests.support.stores import FailingStore
 
 KEYS: Final = {name: name.encode() * KEY_BYTES for name in ("a", "b", "c", "d")}
 SECRET: Final = "whsec_" + "bmV3" * 8
@@ -36,10 +36,10 @@ async def engine_with(folder: Path, clock: Clock, *names: str) -> AsyncGenerator
     """An engine whose store has these keys, newest first."""
     sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
     async with open_store(f"sqlite:///{folder / 'ringback.db'}", clock=clock, sealer=sealer, exclusive=True) as store:
-        yield Engine(UnsteadyStore(store), clock)
+        yield Engine(FailingStore(store), clock)
 
 
-async def rounds(engine: Engine) -> list[httpx.Request]:
+async def run_dispatcher_rounds(engine: Engine) -> list[httpx.Request]:
     """What goes out while dispatcher and janitor look a few times."""
     sent: list[httpx.Request] = []
 
@@ -47,24 +47,24 @@ async def rounds(engine: Engine) -> list[httpx.Request]:
         sent.append(request)
         return httpx.Response(204)
 
-    dispatcher, janitor = engine.dispatcher(take), engine.janitor()
+    dispatcher, janitor = engine.make_dispatcher(take), engine.make_janitor()
     for _ in range(4):
         await dispatcher.run_once()
         await janitor.run_once()
     return sent
 
 
-async def counts(engine: Engine) -> Mapping[str, int]:
+async def count_sealed_rows(engine: Engine) -> Mapping[str, int]:
     return await count_sealed_by_key(engine.store)
 
 
 async def finish(engine: Engine, count: int) -> None:
     for _ in range(count):
-        await engine.finish(a_call())
+        await engine.finish_call(make_call())
 
 
-async def deliver_all(engine: Engine, receiver: Callable[[httpx.Request], httpx.Response]) -> None:
-    dispatcher = engine.dispatcher(receiver)
+async def dispatch_all(engine: Engine, receiver: Callable[[httpx.Request], httpx.Response]) -> None:
+    dispatcher = engine.make_dispatcher(receiver)
     while await dispatcher.run_once():
         pass
 
@@ -78,15 +78,15 @@ async def rotate(engine: Engine, webhook: Webhook, secret: str) -> None:
     assert await engine.store.write(rotate)
 
 
-async def reseal(engine: Engine, newest: str) -> None:
+async def run_resealing(engine: Engine, newest: str) -> None:
     """Until everything is sealed with the newest key."""
     stop = asyncio.Event()
     work = asyncio.create_task(Resealer(store=engine.store, sleep=engine.clock.sleep).run(stop))
 
     async def current() -> bool:
-        return set(await counts(engine)) == {newest}
+        return set(await count_sealed_rows(engine)) == {newest}
 
-    await until(current)
+    await wait_until(current)
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
 
@@ -102,80 +102,80 @@ async def test_a_store_that_cannot_be_written_is_left_in_peace_for_a_while(
             stop.set()
 
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        assert isinstance(engine.store, UnsteadyStore)
+        assert isinstance(engine.store, FailingStore)
         engine.store.refusals = 2
         await asyncio.wait_for(Resealer(store=engine.store, sleep=sleep).run(stop), WAIT_SECONDS)
     assert pauses == [RETRY_SECONDS, RETRY_SECONDS, STEP_PAUSE_SECONDS]
 
 
-async def states_of(engine: Engine, webhook: Webhook) -> Collection[DeliveryState]:
-    return [delivery.state for delivery in await engine.deliveries() if delivery.webhook_id == webhook.id]
+async def read_states(engine: Engine, webhook: Webhook) -> Collection[DeliveryState]:
+    return [delivery.state for delivery in await engine.read_deliveries() if delivery.webhook_id == webhook.id]
 
 
 # -- what cannot be opened --------------------------------------------------------------------------------------------------
 
 
 async def test_a_webhook_whose_secrets_cannot_be_opened_stops_no_other(tmp_path: Path, fake_clock: FakeClock) -> None:
-    lost, well = a_trusted_webhook(), a_trusted_webhook(url="https://well.example/hook")
+    lost, well = make_verified_webhook(), make_verified_webhook(url="https://well.example/hook")
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.register(lost)
+        await engine.insert_webhooks(lost)
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        await engine.register(well)
+        await engine.insert_webhooks(well)
 
-        await engine.finish(a_call())
-        sent = await rounds(engine)
+        await engine.finish_call(make_call())
+        sent = await run_dispatcher_rounds(engine)
 
         assert [request.url.host for request in sent] == ["well.example"]
-        after = await engine.webhook(lost.id)
+        after = await engine.read_webhook(lost.id)
         assert (after.state, after.last_error) == (WebhookState.SUSPENDED, SECRETS_UNREADABLE)
-        assert await states_of(engine, lost) == [DeliveryState.HELD]
+        assert await read_states(engine, lost) == [DeliveryState.HELD]
 
 
-async def test_it_is_rung_again_when_its_key_is_put_back(tmp_path: Path, fake_clock: FakeClock) -> None:
-    webhook = a_trusted_webhook()
+async def test_a_webhook_is_sent_to_again_when_its_key_is_restored(tmp_path: Path, fake_clock: FakeClock) -> None:
+    webhook = make_verified_webhook()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.register(webhook)
+        await engine.insert_webhooks(webhook)
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        await engine.finish(a_call())
-        assert await rounds(engine) == []
+        await engine.finish_call(make_call())
+        assert await run_dispatcher_rounds(engine) == []
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
         fake_clock.advance(2 * 3600)
 
-        assert len(await rounds(engine)) == 1
-        after = await engine.webhook(webhook.id)
+        assert len(await run_dispatcher_rounds(engine)) == 1
+        after = await engine.read_webhook(webhook.id)
         assert (after.state, after.secrets) == (WebhookState.ACTIVE, webhook.secrets)
 
 
-async def test_it_is_rung_again_when_its_owner_has_given_it_a_new_secret(tmp_path: Path, fake_clock: FakeClock) -> None:
-    webhook = a_trusted_webhook()
+async def test_a_webhook_is_sent_to_again_when_its_owner_sets_a_new_secret(tmp_path: Path, fake_clock: FakeClock) -> None:
+    webhook = make_verified_webhook()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.register(webhook)
+        await engine.insert_webhooks(webhook)
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        await engine.finish(a_call())
-        await rounds(engine)
+        await engine.finish_call(make_call())
+        await run_dispatcher_rounds(engine)
 
         await rotate(engine, webhook, SECRET)
         fake_clock.advance(2 * 3600)
 
-        assert len(await rounds(engine)) == 1
+        assert len(await run_dispatcher_rounds(engine)) == 1
 
 
-async def test_a_callback_that_cannot_be_opened_is_dead_and_a_gap_and_stops_no_other(
+async def test_a_callback_that_cannot_be_decrypted_is_dead_leaves_a_gap_and_stops_no_other(
     tmp_path: Path, fake_clock: FakeClock
 ) -> None:
-    webhook = a_trusted_webhook()
-    lost, well = a_delivery(webhook_id=webhook.id, seq=7), a_delivery(webhook_id=webhook.id, seq=8)
+    webhook = make_verified_webhook()
+    lost, well = make_delivery(webhook_id=webhook.id, seq=7), make_delivery(webhook_id=webhook.id, seq=8)
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.deliver(lost)
+        await engine.insert_deliveries(lost)
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        await engine.register(webhook)
-        await engine.deliver(well)
+        await engine.insert_webhooks(webhook)
+        await engine.insert_deliveries(well)
 
-        sent = await rounds(engine)
+        sent = await run_dispatcher_rounds(engine)
 
-        after = await engine.delivery(lost)
+        after = await engine.read_delivery(lost)
         assert (after.state, after.last_category, after.attempts) == (DeliveryState.DEAD, AttemptCategory.UNREADABLE, 0)
-        assert (await engine.delivery(well)).state is DeliveryState.DELIVERED
+        assert (await engine.read_delivery(well)).state is DeliveryState.DELIVERED
         assert [orjson.loads(request.content).get("type") for request in sent] == [None, "gap"]
 
 
@@ -185,72 +185,72 @@ async def test_a_callback_that_cannot_be_opened_is_dead_and_a_gap_and_stops_no_o
 async def test_after_a_rotation_everything_is_sealed_anew_and_the_old_key_may_go(
     tmp_path: Path, fake_clock: FakeClock
 ) -> None:
-    webhook, delivery = a_trusted_webhook(), a_delivery(body=b'{"kept": true}')
+    webhook, delivery = make_verified_webhook(), make_delivery(body=b'{"kept": true}')
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.register(webhook)
-        await engine.deliver(delivery)
-        assert await counts(engine) == {"a": 2}
+        await engine.insert_webhooks(webhook)
+        await engine.insert_deliveries(delivery)
+        assert await count_sealed_rows(engine) == {"a": 2}
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
-        await engine.deliver(a_delivery())
-        assert await counts(engine) == {"a": 2, "b": 1}
+        await engine.insert_deliveries(make_delivery())
+        assert await count_sealed_rows(engine) == {"a": 2, "b": 1}
 
-        await reseal(engine, "b")
+        await run_resealing(engine, "b")
 
-        assert await counts(engine) == {"b": 3}
+        assert await count_sealed_rows(engine) == {"b": 3}
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        assert (await engine.webhook(webhook.id)).secrets == webhook.secrets
-        assert (await engine.delivery(delivery)).body == delivery.body
+        assert (await engine.read_webhook(webhook.id)).secrets == webhook.secrets
+        assert (await engine.read_delivery(delivery)).body == delivery.body
 
 
-async def test_whoever_is_killed_while_sealing_anew_begins_again_where_it_matters(
+async def test_a_process_killed_while_resealing_resumes_where_it_stopped(
     tmp_path: Path, fake_clock: FakeClock
 ) -> None:
-    deliveries = [a_delivery() for _ in range(5)]
+    deliveries = [make_delivery() for _ in range(5)]
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.deliver(*deliveries)
+        await engine.insert_deliveries(*deliveries)
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
         step = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after="", limit=2))
         assert (step.resealed, step.last_id) == (2, deliveries[1].id)
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
-        await reseal(engine, "b")
+        await run_resealing(engine, "b")
 
-        assert await counts(engine) == {"b": 5}
-        assert not any(delivery.is_unreadable for delivery in await engine.deliveries())
+        assert await count_sealed_rows(engine) == {"b": 5}
+        assert not any(delivery.is_unreadable for delivery in await engine.read_deliveries())
 
 
-async def test_what_cannot_be_opened_is_left_as_it_is(tmp_path: Path, fake_clock: FakeClock) -> None:
-    lost, old = a_delivery(), a_delivery()
+async def test_values_that_cannot_be_opened_stay_unchanged(tmp_path: Path, fake_clock: FakeClock) -> None:
+    lost, old = make_delivery(), make_delivery()
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.deliver(lost)
+        await engine.insert_deliveries(lost)
     async with engine_with(tmp_path, fake_clock, "b") as engine:
-        await engine.deliver(old)
+        await engine.insert_deliveries(old)
     async with engine_with(tmp_path, fake_clock, "c", "b") as engine:
         step = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after="", limit=10))
 
         assert (step.resealed, step.unreadable, step.last_id) == (1, 1, old.id)
-        assert await counts(engine) == {"a": 1, "c": 1}
+        assert await count_sealed_rows(engine) == {"a": 1, "c": 1}
         end = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after=old.id, limit=10))
         assert end.last_id is None
 
 
 async def test_sealing_anew_waits_for_a_store_that_cannot_be_written(tmp_path: Path, fake_clock: FakeClock) -> None:
     async with engine_with(tmp_path, fake_clock, "a") as engine:
-        await engine.deliver(a_delivery())
+        await engine.insert_deliveries(make_delivery())
     async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
-        assert isinstance(engine.store, UnsteadyStore)
+        assert isinstance(engine.store, FailingStore)
         engine.store.refusals = 3
 
-        await reseal(engine, "b")
+        await run_resealing(engine, "b")
 
-        assert await counts(engine) == {"b": 1}
+        assert await count_sealed_rows(engine) == {"b": 1}
 
 
 @pytest.mark.requirement("R23")
 async def test_over_three_rotations_of_all_keys_no_callback_fails_to_verify(
-    tmp_path: Path, clock: ShiftedClock, *, deep: bool
+    tmp_path: Path, clock: OffsetClock, *, deep: bool
 ) -> None:
     """The store's and the webhook's; the receiver learns of a new secret some time after it has begun to sign."""
-    webhook, each = a_trusted_webhook(), 167 if deep else 4
+    webhook, each = make_verified_webhook(), 167 if deep else 4
     known, received = webhook.secrets[0].value, 0
 
     def verify(request: httpx.Request) -> httpx.Response:
@@ -260,16 +260,16 @@ async def test_over_three_rotations_of_all_keys_no_callback_fails_to_verify(
         return httpx.Response(204)
 
     async with engine_with(tmp_path, clock, "a") as engine:
-        await engine.register(webhook)
+        await engine.insert_webhooks(webhook)
     for number, names in enumerate([("b", "a"), ("c", "b"), ("d", "c")]):
         async with engine_with(tmp_path, clock, *names) as engine:
             await finish(engine, each)
             secret = generate_secret(bytes([number]) * 32)
             await rotate(engine, webhook, secret)
-            await reseal(engine, names[0])
-            await deliver_all(engine, verify)
+            await run_resealing(engine, names[0])
+            await dispatch_all(engine, verify)
             known = secret
             await finish(engine, each)
-            await deliver_all(engine, verify)
+            await dispatch_all(engine, verify)
 
     assert received == 6 * each

@@ -4,25 +4,25 @@ import asyncio
 
 from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
-from tests.support.builders import a_call
-from tests.support.engine import DONE, Engine, OnProgress, ScriptedUpstreams
+from tests.support.builders import make_call
+from tests.support.engine import COMPLETED_RESULT, Engine, OnProgress, ScriptedUpstreams
 from tests.support.upstreams import WAIT_SECONDS
 
 STEPS = 20
 
 
-async def test_every_step_is_heard_live_while_few_are_stored(engine: Engine) -> None:
-    call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
+async def test_every_progress_notification_reaches_listeners_while_few_are_stored(engine: Engine) -> None:
+    call = await engine.lease_call(make_call(deadline_at=engine.clock.now().replace(year=2100)))
 
     async def tell(_call: Call, on_progress: OnProgress) -> CallCompletion:
         for step in range(STEPS):
             await on_progress(Progress(progress=step))
-        return DONE
+        return COMPLETED_RESULT
 
-    with engine.live.subscribe_call(call.id) as live:
-        await asyncio.wait_for(engine.drive(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
+    with engine.notification_hub.subscribe_call(call.id) as live:
+        await asyncio.wait_for(engine.make_execution(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
         heard = [(await asyncio.wait_for(anext(live), WAIT_SECONDS)).params for _ in range(STEPS)]
 
     assert heard == [{"progress": step} for step in range(STEPS)]
-    stored = [event.name for event in await engine.events()]
+    stored = [event.name for event in await engine.read_events()]
     assert stored.count(EventName.CALL_PROGRESS) <= 1

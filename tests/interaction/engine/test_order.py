@@ -15,16 +15,16 @@ from ringback.domain.retry import ORDERED_GIVE_UP_SECONDS, RetryProfile
 from ringback.domain.webhook import Webhook
 from ringback.notifier import claims
 from ringback.storage.sqlite import delivery_queue
-from tests.support.builders import a_call, a_trusted_webhook, a_webhook
+from tests.support.builders import make_call, make_verified_webhook, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine, dispatching
-from tests.support.switchboard import Switchboard
+from tests.support.engine import Engine, running_dispatcher
+from tests.support.switchboard import ReceiversByHost
 
 AGENT = "agent.example"
-LONG_AFTER = 2 * ORDERED_GIVE_UP_SECONDS
+LATER_SECONDS = 2 * ORDERED_GIVE_UP_SECONDS
 
 
-class Flaky:
+class FlakyReceiver:
     """Answers as scripted, whoever asks, and then with 204; knows what was delivered, and who was inside together."""
 
     def __init__(self, script: list[int]) -> None:
@@ -44,9 +44,9 @@ class Flaky:
         return httpx.Response(status)
 
 
-async def an_ordered_webhook(engine: Engine, **over: Any) -> Webhook:
-    webhook = a_trusted_webhook(ordered=True, **over)
-    await engine.register(webhook)
+async def insert_ordered_webhook(engine: Engine, **over: Any) -> Webhook:
+    webhook = make_verified_webhook(ordered=True, **over)
+    await engine.insert_webhooks(webhook)
     return webhook
 
 
@@ -59,12 +59,12 @@ async def an_ordered_webhook(engine: Engine, **over: Any) -> Webhook:
 async def test_within_a_session_deliveries_arrive_in_the_order_of_the_log_whatever_fails(
     still: Engine, fake_clock: FakeClock, sessions: list[str | None], script: list[int], pauses: list[int]
 ) -> None:
-    webhook = await an_ordered_webhook(still)
-    receiver = Flaky(list(script))
-    dispatcher = still.dispatcher(receiver)
-    ended = [await still.finish(a_call(client_session_id=session)) for session in sessions]
+    webhook = await insert_ordered_webhook(still)
+    receiver = FlakyReceiver(list(script))
+    dispatcher = still.make_dispatcher(receiver)
+    ended = [await still.finish_call(make_call(client_session_id=session)) for session in sessions]
 
-    for pause in [*pauses, LONG_AFTER, LONG_AFTER]:
+    for pause in [*pauses, LATER_SECONDS, LATER_SECONDS]:
         while await dispatcher.run_once():
             pass
         fake_clock.advance(pause)
@@ -80,15 +80,15 @@ async def test_within_a_session_deliveries_arrive_in_the_order_of_the_log_whatev
 async def test_a_delivery_that_fails_holds_up_its_own_session_and_no_other(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    await an_ordered_webhook(still)
-    board = Switchboard()
-    dispatcher = still.dispatcher(board)
-    board.says(AGENT, 500)
-    first = await still.finish(a_call(client_session_id="a"))
+    await insert_ordered_webhook(still)
+    board = ReceiversByHost()
+    dispatcher = still.make_dispatcher(board)
+    board.set_response(AGENT, 500)
+    first = await still.finish_call(make_call(client_session_id="a"))
     await dispatcher.run_once()
-    board.says(AGENT, 204)
-    second = await still.finish(a_call(client_session_id="a"))
-    other = await still.finish(a_call(client_session_id="b"))
+    board.set_response(AGENT, 204)
+    second = await still.finish_call(make_call(client_session_id="a"))
+    other = await still.finish_call(make_call(client_session_id="b"))
 
     await dispatcher.run_once()
     assert [body["data"]["call_id"] for body in board.bodies()[1:]] == [other.id]
@@ -99,40 +99,40 @@ async def test_a_delivery_that_fails_holds_up_its_own_session_and_no_other(
     assert [body["data"]["call_id"] for body in board.bodies()[2:]] == [first.id, second.id]
 
 
-async def test_calls_without_a_session_wait_for_nobody(still: Engine) -> None:
-    await an_ordered_webhook(still)
+async def test_calls_without_a_session_are_not_ordered(still: Engine) -> None:
+    await insert_ordered_webhook(still)
     for _ in range(3):
-        await still.finish(a_call(client_session_id=None))
+        await still.finish_call(make_call(client_session_id=None))
 
-    assert await still.dispatcher(Switchboard()).run_once() == 3
+    assert await still.make_dispatcher(ReceiversByHost()).run_once() == 3
 
 
 @pytest.mark.parametrize("retries", RetryProfile)
-async def test_what_fails_for_an_hour_makes_way_for_the_rest_of_its_session(
+async def test_a_delivery_that_fails_for_an_hour_no_longer_blocks_its_session(
     still: Engine, fake_clock: FakeClock, retries: RetryProfile
 ) -> None:
-    await an_ordered_webhook(still, retries=retries)
-    await still.finish(a_call())
-    (delivery,) = await still.deliveries()
+    await insert_ordered_webhook(still, retries=retries)
+    await still.finish_call(make_call())
+    (delivery,) = await still.read_deliveries()
     assert delivery.give_up_at - delivery.created_at == timedelta(seconds=ORDERED_GIVE_UP_SECONDS)
-    board = Switchboard(500)
-    dispatcher = still.dispatcher(board)
+    board = ReceiversByHost(500)
+    dispatcher = still.make_dispatcher(board)
     for _ in range(20):
         await dispatcher.run_once()
         fake_clock.advance(300)
 
-    assert (await still.delivery(delivery)).state is DeliveryState.DEAD
-    board.says(AGENT, 204)
-    await still.finish(a_call())
+    assert (await still.read_delivery(delivery)).state is DeliveryState.DEAD
+    board.set_response(AGENT, 204)
+    await still.finish_call(make_call())
     assert await dispatcher.run_once() == 1
 
 
 async def test_a_session_goes_on_as_soon_as_its_delivery_has_arrived(engine: Engine) -> None:
-    await an_ordered_webhook(engine)
-    board = Switchboard()
-    async with dispatching(engine.dispatcher(board, poll_seconds=3600.0)):
-        ended = [await engine.finish(a_call()) for _ in range(5)]
-        await board.until_posts(5)
+    await insert_ordered_webhook(engine)
+    board = ReceiversByHost()
+    async with running_dispatcher(engine.make_dispatcher(board, poll_seconds=3600.0)):
+        ended = [await engine.finish_call(make_call()) for _ in range(5)]
+        await board.wait_for_posts(5)
 
     assert [body["data"]["call_id"] for body in board.bodies()] == [call.id for call in ended]
     assert board.in_flight_max[AGENT] == 1
@@ -143,14 +143,14 @@ async def test_a_session_goes_on_as_soon_as_its_delivery_has_arrived(engine: Eng
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize(("rate", "at_once"), [(3.0, 3), (0.5, 1), (1.0, 1)])
-async def test_a_webhook_gets_no_more_attempts_a_second_than_it_asked_for(
+async def test_a_webhook_gets_at_most_its_rate_per_second(
     still: Engine, fake_clock: FakeClock, rate: float, at_once: int
 ) -> None:
-    webhook = a_trusted_webhook(rate_per_second=rate)
-    await still.register(webhook)
+    webhook = make_verified_webhook(rate_per_second=rate)
+    await still.insert_webhooks(webhook)
     for _ in range(12):
-        await still.finish(a_call())
-    dispatcher = still.dispatcher(Switchboard())
+        await still.finish_call(make_call())
+    dispatcher = still.make_dispatcher(ReceiversByHost())
 
     assert [await dispatcher.run_once(), await dispatcher.run_once()] == [at_once, 0]
     fake_clock.advance(1 / rate - 0.01)
@@ -162,24 +162,24 @@ async def test_a_webhook_gets_no_more_attempts_a_second_than_it_asked_for(
 
 
 async def test_one_webhooks_rate_is_no_business_of_another_at_the_same_origin(still: Engine) -> None:
-    await still.register(a_webhook(rate_per_second=0.01), a_trusted_webhook())
+    await still.insert_webhooks(make_webhook(rate_per_second=0.01), make_verified_webhook())
     for _ in range(4):
-        await still.finish(a_call())
+        await still.finish_call(make_call())
 
-    assert await still.dispatcher(Switchboard()).run_once() == 1 + 4
+    assert await still.make_dispatcher(ReceiversByHost()).run_once() == 1 + 4
 
 
-async def test_the_places_of_webhooks_that_were_removed_do_not_pile_up(
+async def test_the_entries_of_removed_webhooks_are_evicted(
     still: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery_queue, "KEYS_SCANNED_MAX", 1)
     monkeypatch.setattr(claims, "PLACES_MAX", 2)
-    receiver = Flaky([])
-    dispatcher = still.dispatcher(receiver)
+    receiver = FlakyReceiver([])
+    dispatcher = still.make_dispatcher(receiver)
     for _ in range(5):
-        webhook = await an_ordered_webhook(still)
+        webhook = await insert_ordered_webhook(still)
         for session in ("a", "b"):
-            await still.finish(a_call(client_session_id=session))
+            await still.finish_call(make_call(client_session_id=session))
         await dispatcher.run_once()
         await still.store.write(lambda tx, webhook=webhook: tx.webhooks.delete(webhook.id))
 

@@ -9,17 +9,17 @@ from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
 from ringback.runner.progress import PROGRESS_INTERVAL_SECONDS, ProgressWriter
-from tests.support.builders import a_call, a_webhook
+from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
-from tests.support.stores import UnsteadyStore
+from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stores import FailingStore
 
 
-def step(number: int) -> Progress:
+def make_progress(number: int) -> Progress:
     return Progress(progress=number, total=100, message=f"step {number}")
 
 
-class Notebook:
+class RecordingWriter:
     """Takes down what is written and when."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -31,7 +31,7 @@ class Notebook:
         self.written.append((self._clock.monotonic(), progress))
         self._more.set()
 
-    async def until(self, count: int) -> None:
+    async def wait_for_writes(self, count: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while len(self.written) < count:
                 self._more.clear()
@@ -40,23 +40,23 @@ class Notebook:
 
 async def test_progress_is_written_at_once_and_then_once_a_second_with_the_newest() -> None:
     clock = FakeClock()
-    notebook = Notebook(clock)
+    notebook = RecordingWriter(clock)
     keeper = ProgressWriter(notebook.write, clock=clock)
     writing = asyncio.create_task(keeper.run())
 
-    await keeper.update(step(1))
-    await notebook.until(1)
+    await keeper.update(make_progress(1))
+    await notebook.wait_for_writes(1)
     for number in range(2, 50):
-        await keeper.update(step(number))
-    await notebook.until(2)
+        await keeper.update(make_progress(number))
+    await notebook.wait_for_writes(2)
     writing.cancel()
 
-    assert notebook.written == [(0.0, step(1)), (PROGRESS_INTERVAL_SECONDS, step(49))]
+    assert notebook.written == [(0.0, make_progress(1)), (PROGRESS_INTERVAL_SECONDS, make_progress(49))]
 
 
-async def test_nothing_is_written_while_nothing_is_told() -> None:
+async def test_nothing_is_written_without_progress() -> None:
     clock = FakeClock()
-    notebook = Notebook(clock)
+    notebook = RecordingWriter(clock)
     writing = asyncio.create_task(ProgressWriter(notebook.write, clock=clock).run())
 
     for _ in range(10):
@@ -66,62 +66,62 @@ async def test_nothing_is_written_while_nothing_is_told() -> None:
     assert notebook.written == []
 
 
-async def drive(engine: Engine, call: Call, *steps: int, unsteady: UnsteadyStore | None = None) -> None:
+async def execute_with_progress(engine: Engine, call: Call, *steps: int, unsteady: FailingStore | None = None) -> None:
     """Drive a call whose tool tells these steps, all within a second, and ends when the first was written."""
     written = engine.store.signals.listen(f"call:{call.id}")
 
-    async def tell(driven: Call, on_progress: OnProgress) -> CallCompletion:
+    async def report_progress(driven: Call, on_progress: OnProgress) -> CallCompletion:
         with written as bell:
-            await on_progress(step(steps[0]))
+            await on_progress(make_progress(steps[0]))
             if unsteady is None:
                 await bell.wait(WAIT_SECONDS)
             for number in steps[1:]:
-                await on_progress(step(number))
-        return DONE
+                await on_progress(make_progress(number))
+        return COMPLETED_RESULT
 
-    await asyncio.wait_for(engine.drive(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
+    await asyncio.wait_for(engine.make_execution(call, ScriptedUpstreams(report_progress)).run(), WAIT_SECONDS)
 
 
 @pytest.mark.requirement("R03")
 @pytest.mark.requirement("R12")
 async def test_the_last_progress_is_kept_on_the_call_also_when_it_had_no_event_of_its_own(engine: Engine) -> None:
-    call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
+    call = await engine.lease_call(make_call(deadline_at=engine.clock.now().replace(year=2100)))
 
-    await drive(engine, call, 1, 2, 3)
+    await execute_with_progress(engine, call, 1, 2, 3)
 
-    assert (await engine.call(call)).progress == step(3)
-    events = await engine.events()
+    assert (await engine.read_call(call)).progress == make_progress(3)
+    events = await engine.read_events()
     assert [event.name for event in events] == [EventName.CALL_PROGRESS, EventName.CALL_FINISHED]
     assert events[0].data["progress"] == {"progress": 1, "total": 100, "message": "step 1"}
 
 
-async def test_progress_rings_only_the_webhooks_that_asked_for_it(engine: Engine) -> None:
-    asked, silent = a_webhook(events=frozenset({EventName.CALL_PROGRESS})), a_webhook()
-    await engine.register(asked, silent)
-    call = await engine.lease(a_call(deadline_at=engine.clock.now().replace(year=2100)))
+async def test_progress_is_sent_only_to_webhooks_that_selected_it(engine: Engine) -> None:
+    asked, silent = make_webhook(events=frozenset({EventName.CALL_PROGRESS})), make_webhook()
+    await engine.insert_webhooks(asked, silent)
+    call = await engine.lease_call(make_call(deadline_at=engine.clock.now().replace(year=2100)))
 
-    await drive(engine, call, 1)
+    await execute_with_progress(engine, call, 1)
 
-    heard = [(delivery.seq, delivery.webhook_id) for delivery in await engine.deliveries()]
+    heard = [(delivery.seq, delivery.webhook_id) for delivery in await engine.read_deliveries()]
     assert heard == [(1, asked.id), (2, silent.id)]
 
 
 async def test_progress_under_a_lost_lease_is_not_written(engine: Engine) -> None:
-    call = await engine.lease(a_call())
+    call = await engine.lease_call(make_call())
 
     async def tell(tx: Transaction) -> bool:
-        return await engine.recorder.record_progress(tx, call, step(1), lease_token="lease_of_another")
+        return await engine.recorder.record_progress(tx, call, make_progress(1), lease_token="lease_of_another")
 
     assert not await engine.store.write(tell)
-    assert (await engine.call(call)).progress is None
-    assert await engine.events() == []
+    assert (await engine.read_call(call)).progress is None
+    assert await engine.read_events() == []
 
 
 async def test_progress_after_the_end_is_not_written(engine: Engine) -> None:
-    call = await engine.finish(a_call())
+    call = await engine.finish_call(make_call())
 
     async def tell(tx: Transaction) -> bool:
-        return await engine.recorder.record_progress(tx, replace(call), step(1), lease_token="")
+        return await engine.recorder.record_progress(tx, replace(call), make_progress(1), lease_token="")
 
     assert not await engine.store.write(tell)
-    assert [event.name for event in await engine.events()] == [EventName.CALL_FINISHED]
+    assert [event.name for event in await engine.read_events()] == [EventName.CALL_FINISHED]

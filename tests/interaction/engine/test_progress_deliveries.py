@@ -6,10 +6,10 @@ import pytest
 from ringback.domain.call import Call, Progress
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
 from ringback.domain.event import EventName
-from tests.support.builders import a_call, a_trusted_webhook
+from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, Engine
-from tests.support.switchboard import Switchboard
+from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.switchboard import ReceiversByHost
 
 AGENT = "agent.example"
 BOTH = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
@@ -17,8 +17,8 @@ BOTH = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 
 @pytest.fixture
 async def call(still: Engine) -> Call:
-    await still.register(a_trusted_webhook(events=BOTH))
-    return await still.lease(a_call())
+    await still.insert_webhooks(make_verified_webhook(events=BOTH))
+    return await still.lease_call(make_call())
 
 
 async def progress(engine: Engine, call: Call, value: float) -> Delivery:
@@ -26,15 +26,15 @@ async def progress(engine: Engine, call: Call, value: float) -> Delivery:
     assert await engine.store.write(
         lambda tx: engine.recorder.record_progress(tx, call, Progress(progress=value), lease_token=call.lease_token or "")
     )
-    return (await engine.deliveries())[-1]
+    return (await engine.read_deliveries())[-1]
 
 
 async def end(engine: Engine, call: Call) -> None:
-    assert await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, DONE, lease_token=call.lease_token))
+    assert await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=call.lease_token))
 
 
 async def state(engine: Engine, delivery: Delivery) -> DeliveryState:
-    return (await engine.delivery(delivery)).state
+    return (await engine.read_delivery(delivery)).state
 
 
 @pytest.mark.requirement("R17")
@@ -42,24 +42,24 @@ async def test_progress_is_tried_twice_within_a_minute_and_leaves_no_gap(
     still: Engine, fake_clock: FakeClock, call: Call
 ) -> None:
     told = await progress(still, call, 1)
-    board = Switchboard(500)
-    dispatcher = still.dispatcher(board)
+    board = ReceiversByHost(500)
+    dispatcher = still.make_dispatcher(board)
     for _ in range(10):
         await dispatcher.run_once()
         fake_clock.advance(6)
 
     assert (told.kind, (told.give_up_at - told.created_at).total_seconds()) == (DeliveryKind.PROGRESS, 60)
-    given_up = await still.delivery(told)
+    given_up = await still.read_delivery(told)
     assert (given_up.state, given_up.attempts) == (DeliveryState.DEAD, 2)
-    assert (await still.webhook(told.webhook_id)).missed_from is None
+    assert (await still.read_webhook(told.webhook_id)).missed_from is None
 
 
 async def test_newer_progress_takes_the_place_of_what_was_not_sent_yet(still: Engine, call: Call) -> None:
     older, newer = await progress(still, call, 1), await progress(still, call, 2)
 
     assert await state(still, older) is DeliveryState.CANCELLED
-    board = Switchboard()
-    await still.dispatcher(board).run_once()
+    board = ReceiversByHost()
+    await still.make_dispatcher(board).run_once()
     assert [body["data"]["progress"]["progress"] for body in board.bodies()] == [2]
     assert await state(still, newer) is DeliveryState.DELIVERED
 
@@ -67,9 +67,9 @@ async def test_newer_progress_takes_the_place_of_what_was_not_sent_yet(still: En
 async def test_the_end_takes_the_place_of_progress(still: Engine, call: Call) -> None:
     older = await progress(still, call, 1)
     await end(still, call)
-    board = Switchboard()
+    board = ReceiversByHost()
 
-    await still.dispatcher(board).run_once()
+    await still.make_dispatcher(board).run_once()
 
     assert await state(still, older) is DeliveryState.CANCELLED
     assert [body["name"] for body in board.bodies()] == ["call.finished"]
@@ -86,15 +86,15 @@ async def test_progress_that_failed_is_not_tried_again_once_something_newer_has_
             return httpx.Response(500)
         return httpx.Response(204)
 
-    await still.dispatcher(fail_meanwhile).run_once()
+    await still.make_dispatcher(fail_meanwhile).run_once()
 
-    ended = await still.delivery(told)
+    ended = await still.read_delivery(told)
     assert (ended.state, ended.attempts) == (DeliveryState.CANCELLED, 1)
 
 
 async def test_progress_of_one_call_is_no_matter_of_another(still: Engine, call: Call) -> None:
     told = await progress(still, call, 1)
-    await progress(still, await still.lease(a_call()), 1)
-    await still.finish(a_call())
+    await progress(still, await still.lease_call(make_call()), 1)
+    await still.finish_call(make_call())
 
     assert await state(still, told) is DeliveryState.PENDING

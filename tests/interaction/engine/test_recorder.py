@@ -17,93 +17,93 @@ from ringback.domain.event import Event
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, log_appended_topic, call_changed_topic
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.body import PayloadBuilder
-from tests.support.builders import a_call, a_webhook
+from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import DONE, PUBLIC_URL, RESULT, WAIT_SECONDS, Engine
+from tests.support.engine import COMPLETED_RESULT, PUBLIC_URL, RESULT, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE, BOB
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:
-    return await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, DONE, lease_token=None))
+    return await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))
 
 
 # -- one transaction --------------------------------------------------------------------------------------------------------
 
 
-class OutOfPaper(PayloadBuilder):
+class FailingPayloadBuilder(PayloadBuilder):
     """Makes one body and fails at the next."""
 
-    left = 1
+    builds_left = 1
 
-    def make(self, event: Event, webhook: Webhook, **rest: Any) -> bytes:
-        if not self.left:
+    def build_event_body(self, event: Event, webhook: Webhook, **rest: Any) -> bytes:
+        if not self.builds_left:
             raise ZeroDivisionError
-        self.left -= 1
+        self.builds_left -= 1
         return super().build_event_body(event, webhook, **rest)
 
 
 @pytest.mark.requirement("R35")
-async def test_what_fails_in_the_middle_leaves_nothing_behind(still: Engine) -> None:
-    call = a_call()
-    await still.queue(call)
-    await still.register(a_webhook(), a_webhook())
-    recorder = still.recorder_with(OutOfPaper(tokens=still.tokens, public_url=PUBLIC_URL))
+async def test_a_failure_within_recording_leaves_nothing_behind(still: Engine) -> None:
+    call = make_call()
+    await still.insert_calls(call)
+    await still.insert_webhooks(make_webhook(), make_webhook())
+    recorder = still.make_recorder(FailingPayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL))
 
     with pytest.raises(ZeroDivisionError):
-        await still.store.write(lambda tx: recorder.finish_call(tx, call, DONE, lease_token=None))
+        await still.store.write(lambda tx: recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))
 
-    assert await still.call(call) == call
-    assert await still.result(call) is None
-    assert await still.events() == []
-    assert await still.deliveries() == []
+    assert await still.read_call(call) == call
+    assert await still.read_result(call) is None
+    assert await still.read_events() == []
+    assert await still.read_deliveries() == []
 
 
 async def test_the_end_the_result_the_event_and_its_deliveries_are_there_together(still: Engine) -> None:
-    call, webhook = a_call(), a_webhook()
-    await still.queue(call)
-    await still.register(webhook)
+    call, webhook = make_call(), make_webhook()
+    await still.insert_calls(call)
+    await still.insert_webhooks(webhook)
 
     ended = await finish(still, call)
 
-    assert ended == await still.call(call)
-    assert await still.result(call) == RESULT
-    (event,), (delivery,) = await still.events(), await still.deliveries()
+    assert ended == await still.read_call(call)
+    assert await still.read_result(call) == RESULT
+    (event,), (delivery,) = await still.read_events(), await still.read_deliveries()
     assert (delivery.event_id, delivery.seq, delivery.webhook_id) == (event.id, event.seq, webhook.id)
 
 
 async def test_a_call_ends_once(still: Engine) -> None:
-    call = a_call()
-    await still.queue(call)
-    await still.register(a_webhook())
+    call = make_call()
+    await still.insert_calls(call)
+    await still.insert_webhooks(make_webhook())
 
     first = await finish(still, call)
     second = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
 
     assert first is not None
     assert second is None
-    assert (await still.call(call)).outcome is CallOutcome.RESULT
-    assert len(await still.events()) == len(await still.deliveries()) == 1
+    assert (await still.read_call(call)).outcome is CallOutcome.RESULT
+    assert len(await still.read_events()) == len(await still.read_deliveries()) == 1
 
 
 async def test_an_end_under_a_lost_lease_is_not_written(still: Engine) -> None:
-    call = await still.lease(a_call())
+    call = await still.lease_call(make_call())
 
-    ended = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, DONE, lease_token="lease_of_another"))
+    ended = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token="lease_of_another"))
 
     assert ended is None
-    assert await still.call(call) == call
-    assert await still.events() == []
+    assert await still.read_call(call) == call
+    assert await still.read_events() == []
 
 
-async def test_whoever_waits_for_the_call_for_the_log_or_for_something_due_is_woken(still: Engine) -> None:
-    call = a_call()
-    await still.register(a_webhook())
+async def test_waiters_for_the_call_the_log_and_due_deliveries_are_notified(still: Engine) -> None:
+    call = make_call()
+    await still.insert_webhooks(make_webhook())
     with (
         still.store.signals.listen(call_changed_topic(call.id)) as of_the_call,
         still.store.signals.listen(log_appended_topic(ALICE)) as of_the_log,
         still.store.signals.listen(DELIVERY_DUE_TOPIC) as of_the_dispatcher,
     ):
-        await still.finish(call)
+        await still.finish_call(call)
 
         assert await of_the_call.wait(WAIT_SECONDS)
         assert await of_the_log.wait(WAIT_SECONDS)
@@ -114,32 +114,32 @@ async def test_whoever_waits_for_the_call_for_the_log_or_for_something_due_is_wo
 
 
 @pytest.mark.requirement("R25")
-async def test_only_webhooks_of_the_calls_owner_that_hear_it_get_a_delivery(still: Engine) -> None:
-    hears, of_the_tool = a_webhook(), a_webhook(tool="git_log")
-    await still.register(hears, of_the_tool)
-    await still.register(
-        a_webhook(principal=BOB),
-        a_webhook(tool="git_diff"),
-        a_webhook(client_session_id="another"),
-        a_webhook(state=WebhookState.DISABLED),
-        a_webhook(expires_at=still.clock.now()),
+async def test_only_matching_webhooks_of_the_calls_owner_get_a_delivery(still: Engine) -> None:
+    hears, of_the_tool = make_webhook(), make_webhook(tool="git_log")
+    await still.insert_webhooks(hears, of_the_tool)
+    await still.insert_webhooks(
+        make_webhook(principal=BOB),
+        make_webhook(tool="git_diff"),
+        make_webhook(client_session_id="another"),
+        make_webhook(state=WebhookState.DISABLED),
+        make_webhook(expires_at=still.clock.now()),
     )
 
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    assert {delivery.webhook_id for delivery in await still.deliveries()} == {hears.id, of_the_tool.id}
-    assert await still.deliveries(BOB) == []
+    assert {delivery.webhook_id for delivery in await still.read_deliveries()} == {hears.id, of_the_tool.id}
+    assert await still.read_deliveries(BOB) == []
 
 
 @pytest.mark.parametrize("state", [WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED])
-async def test_deliveries_for_a_webhook_that_may_not_be_called_yet_are_born_held(
+async def test_deliveries_for_an_unverified_webhook_are_created_held(
     still: Engine, state: WebhookState
 ) -> None:
-    await still.register(a_webhook(state=state))
+    await still.insert_webhooks(make_webhook(state=state))
 
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    assert [delivery.state for delivery in await still.deliveries()] == [DeliveryState.HELD]
+    assert [delivery.state for delivery in await still.read_deliveries()] == [DeliveryState.HELD]
 
 
 # -- the result in the body -------------------------------------------------------------------------------------------------
@@ -149,33 +149,33 @@ def result_of(delivery: Delivery) -> Any:
     return orjson.loads(delivery.body)["data"].get("result")
 
 
-async def test_the_result_is_inlined_for_those_who_asked_for_it_only(still: Engine) -> None:
-    asked, silent = a_webhook(include_result=True), a_webhook()
-    await still.register(asked, silent)
+async def test_the_result_is_inlined_only_for_webhooks_that_include_it(still: Engine) -> None:
+    asked, silent = make_webhook(include_result=True), make_webhook()
+    await still.insert_webhooks(asked, silent)
 
-    await still.finish(a_call())
+    await still.finish_call(make_call())
 
-    told = {delivery.webhook_id: result_of(delivery) for delivery in await still.deliveries()}
+    told = {delivery.webhook_id: result_of(delivery) for delivery in await still.read_deliveries()}
     assert told == {asked.id: orjson.loads(RESULT), silent.id: None}
 
 
 async def test_a_result_that_does_not_fit_is_left_out_whole(still: Engine) -> None:
     large = b'{"content":[{"type":"text","text":"' + b"x" * 262_144 + b'"}]}'
-    await still.register(a_webhook(include_result=True))
+    await still.insert_webhooks(make_webhook(include_result=True))
 
-    await still.finish(a_call(), completion_from_result(large, is_error=False))
+    await still.finish_call(make_call(), completion_from_result(large, is_error=False))
 
-    (delivery,) = await still.deliveries()
+    (delivery,) = await still.read_deliveries()
     assert result_of(delivery) is None
     assert orjson.loads(delivery.body)["data"]["result_bytes"] == len(large)
 
 
 async def test_a_call_without_a_result_has_nothing_to_inline(still: Engine) -> None:
-    await still.register(a_webhook(include_result=True))
+    await still.insert_webhooks(make_webhook(include_result=True))
 
-    await still.finish(a_call(), failed_completion(CallOutcome.UNKNOWN, "It was lost."))
+    await still.finish_call(make_call(), failed_completion(CallOutcome.UNKNOWN, "It was lost."))
 
-    (delivery,) = await still.deliveries()
+    (delivery,) = await still.read_deliveries()
     assert result_of(delivery) is None
 
 
@@ -189,50 +189,50 @@ steps = st.lists(st.sampled_from(["finish", "deliver", "fail", "refuse", "wait"]
 async def test_everything_at_or_before_a_bodys_cursor_was_delivered_or_abandoned_when_it_was_made(
     still: Engine, fake_clock: FakeClock, steps: Sequence[str]
 ) -> None:
-    webhook = a_webhook(call_id=None, client_session_id=a_call().id)
-    await still.register(webhook)
+    webhook = make_webhook(call_id=None, client_session_id=make_call().id)
+    await still.insert_webhooks(webhook)
     answers = {"deliver": 204, "fail": 500, "refuse": 410}
 
     for step in steps:
         if step == "finish":
-            before = await of_webhook(still, webhook)
-            await still.finish(a_call(client_session_id=webhook.client_session_id))
-            check_cursor((await of_webhook(still, webhook))[-1], before)
+            before = await list_deliveries(still, webhook)
+            await still.finish_call(make_call(client_session_id=webhook.client_session_id))
+            check_cursor((await list_deliveries(still, webhook))[-1], before)
         elif step == "wait":
             fake_clock.advance(30)
         else:
-            await still.dispatcher(answering(answers[step])).run_once()
+            await still.make_dispatcher(respond_with(answers[step])).run_once()
 
 
-async def of_webhook(engine: Engine, webhook: Webhook) -> list[Delivery]:
+async def list_deliveries(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log."""
     where = DeliveryFilter(webhook_id=webhook.id)
     found = await engine.store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=1000))
-    return sorted(found, key=place)
+    return sorted(found, key=read_cursor_seq)
 
 
-def place(delivery: Delivery) -> int:
+def read_cursor_seq(delivery: Delivery) -> int:
     assert delivery.seq is not None
     return delivery.seq
 
 
 def check_cursor(delivery: Delivery, before: Sequence[Delivery]) -> None:
     cursor = decode_log_position(orjson.loads(delivery.body)["cursor"]).seq
-    open_before = [place(each) for each in before if each.state in OPEN_STATES]
-    assert cursor < place(delivery)
+    open_before = [read_cursor_seq(each) for each in before if each.state in OPEN_STATES]
+    assert cursor < read_cursor_seq(delivery)
     assert all(seq > cursor for seq in open_before)
-    assert cursor == min([*open_before, place(delivery)]) - 1
+    assert cursor == min([*open_before, read_cursor_seq(delivery)]) - 1
 
 
-def answering(status: int) -> Callable[[httpx.Request], httpx.Response]:
+def respond_with(status: int) -> Callable[[httpx.Request], httpx.Response]:
     return lambda _: httpx.Response(status)
 
 
-async def test_an_end_is_told_with_the_status_that_it_has(still: Engine) -> None:
-    await still.register(a_webhook())
+async def test_a_completion_event_has_the_calls_status(still: Engine) -> None:
+    await still.insert_webhooks(make_webhook())
 
-    await still.finish(a_call(), CANCELLED_COMPLETION)
+    await still.finish_call(make_call(), CANCELLED_COMPLETION)
 
-    (delivery,) = await still.deliveries()
+    (delivery,) = await still.read_deliveries()
     data = orjson.loads(delivery.body)["data"]
     assert (data["status"], data["outcome"]) == (CallStatus.CANCELLED, CallOutcome.CANCELLED)

@@ -16,38 +16,38 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from tests.support.builders import a_call, a_delivery, a_webhook
+from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
-from tests.support.switchboard import NO_ANSWER, Switchboard
+from tests.support.switchboard import CONNECTION_REFUSED, ReceiversByHost
 
-AGENT, WATCHER = "agent.example", "watcher.example"
+AGENT, OTHER_WEBHOOK = "agent.example", "watcher.example"
 SUSPENSION = health.SUSPEND_AFTER_SECONDS
-PROBE_PAUSE = SUSPENDED_BREAKER_POLICY.open_seconds_steps[0]
+PROBE_INTERVAL = SUSPENDED_BREAKER_POLICY.open_seconds_steps[0]
 FAILING = {"failing_since": START - timedelta(seconds=SUSPENSION)}
 
 
-async def rounds(engine: Engine, board: Switchboard, count: int = 3) -> None:
+async def run_rounds(engine: Engine, board: ReceiversByHost, count: int = 3) -> None:
     """As often as the dispatcher and the janitor of a service that has just started would look."""
-    dispatcher, janitor = engine.dispatcher(board), engine.janitor()
+    dispatcher, janitor = engine.make_dispatcher(board), engine.make_janitor()
     for _ in range(count):
         await dispatcher.run_once()
         await janitor.run_once()
 
 
-async def a_suspended_webhook(engine: Engine, board: Switchboard) -> Webhook:
-    webhook = a_webhook(**FAILING)
-    await engine.register(webhook)
-    await engine.finish(a_call())
-    await rounds(engine, board, 1)
-    suspended = await engine.webhook(webhook.id)
+async def suspend_webhook(engine: Engine, board: ReceiversByHost) -> Webhook:
+    webhook = make_webhook(**FAILING)
+    await engine.insert_webhooks(webhook)
+    await engine.finish_call(make_call())
+    await run_rounds(engine, board, 1)
+    suspended = await engine.read_webhook(webhook.id)
     assert suspended.state is WebhookState.SUSPENDED
     return suspended
 
 
 async def states(engine: Engine) -> list[DeliveryState]:
-    return [delivery.state for delivery in await engine.deliveries()]
+    return [delivery.state for delivery in await engine.read_deliveries()]
 
 
 # -- suspension -------------------------------------------------------------------------------------------------------------
@@ -55,14 +55,14 @@ async def states(engine: Engine) -> list[DeliveryState]:
 
 @pytest.mark.requirement("R27")
 async def test_a_webhook_without_a_success_for_96_hours_is_suspended(still: Engine, fake_clock: FakeClock) -> None:
-    webhook, board = a_webhook(), Switchboard(500)
-    await still.register(webhook)
-    dispatcher = still.dispatcher(board)
+    webhook, board = make_webhook(), ReceiversByHost(500)
+    await still.insert_webhooks(webhook)
+    dispatcher = still.make_dispatcher(board)
 
     async def fail() -> WebhookState:
-        await still.finish(a_call())
+        await still.finish_call(make_call())
         await dispatcher.run_once()
-        return (await still.webhook(webhook.id)).state
+        return (await still.read_webhook(webhook.id)).state
 
     assert await fail() is WebhookState.ACTIVE
     fake_clock.advance(SUSPENSION - 0.001)
@@ -72,57 +72,57 @@ async def test_a_webhook_without_a_success_for_96_hours_is_suspended(still: Engi
 
 
 async def test_one_success_begins_the_96_hours_anew(still: Engine, fake_clock: FakeClock) -> None:
-    webhook, board = a_webhook(), Switchboard(500)
-    await still.register(webhook)
-    dispatcher = still.dispatcher(board)
+    webhook, board = make_webhook(), ReceiversByHost(500)
+    await still.insert_webhooks(webhook)
+    dispatcher = still.make_dispatcher(board)
     for answer in (500, 204, 500):
-        board.says(AGENT, answer)
-        await still.finish(a_call())
+        board.set_response(AGENT, answer)
+        await still.finish_call(make_call())
         await dispatcher.run_once()
         fake_clock.advance(SUSPENSION * 2 / 3)
 
-    assert (await still.webhook(webhook.id)).state is WebhookState.ACTIVE
+    assert (await still.read_webhook(webhook.id)).state is WebhookState.ACTIVE
 
 
-async def test_what_is_for_a_suspended_webhook_is_held_and_not_sent(still: Engine) -> None:
-    board = Switchboard(500)
-    await a_suspended_webhook(still, board)
+async def test_deliveries_for_a_suspended_webhook_are_held_and_not_sent(still: Engine) -> None:
+    board = ReceiversByHost(500)
+    await suspend_webhook(still, board)
 
-    await still.finish(a_call())
-    await rounds(still, board)
+    await still.finish_call(make_call())
+    await run_rounds(still, board)
 
     assert await states(still) == [DeliveryState.PENDING, DeliveryState.HELD]
     assert len(board.posts) == 1
 
 
 @pytest.mark.requirement("R27")
-async def test_its_owner_is_told_of_suspension_and_recovery_through_the_log_and_by_other_webhooks(
+async def test_the_owner_learns_of_suspension_and_recovery_from_the_log_and_other_webhooks(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    board = Switchboard(500)
-    board.says(WATCHER, 204)
+    board = ReceiversByHost(500)
+    board.set_response(OTHER_WEBHOOK, 204)
     about = frozenset({EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED})
-    await still.register(a_webhook(url=f"https://{WATCHER}/", events=about))
-    webhook = a_webhook(events=about | {EventName.CALL_FINISHED}, **FAILING)
-    await still.register(webhook)
-    await still.finish(a_call())
-    await rounds(still, board)
+    await still.insert_webhooks(make_webhook(url=f"https://{OTHER_WEBHOOK}/", events=about))
+    webhook = make_webhook(events=about | {EventName.CALL_FINISHED}, **FAILING)
+    await still.insert_webhooks(webhook)
+    await still.finish_call(make_call())
+    await run_rounds(still, board)
 
-    board.says(AGENT, 204)
-    fake_clock.advance(PROBE_PAUSE)
-    await rounds(still, board)
+    board.set_response(AGENT, 204)
+    fake_clock.advance(PROBE_INTERVAL)
+    await run_rounds(still, board)
 
-    told = [event for event in await still.events() if event.call_id is None]
+    told = [event for event in await still.read_events() if event.call_id is None]
     assert [event.name for event in told] == [EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED]
     assert [event.data["webhook_id"] for event in told] == [webhook.id, webhook.id]
     assert [event.data["state"] for event in told] == ["suspended", "active"]
-    assert [body["name"] for body in board.bodies(WATCHER)] == ["webhook.suspended", "webhook.recovered"]
+    assert [body["name"] for body in board.bodies(OTHER_WEBHOOK)] == ["webhook.suspended", "webhook.recovered"]
     assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "nobody is rung about himself"
 
 
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:
-    board = Switchboard(500)
-    await a_suspended_webhook(still, board)
+    board = ReceiversByHost(500)
+    await suspend_webhook(still, board)
 
     (event,) = await still.store.read(
         lambda tx: tx.events.list_after(ALICE, 0, EventFilter(name=EventName.WEBHOOK_SUSPENDED), limit=10)
@@ -136,44 +136,44 @@ async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still
 
 
 @pytest.mark.requirement("R27")
-async def test_a_suspended_receiver_is_asked_once_an_hour_and_gets_everything_when_it_answers(
+async def test_a_suspended_receiver_is_probed_hourly_and_gets_everything_when_it_answers(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    board = Switchboard(500)
-    webhook = await a_suspended_webhook(still, board)
+    board = ReceiversByHost(500)
+    webhook = await suspend_webhook(still, board)
     for _ in range(3):
-        await still.finish(a_call())
+        await still.finish_call(make_call())
 
     sent: list[int] = []
     for _ in range(4):
-        fake_clock.advance(PROBE_PAUSE)
-        await rounds(still, board)
+        fake_clock.advance(PROBE_INTERVAL)
+        await run_rounds(still, board)
         sent.append(len(board.posts))
     assert sent == [2, 3, 4, 5]
 
-    board.says(AGENT, 204)
-    fake_clock.advance(PROBE_PAUSE)
-    await rounds(still, board)
+    board.set_response(AGENT, 204)
+    fake_clock.advance(PROBE_INTERVAL)
+    await run_rounds(still, board)
 
-    assert (await still.webhook(webhook.id)).state is WebhookState.ACTIVE
+    assert (await still.read_webhook(webhook.id)).state is WebhookState.ACTIVE
     fake_clock.advance(86400)
-    await rounds(still, board)
+    await run_rounds(still, board)
     assert set(await states(still)) == {DeliveryState.DELIVERED}
 
 
 async def test_more_than_one_step_of_held_deliveries_is_released_by_the_janitor(still: Engine) -> None:
-    webhook = a_webhook(state=WebhookState.SUSPENDED)
-    await still.register(webhook)
+    webhook = make_webhook(state=WebhookState.SUSPENDED)
+    await still.insert_webhooks(webhook)
     held = health.RELEASE_BATCH_SIZE + 10
-    await still.deliver(
-        *(a_delivery(webhook_id=webhook.id, seq=seq, state=DeliveryState.HELD) for seq in range(1, held + 1))
+    await still.insert_deliveries(
+        *(make_delivery(webhook_id=webhook.id, seq=seq, state=DeliveryState.HELD) for seq in range(1, held + 1))
     )
     await still.store.write(
         lambda tx: tx.webhooks.update(replace(webhook, state=WebhookState.ACTIVE), WebhookPart.STATE)
     )
 
-    await still.janitor().run_once()
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
+    await still.make_janitor().run_once()
 
     assert await states(still) == [DeliveryState.PENDING] * held
 
@@ -182,97 +182,97 @@ async def test_more_than_one_step_of_held_deliveries_is_released_by_the_janitor(
 
 
 @pytest.mark.requirement("R27")
-async def test_ten_thousand_are_held_and_of_the_rest_the_receiver_is_told_once_as_a_gap(
+async def test_ten_thousand_deliveries_are_held_and_the_rest_becomes_one_gap(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    board = Switchboard(500)
-    webhook = await a_suspended_webhook(still, board)
-    full = [a_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX)]
-    await still.deliver(*full)
+    board = ReceiversByHost(500)
+    webhook = await suspend_webhook(still, board)
+    full = [make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX)]
+    await still.insert_deliveries(*full)
     for _ in range(3):
-        await still.finish(a_call())
-    first_missed = (await still.events())[-3].seq
+        await still.finish_call(make_call())
+    first_missed = (await still.read_events())[-3].seq
 
     assert await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000)) == health.HELD_DELIVERIES_MAX
-    assert (await still.webhook(webhook.id)).missed_from == first_missed
+    assert (await still.read_webhook(webhook.id)).missed_from == first_missed
 
-    board.says(AGENT, 204)
-    fake_clock.advance(PROBE_PAUSE)
-    await rounds(still, board)
+    board.set_response(AGENT, 204)
+    fake_clock.advance(PROBE_INTERVAL)
+    await run_rounds(still, board)
 
-    (gap,) = await gaps(still)
+    (gap,) = await list_gap_envelopes(still)
     assert decode_log_position(orjson.loads(gap.body)["cursor"]).seq == first_missed - 1
-    assert (await still.webhook(webhook.id)).missed_from is None
+    assert (await still.read_webhook(webhook.id)).missed_from is None
 
 
 async def test_progress_is_not_held(still: Engine) -> None:
-    webhook = a_webhook(state=WebhookState.SUSPENDED, events=frozenset({EventName.CALL_PROGRESS}))
-    await still.register(webhook)
+    webhook = make_webhook(state=WebhookState.SUSPENDED, events=frozenset({EventName.CALL_PROGRESS}))
+    await still.insert_webhooks(webhook)
 
-    call = await still.lease(a_call())
+    call = await still.lease_call(make_call())
 
     assert await still.store.write(
         lambda tx: still.recorder.record_progress(tx, call, Progress(progress=1), lease_token=call.lease_token or "")
     )
 
-    assert len(await still.events()) == 1
-    assert await still.deliveries() == []
+    assert len(await still.read_events()) == 1
+    assert await still.read_deliveries() == []
 
 
 @pytest.mark.requirement("R27")
-async def test_what_is_held_to_its_age_is_given_up_and_leaves_a_gap(still: Engine, fake_clock: FakeClock) -> None:
-    webhook = a_webhook(state=WebhookState.SUSPENDED)
-    await still.register(webhook)
-    await still.finish(a_call())
-    (event,) = await still.events()
+async def test_deliveries_held_to_their_maximum_age_are_given_up_and_leave_a_gap(still: Engine, fake_clock: FakeClock) -> None:
+    webhook = make_webhook(state=WebhookState.SUSPENDED)
+    await still.insert_webhooks(webhook)
+    await still.finish_call(make_call())
+    (event,) = await still.read_events()
 
     fake_clock.advance(4 * 86400)
-    await still.janitor().run_once()
+    await still.make_janitor().run_once()
 
     assert await states(still) == [DeliveryState.DEAD]
-    assert (await still.webhook(webhook.id)).missed_from == event.seq
+    assert (await still.read_webhook(webhook.id)).missed_from == event.seq
 
 
 # -- gaps -------------------------------------------------------------------------------------------------------------------
 
 
-async def lose(engine: Engine, clock: FakeClock, board: Switchboard, count: int = 1) -> list[int]:
+async def lose_deliveries(engine: Engine, clock: FakeClock, board: ReceiversByHost, count: int = 1) -> list[int]:
     """Let so many events be given up, one after the other; their places."""
     lost: list[int] = []
     for _ in range(count):
-        await engine.finish(a_call())
-        lost.append((await engine.events())[-1].seq)
+        await engine.finish_call(make_call())
+        lost.append((await engine.read_events())[-1].seq)
         clock.advance(4 * 86400)
-        await rounds(engine, board)
+        await run_rounds(engine, board)
     return lost
 
 
 @pytest.fixture
 async def registered(still: Engine) -> Webhook:
-    webhook = a_webhook()
-    await still.register(webhook)
+    webhook = make_webhook()
+    await still.insert_webhooks(webhook)
     return webhook
 
 
-async def gaps(engine: Engine) -> list[Delivery]:
-    return [delivery for delivery in await engine.deliveries() if delivery.kind is DeliveryKind.GAP]
+async def list_gap_envelopes(engine: Engine) -> list[Delivery]:
+    return [delivery for delivery in await engine.read_deliveries() if delivery.kind is DeliveryKind.GAP]
 
 
 @pytest.mark.requirement("R27")
 @pytest.mark.usefixtures("registered")
 async def test_a_receiver_that_is_back_is_told_once_from_where_to_poll(still: Engine, fake_clock: FakeClock) -> None:
-    board = Switchboard(500)
-    lost = await lose(still, fake_clock, board, 2)
-    assert await gaps(still) == []
+    board = ReceiversByHost(500)
+    lost = await lose_deliveries(still, fake_clock, board, 2)
+    assert await list_gap_envelopes(still) == []
 
-    board.says(AGENT, 204)
-    await still.finish(a_call())
-    fake_clock.advance(PROBE_PAUSE)
-    await rounds(still, board, 5)
+    board.set_response(AGENT, 204)
+    await still.finish_call(make_call())
+    fake_clock.advance(PROBE_INTERVAL)
+    await run_rounds(still, board, 5)
 
     (envelope,) = [post for post in board.posts if b'"gap"' in post.content]
     assert board.bodies()[board.posts.index(envelope)].keys() == {"type", "cursor"}
-    (gap,) = await gaps(still)
+    (gap,) = await list_gap_envelopes(still)
     assert decode_log_position(board.bodies()[board.posts.index(envelope)]["cursor"]).seq == lost[0] - 1
     assert envelope.headers["webhook-id"] == gap.message_id
     assert gap.message_id.startswith("msg_gap_")
@@ -281,15 +281,15 @@ async def test_a_receiver_that_is_back_is_told_once_from_where_to_poll(still: En
 
 @pytest.mark.usefixtures("registered")
 async def test_every_outage_has_a_gap_of_its_own(still: Engine, fake_clock: FakeClock) -> None:
-    board = Switchboard()
+    board = ReceiversByHost()
     firsts: list[int] = []
     for _ in range(2):
-        board.says(AGENT, 500)
-        firsts += await lose(still, fake_clock, board)
-        board.says(AGENT, 204)
-        await still.finish(a_call())
-        fake_clock.advance(PROBE_PAUSE)
-        await rounds(still, board, 5)
+        board.set_response(AGENT, 500)
+        firsts += await lose_deliveries(still, fake_clock, board)
+        board.set_response(AGENT, 204)
+        await still.finish_call(make_call())
+        fake_clock.advance(PROBE_INTERVAL)
+        await run_rounds(still, board, 5)
 
     told = [body for body in board.bodies() if body.get("type") == "gap"]
     assert [decode_log_position(body["cursor"]).seq + 1 for body in told] == firsts
@@ -303,51 +303,51 @@ async def test_a_gap_that_fails_is_tried_again_under_its_id_and_is_not_counted_a
     async def dislike_envelopes(request: httpx.Request) -> httpx.Response:
         return httpx.Response(400 if b'"gap"' in request.content else 204)
 
-    dispatcher = still.dispatcher(dislike_envelopes)
-    await still.finish(a_call())
+    dispatcher = still.make_dispatcher(dislike_envelopes)
+    await still.finish_call(make_call())
     for _ in range(10):
         await dispatcher.run_once()
         fake_clock.advance(600)
 
-    (gap,) = await gaps(still)
+    (gap,) = await list_gap_envelopes(still)
     assert (gap.state, gap.attempts) == (DeliveryState.DEAD, 5)
-    webhook = await still.webhook(registered.id)
+    webhook = await still.read_webhook(registered.id)
     assert (webhook.failing_since, webhook.last_error, webhook.missed_from) == (None, None, None)
 
 
-async def test_a_gap_that_nobody_was_there_to_hear_is_told_again(
+async def test_a_gap_that_could_not_be_delivered_is_sent_again(
     still: Engine, fake_clock: FakeClock, registered: Webhook
 ) -> None:
     await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=3), WebhookPart.MISSED))
-    board = Switchboard()
-    dispatcher = still.dispatcher(board)
-    await still.finish(a_call())
+    board = ReceiversByHost()
+    dispatcher = still.make_dispatcher(board)
+    await still.finish_call(make_call())
     await dispatcher.run_once()
-    board.says(AGENT, NO_ANSWER)
+    board.set_response(AGENT, CONNECTION_REFUSED)
     for _ in range(10):
         await dispatcher.run_once()
         fake_clock.advance(600)
 
-    assert (await still.webhook(registered.id)).missed_from == 3
-    board.says(AGENT, 204)
-    await still.finish(a_call())
-    await rounds(still, board)
-    assert {gap.state for gap in await gaps(still)} == {DeliveryState.DEAD, DeliveryState.DELIVERED}
+    assert (await still.read_webhook(registered.id)).missed_from == 3
+    board.set_response(AGENT, 204)
+    await still.finish_call(make_call())
+    await run_rounds(still, board)
+    assert {gap.state for gap in await list_gap_envelopes(still)} == {DeliveryState.DEAD, DeliveryState.DELIVERED}
 
 
 @pytest.mark.parametrize("refusal", [410, 413])
-async def test_what_a_receiver_refused_for_good_leaves_no_gap(still: Engine, registered: Webhook, refusal: int) -> None:
-    await still.finish(a_call())
-    await still.dispatcher(Switchboard(refusal)).run_once()
+async def test_deliveries_that_a_receiver_rejected_leave_no_gap(still: Engine, registered: Webhook, refusal: int) -> None:
+    await still.finish_call(make_call())
+    await still.make_dispatcher(ReceiversByHost(refusal)).run_once()
 
     assert await states(still) == [DeliveryState.DEAD]
-    assert (await still.webhook(registered.id)).missed_from is None
+    assert (await still.read_webhook(registered.id)).missed_from is None
 
 
 async def test_an_open_gap_does_not_hold_the_watermark_back(still: Engine, registered: Webhook) -> None:
     await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1), WebhookPart.MISSED))
-    await still.finish(a_call())
-    await still.dispatcher(Switchboard()).run_once()
-    assert len(await gaps(still)) == 1
+    await still.finish_call(make_call())
+    await still.make_dispatcher(ReceiversByHost()).run_once()
+    assert len(await list_gap_envelopes(still)) == 1
 
     assert await still.store.read(lambda tx: tx.deliveries.lowest_open_seqs([registered.id])) == {}

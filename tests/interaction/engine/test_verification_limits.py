@@ -11,11 +11,11 @@ from ringback.domain.principal import Principal
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX, CHALLENGES_PER_PRINCIPAL_MAX
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.verifier import CHALLENGES_IN_FLIGHT_MAX, CHALLENGE_SCHEDULE, SAME_URL_DELAY_SECONDS
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 from tests.support.clock import FakeClock
-from tests.support.engine import WAIT_SECONDS, Engine, until
+from tests.support.engine import WAIT_SECONDS, Engine, wait_until
 from tests.support.examples import ALICE, BOB, WEBHOOK
-from tests.support.proving import Proving, answers_challenges, dispatched, says
+from tests.support.proving import VerificationHarness, answer_challenge, dispatch_all_due, respond_with
 
 URL = WEBHOOK.url
 ACTIVE, PENDING = WebhookState.ACTIVE, WebhookState.PENDING_VERIFICATION
@@ -25,77 +25,77 @@ ACTIVE, PENDING = WebhookState.ACTIVE, WebhookState.PENDING_VERIFICATION
 async def test_registrations_aimed_at_one_victim_reach_it_with_few_challenges_and_no_event(
     still: Engine, fake_clock: FakeClock, *, deep: bool
 ) -> None:
-    stage = Proving(still, says(404))
+    stage = VerificationHarness(still, respond_with(404))
     accepted: list[Webhook] = []
     for number in range(1000 if deep else 60):
         with suppress(QuotaExceeded):
             accepted.append(
-                await stage.register(f"https://victim.example/{number}", principal=Principal(f"{number % 7}"))
+                await stage.register_webhook(f"https://victim.example/{number}", principal=Principal(f"{number % 7}"))
             )
-        await stage.challenge()
+        await stage.send_due_challenges()
         fake_clock.advance(0.05)
     for number in range(7):
-        await still.finish(a_call(principal=Principal(f"{number}")))
+        await still.finish_call(make_call(principal=Principal(f"{number}")))
 
     assert len(accepted) <= CHALLENGES_PER_ORIGIN_MAX * (1 if not deep else 2)
-    assert await dispatched(still) == []
-    times = sorted(float(request.headers["webhook-timestamp"]) for request in stage.sent())
+    assert await dispatch_all_due(still) == []
+    times = sorted(float(request.headers["webhook-timestamp"]) for request in stage.sent_requests())
     assert all(later - first >= 60 for first, later in zip(times, times[CHALLENGES_PER_ORIGIN_MAX:], strict=False))
 
 
-async def test_registrations_at_the_same_moment_are_limited_like_any_others(still: Engine) -> None:
+async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(still: Engine) -> None:
     """None of their challenges is out yet."""
-    stage = Proving(still)
+    stage = VerificationHarness(still)
     for number in range(CHALLENGES_PER_ORIGIN_MAX):
-        await stage.register(f"https://victim.example/{number}")
+        await stage.register_webhook(f"https://victim.example/{number}")
 
     with pytest.raises(QuotaExceeded) as refused:
-        await stage.register("https://victim.example/one-more")
+        await stage.register_webhook("https://victim.example/one-more")
 
     assert refused.value.extra["quota"] == "challenges_of_origin"
     assert refused.value.retry_after_seconds == 60
     assert len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=100))) == CHALLENGES_PER_ORIGIN_MAX
 
 
-async def test_a_principal_may_not_knock_at_every_door(still: Engine) -> None:
-    stage = Proving(still)
+async def test_a_principal_has_a_limited_number_of_challenges(still: Engine) -> None:
+    stage = VerificationHarness(still)
     for number in range(CHALLENGES_PER_PRINCIPAL_MAX):
-        await stage.register(f"https://door-{number}.example/")
+        await stage.register_webhook(f"https://door-{number}.example/")
 
     with pytest.raises(QuotaExceeded) as refused:
-        await stage.register("https://one-more.example/")
+        await stage.register_webhook("https://one-more.example/")
 
     assert refused.value.extra["quota"] == "challenges"
-    assert (await stage.register("https://one-more.example/", principal=BOB)).state is PENDING
+    assert (await stage.register_webhook("https://one-more.example/", principal=BOB)).state is PENDING
 
 
 async def test_a_repeated_challenge_waits_for_the_limit_of_its_origin(still: Engine, fake_clock: FakeClock) -> None:
-    stage = Proving(still, says(500))
+    stage = VerificationHarness(still, respond_with(500))
     for number in range(CHALLENGES_PER_ORIGIN_MAX):
-        await stage.register(f"https://victim.example/{number}")
-    await stage.challenge()
+        await stage.register_webhook(f"https://victim.example/{number}")
+    await stage.send_due_challenges()
     fake_clock.advance(CHALLENGE_SCHEDULE.delays_seconds[0])
 
-    assert await stage.challenge() == 0
+    assert await stage.send_due_challenges() == 0
     fake_clock.advance(60)
-    assert await stage.challenge() == CHALLENGES_PER_ORIGIN_MAX
+    assert await stage.send_due_challenges() == CHALLENGES_PER_ORIGIN_MAX
 
 
 async def test_many_webhooks_at_one_url_are_proven_by_one_challenge(still: Engine, fake_clock: FakeClock) -> None:
     """Fifty calls that are started together, each with the same callback."""
-    stage = Proving(still)
-    webhooks = [await stage.register(URL) for _ in range(50)]
+    stage = VerificationHarness(still)
+    webhooks = [await stage.register_webhook(URL) for _ in range(50)]
 
     for _ in range(4):
-        await stage.challenge()
+        await stage.send_due_challenges()
         fake_clock.advance(SAME_URL_DELAY_SECONDS)
-    await stage.challenge()
+    await stage.send_due_challenges()
 
-    assert {(await still.webhook(webhook.id)).state for webhook in webhooks} == {ACTIVE}
-    assert len(stage.sent()) == 1
+    assert {(await still.read_webhook(webhook.id)).state for webhook in webhooks} == {ACTIVE}
+    assert len(stage.sent_requests()) == 1
 
 
-async def test_so_many_are_asked_at_once_and_the_next_when_one_has_answered(engine: Engine) -> None:
+async def test_challenges_in_flight_are_limited_and_the_next_starts_when_one_ends(engine: Engine) -> None:
     inside, most, gate = 0, 0, asyncio.Event()
 
     async def hold(request: httpx.Request) -> httpx.Response:
@@ -105,16 +105,16 @@ async def test_so_many_are_asked_at_once_and_the_next_when_one_has_answered(engi
             gate.set()
         await gate.wait()
         inside -= 1
-        return answers_challenges(request)
+        return answer_challenge(request)
 
-    stage, stop = Proving(engine, hold), asyncio.Event()
-    webhooks = [await stage.register(f"https://agent-{number}.example/") for number in range(CHALLENGES_IN_FLIGHT_MAX + 4)]
+    stage, stop = VerificationHarness(engine, hold), asyncio.Event()
+    webhooks = [await stage.register_webhook(f"https://agent-{number}.example/") for number in range(CHALLENGES_IN_FLIGHT_MAX + 4)]
     work = asyncio.create_task(stage.verifier.run(stop))
 
     async def all_active() -> bool:
-        return {(await engine.webhook(webhook.id)).state for webhook in webhooks} == {ACTIVE}
+        return {(await engine.read_webhook(webhook.id)).state for webhook in webhooks} == {ACTIVE}
 
-    await until(all_active)
+    await wait_until(all_active)
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
 

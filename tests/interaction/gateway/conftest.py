@@ -12,19 +12,19 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.runner.config import Isolation
-from tests.support.application import Phone, RunningApplication, listening, running_application
-from tests.support.interop_stage import InteropStage
-from tests.support.legacy_stage import LegacyStage
-from tests.support.library import Library
+from tests.support.application import CallbackReceiver, RunningApplication, serving_callbacks, running_application
+from tests.support.interop_stage import InteropUpstream
+from tests.support.legacy_stage import LegacyUpstream
+from tests.support.library import LibraryUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import LEGACY, Json, Modern, Session, legacy_session
-from tests.support.serving import serving as serving_api
-from tests.support.task_stage import TaskStage
-from tests.support.upstreams import Stage, http_config, legacy_only, serving
+from tests.support.mcp_wire import LEGACY, Json, ModernClient, LegacyClientSession, legacy_session
+from tests.support.serving import serving_api as serving_api
+from tests.support.task_stage import TaskUpstream
+from tests.support.upstreams import ControlledUpstream, make_http_config, make_legacy_app, serving
 
-WINDOW_SECONDS: Final = 0.1
+INLINE_WAIT_SECONDS: Final = 0.1
 """For `hold`, which is to outlive it."""
-LONG_WINDOW_SECONDS: Final = 50.0
+LONG_INLINE_WAIT_SECONDS: Final = 50.0
 """For all others, which are to be answered within it also on a busy machine."""
 STRICT: Final[Json] = {
     "type": "object",
@@ -32,11 +32,11 @@ STRICT: Final[Json] = {
     "required": ["text"],
 }
 NO_CAPABILITIES: Final[Json] = {}
-ASKABLE: Final[Json] = {"elicitation": {"form": {}}}
+ELICITATION_CAPABILITY: Final[Json] = {"elicitation": {"form": {}}}
 
 
 @dataclass(slots=True)
-class Gate:
+class GatewayHarness:
     """The upstreams are `paint`, `plain`, `library`, `tasks` and `old`.
 
     `paint` is there thrice: `old-paint` is one of before 2026-07-28, and clients of `slow-paint` wait for nothing.
@@ -46,45 +46,45 @@ class Gate:
     folder: Path
     url: str
     http: httpx.AsyncClient
-    phone: Phone
-    paint: InteropStage
-    plain: Stage
-    library: Library
-    tasks: TaskStage
-    old: LegacyStage
+    callback_receiver: CallbackReceiver
+    interop: InteropUpstream
+    plain: ControlledUpstream
+    library: LibraryUpstream
+    tasks: TaskUpstream
+    legacy: LegacyUpstream
     keys: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def key(self, principal: str) -> str:
+    async def get_api_key(self, principal: str) -> str:
         if principal not in self.keys:
             keys = self.ringback.app.services.api_keys
             _, self.keys[principal] = await keys.create_key(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
         return self.keys[principal]
 
-    async def modern(self, upstream: str | None = "paint", *, principal: str = "alice") -> Modern:
-        return Modern(self.http, self._path(upstream), await self.key(principal))
+    async def make_modern_client(self, upstream: str | None = "paint", *, principal: str = "alice") -> ModernClient:
+        return ModernClient(self.http, self._path(upstream), await self.get_api_key(principal))
 
     @asynccontextmanager
-    async def session(
+    async def open_legacy_session(
         self,
         upstream: str | None = "paint",
         *,
         principal: str = "alice",
         version: str = LEGACY,
         capabilities: Json | None = None,
-    ) -> AsyncGenerator[Session]:
-        key = await self.key(principal)
+    ) -> AsyncGenerator[LegacyClientSession]:
+        key = await self.get_api_key(principal)
         async with legacy_session(
             self.http, self._path(upstream), key=key, version=version, capabilities=capabilities
         ) as session:
             yield session
 
-    async def rest(self, method: str, path: str, *, principal: str = "alice", **options: Any) -> httpx.Response:
-        headers = {"authorization": f"Bearer {await self.key(principal)}"}
+    async def request_rest(self, method: str, path: str, *, principal: str = "alice", **options: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {await self.get_api_key(principal)}"}
         return await self.http.request(method, f"{self.url}{path}", headers=headers, **options)
 
-    async def ended(self, call_id: str, *, principal: str = "alice") -> Json:
+    async def wait_until_ended(self, call_id: str, *, principal: str = "alice") -> Json:
         """The call as REST tells it once it has ended."""
-        answer = await self.rest(
+        answer = await self.request_rest(
             "POST",
             "/v1/calls/wait",
             principal=principal,
@@ -93,8 +93,8 @@ class Gate:
         call: Json = answer.json()["calls"][0]
         return call
 
-    async def calls(self, session_id: str, *, principal: str = "alice") -> Sequence[Json]:
-        answer = await self.rest("GET", f"/v1/calls?client_session_id={session_id}", principal=principal)
+    async def list_calls(self, session_id: str, *, principal: str = "alice") -> Sequence[Json]:
+        answer = await self.request_rest("GET", f"/v1/calls?client_session_id={session_id}", principal=principal)
         calls: Sequence[Json] = answer.json()["calls"]
         return calls
 
@@ -103,14 +103,14 @@ class Gate:
 
 
 @asynccontextmanager
-async def opened_gate(folder: Path, **settings: Any) -> AsyncGenerator[Gate]:
-    paint, plain, library, tasks, old = InteropStage(), Stage(), Library(), TaskStage(), LegacyStage()
+async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[GatewayHarness]:
+    paint, plain, library, tasks, old = InteropUpstream(), ControlledUpstream(), LibraryUpstream(), TaskUpstream(), LegacyUpstream()
     plain.tools.append(types.Tool(name="strict", input_schema=STRICT))
     async with AsyncExitStack() as stack:
         stages: Sequence[tuple[str, Any]] = (
             ("paint", paint.app()),
             ("slow-paint", paint.app()),
-            ("old-paint", legacy_only(paint.app())),
+            ("old-paint", make_legacy_app(paint.app())),
             ("plain", plain.app()),
             ("library", library.app("modern")),
             ("tasks", tasks.app()),
@@ -118,52 +118,52 @@ async def opened_gate(folder: Path, **settings: Any) -> AsyncGenerator[Gate]:
         )
         configs = [
             replace(
-                http_config((await stack.enter_async_context(serving(app))).url, name=name),
-                tool_inline_wait_seconds={"hold": WINDOW_SECONDS},
+                make_http_config((await stack.enter_async_context(serving(app))).url, name=name),
+                tool_inline_wait_seconds={"hold": INLINE_WAIT_SECONDS},
                 inline_wait_seconds=0.0 if name.startswith("slow") else None,
                 isolation=Isolation.CALL if name.startswith("old") else Isolation.SHARED,
             )
             for name, app in stages
         ]
-        phone = await stack.enter_async_context(listening())
+        phone = await stack.enter_async_context(serving_callbacks())
         ringback = await stack.enter_async_context(
             running_application(
-                folder, *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=LONG_WINDOW_SECONDS, **settings
+                folder, *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=LONG_INLINE_WAIT_SECONDS, **settings
             )
         )
         url = await stack.enter_async_context(serving_api(ringback.app.api))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
-        yield Gate(ringback, folder, url, http, phone, paint, plain, library, tasks, old)
+        yield GatewayHarness(ringback, folder, url, http, phone, paint, plain, library, tasks, old)
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gate]:
-    async with opened_gate(tmp_path_factory.mktemp("gate")) as gate:
+async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+    async with running_gateway(tmp_path_factory.mktemp("gate")) as gate:
         yield gate
 
 
 @pytest.fixture
-def gate(shared_gate: Gate) -> Gate:
-    shared_gate.paint.reset()
-    shared_gate.paint.seen_meta.clear()
+def gate(shared_gate: GatewayHarness) -> GatewayHarness:
+    shared_gate.interop.reset()
+    shared_gate.interop.seen_meta.clear()
     shared_gate.plain.release.clear()
     shared_gate.plain.cancelled.clear()
     return shared_gate
 
 
 @pytest.fixture(scope="module")
-async def open_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gate]:
+async def open_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
     """One that asks for no key, for clients that cannot be given one here."""
-    async with opened_gate(tmp_path_factory.mktemp("open-gate"), auth="off") as gate:
+    async with running_gateway(tmp_path_factory.mktemp("open-gate"), auth="off") as gate:
         yield gate
 
 
 @pytest.fixture
-async def modern(gate: Gate) -> Modern:
-    return await gate.modern()
+async def modern(gate: GatewayHarness) -> ModernClient:
+    return await gate.make_modern_client()
 
 
 @pytest.fixture
-async def session(gate: Gate) -> AsyncGenerator[Session]:
-    async with gate.session() as session:
+async def session(gate: GatewayHarness) -> AsyncGenerator[LegacyClientSession]:
+    async with gate.open_legacy_session() as session:
         yield session

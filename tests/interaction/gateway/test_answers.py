@@ -9,65 +9,65 @@ from jsonschema import Draft202012Validator
 from mcp import Client
 
 from ringback.mcp_server.tool_shape import PENDING_KEY
-from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate
-from tests.support.mcp_wire import Json, Modern, Refused, Session
+from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
+from tests.support.mcp_wire import Json, ModernClient, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.upstreams import WAIT_SECONDS
 
-Client_ = Modern | Session
+AnyClient = ModernClient | LegacyClientSession
 
 
-def call(name: str, arguments: Json | None = None, **rest: Any) -> Json:
+def call_params(name: str, arguments: Json | None = None, **rest: Any) -> Json:
     return {"name": name, "arguments": arguments or {}, **rest}
 
 
-async def ask(client: Client_, name: str, arguments: Json | None = None, **rest: Any) -> Json:
+async def open_call(client: AnyClient, name: str, arguments: Json | None = None, **rest: Any) -> Json:
     """As a client that declares nothing."""
-    declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, Modern) else {}
-    return await client.result("tools/call", call(name, arguments, **rest), **declare)
+    declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
+    return await client.request("tools/call", call_params(name, arguments, **rest), **declare)
 
 
 @pytest.mark.requirement("R14")
-async def test_what_ends_within_the_window_is_answered_as_the_upstream_answered_it(
-    modern: Modern, session: Session
+async def test_a_call_that_ends_within_the_inline_wait_gets_the_upstreams_result(
+    modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
-        counted = await ask(client, "count")
+        counted = await open_call(client, "count")
         assert (counted["content"], counted["structuredContent"]) == ([{"type": "text", "text": "3"}], {"count": 3})
-        widget = await ask(client, "widget")
+        widget = await open_call(client, "widget")
         assert widget["_meta"]["openai/widgetState"] == {"turn": 1}
-    assert (await ask(modern, "count"))["resultType"] == "complete"
-    assert "resultType" not in await ask(session, "count")
+    assert (await open_call(modern, "count"))["resultType"] == "complete"
+    assert "resultType" not in await open_call(session, "count")
 
 
 async def test_a_result_that_breaks_its_output_schema_is_passed_on_all_the_same(
-    modern: Modern, session: Session
+    modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
-        assert (await ask(client, "lie"))["structuredContent"] == {"count": "three"}
+        assert (await open_call(client, "lie"))["structuredContent"] == {"count": "three"}
 
 
-async def test_a_tools_own_error_is_a_result(modern: Modern, session: Session) -> None:
+async def test_a_tools_own_error_is_a_result(modern: ModernClient, session: LegacyClientSession) -> None:
     for client in (modern, session):
-        failed = await ask(client, "fail")
+        failed = await open_call(client, "fail")
         assert (failed["isError"], failed["content"][0]["text"]) == (True, "No paint left.")
 
 
-async def test_an_error_of_the_upstreams_is_that_error(gate: Gate) -> None:
-    async with gate.session("plain") as session:
-        for client in (await gate.modern("plain"), session):
-            with pytest.raises(Refused) as refused:
-                await ask(client, "refuse")
+async def test_an_error_of_the_upstreams_is_that_error(gate: GatewayHarness) -> None:
+    async with gate.open_legacy_session("plain") as session:
+        for client in (await gate.make_modern_client("plain"), session):
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await open_call(client, "refuse")
             assert (refused.value.code, refused.value.message) == (-32042, "not today")
             assert refused.value.data == {"retry": False}
 
 
 @pytest.mark.requirement("R10")
 @pytest.mark.requirement("R14")
-async def test_what_takes_longer_is_answered_with_where_to_find_it(
-    gate: Gate, modern: Modern, session: Session
+async def test_a_longer_call_gets_a_pending_result(
+    gate: GatewayHarness, modern: ModernClient, session: LegacyClientSession
 ) -> None:
     for client in (modern, session):
-        pending = await asyncio.wait_for(ask(client, "hold"), WAIT_SECONDS)
+        pending = await asyncio.wait_for(open_call(client, "hold"), WAIT_SECONDS)
         call_id = pending["_meta"]["ringback/callId"]
         text, link = pending["content"]
         assert not pending["isError"]
@@ -77,13 +77,13 @@ async def test_what_takes_longer_is_answered_with_where_to_find_it(
         assert pending["structuredContent"] == {
             PENDING_KEY: {"call_id": call_id, "status": "working", "resource_uri": f"ringback://calls/{call_id}"}
         }
-        gate.paint.release.set()
-        assert (await gate.ended(call_id))["outcome"] == "result"
-        gate.paint.reset()
+        gate.interop.release.set()
+        assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
+        gate.interop.reset()
 
 
-async def test_an_exported_output_schema_accepts_the_result_and_the_pending_result(modern: Modern) -> None:
-    listed = await modern.result("tools/list", {}, declare=NO_CAPABILITIES)
+async def test_an_exported_output_schema_accepts_the_result_and_the_pending_result(modern: ModernClient) -> None:
+    listed = await modern.request("tools/list", {}, declare=NO_CAPABILITIES)
     schema = next(tool["outputSchema"] for tool in listed["tools"] if tool["name"] == "count")
     pending = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
 
@@ -99,7 +99,7 @@ async def test_an_exported_output_schema_accepts_the_result_and_the_pending_resu
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_schema(
-    open_gate: Gate, mode: Any
+    open_gate: GatewayHarness, mode: Any
 ) -> None:
     async with Client(f"{open_gate.url}/mcp/slow-paint", mode=mode) as client:
         await client.list_tools()
@@ -112,17 +112,17 @@ async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_s
 
 
 @pytest.mark.parametrize("arguments", [{"text": 1}, {}])
-async def test_bad_arguments_are_a_result_that_a_model_reads(gate: Gate, arguments: Json) -> None:
-    async with gate.session("plain") as session:
-        for client in (await gate.modern("plain"), session):
-            answer = await ask(client, "strict", arguments)
+async def test_bad_arguments_are_a_result_that_a_model_reads(gate: GatewayHarness, arguments: Json) -> None:
+    async with gate.open_legacy_session("plain") as session:
+        for client in (await gate.make_modern_client("plain"), session):
+            answer = await open_call(client, "strict", arguments)
             assert answer["isError"]
             assert "#/arguments" in answer["content"][0]["text"]
 
 
-async def test_an_unknown_tool_is_an_error_that_names_the_nearest(modern: Modern, session: Session) -> None:
+async def test_an_unknown_tool_is_an_error_that_names_the_nearest(modern: ModernClient, session: LegacyClientSession) -> None:
     for client in (modern, session):
-        with pytest.raises(Refused) as refused:
-            await ask(client, "cuont")
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await open_call(client, "cuont")
         assert refused.value.code == -32602
         assert "Did you mean 'count'?" in refused.value.message

@@ -13,35 +13,35 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.domain.webhook import INLINE_GRACE_SECONDS
-from tests.interaction.gateway.conftest import NO_CAPABILITIES, Gate, opened_gate
+from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import SECRET
-from tests.support.clock import ShiftedClock
-from tests.support.engine import until
-from tests.support.mcp_wire import Json, Modern, Session
+from tests.support.clock import OffsetClock
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import Json, ModernClient, LegacyClientSession
 from tests.support.upstreams import WAIT_SECONDS
 
 pytestmark = pytest.mark.requirement("R22")
 
 T = TypeVar("T")
-STAYS: Final = 30.0
+WAITING_CLIENT: Final = 30.0
 
 
 @dataclass(slots=True)
-class Watched:
+class PausingStore:
     """Watches for the moment between the end of a call and its answer, and can hold it."""
 
     store: Store | None = None
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    may_continue: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    marked_unattended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def around(self, store: Store) -> Store:
+    def wrapping(self, store: Store) -> Store:
         self.store = store
-        self.go_on.set()
+        self.may_continue.set()
         return self
 
     @property
-    def exclusive(self) -> bool:
+    def is_exclusive(self) -> bool:
         assert self.store is not None
         return self.store.is_exclusive
 
@@ -54,7 +54,7 @@ class Watched:
         assert self.store is not None
         if work.__qualname__.startswith("Calls.wait.<locals>"):
             self.ended.set()
-            await self.go_on.wait()
+            await self.may_continue.wait()
         return await self.store.read(work)
 
     async def scan(self, principal: Principal | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -65,114 +65,114 @@ class Watched:
         assert self.store is not None
         value = await self.store.write(work)
         if work.__qualname__.startswith("Calls.leave.<locals>"):
-            self.left.set()
+            self.marked_unattended.set()
         return value
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    gate: Gate
-    clock: ShiftedClock
-    watched: Watched
+class DetachedHarness:
+    gate: GatewayHarness
+    clock: OffsetClock
+    pausing_store: PausingStore
 
-    def callback(self, when: str = "detached") -> Json:
-        return {"url": self.gate.phone.url, "secret": SECRET, "when": when}
+    def make_callback(self, when: str = "detached") -> Json:
+        return {"url": self.gate.callback_receiver.url, "secret": SECRET, "when": when}
 
-    def start(self, tool: str, name: str, *, wait_seconds: float = STAYS) -> asyncio.Task[httpx.Response]:
+    def start_call(self, tool: str, name: str, *, wait_seconds: float = WAITING_CLIENT) -> asyncio.Task[httpx.Response]:
         body: Json = {
             "upstream": "paint",
             "tool": tool,
             "wait_seconds": wait_seconds,
             "correlation_id": name,
             "client_session_id": name,
-            "callback": self.callback(),
+            "callback": self.make_callback(),
         }
-        return asyncio.create_task(self.gate.rest("POST", "/v1/calls", json=body))
+        return asyncio.create_task(self.gate.request_rest("POST", "/v1/calls", json=body))
 
-    async def delivery(self, name: str) -> Json | None:
-        (call,) = await self.gate.calls(name)
-        listed = (await self.gate.rest("GET", f"/v1/deliveries?call_id={call['id']}")).json()["deliveries"]
+    async def read_delivery(self, name: str) -> Json | None:
+        (call,) = await self.gate.list_calls(name)
+        listed = (await self.gate.request_rest("GET", f"/v1/deliveries?call_id={call['id']}")).json()["deliveries"]
         return listed[0] if listed else None
 
-    async def until_cancelled(self, name: str) -> Json:
+    async def wait_until_cancelled(self, name: str) -> Json:
         async def cancelled() -> bool:
-            delivery = await self.delivery(name)
+            delivery = await self.read_delivery(name)
             return delivery is not None and delivery["state"] == "cancelled"
 
-        await until(cancelled)
-        delivery = await self.delivery(name)
+        await wait_until(cancelled)
+        delivery = await self.read_delivery(name)
         assert delivery is not None
         return delivery
 
 
 @pytest.fixture(scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Place]:
-    clock, watched = ShiftedClock(), Watched()
-    world = Environment(clock=clock, wrap_store=watched.around)
-    async with opened_gate(tmp_path_factory.mktemp("gate"), world=world) as gate:
-        yield Place(gate, clock, watched)
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[DetachedHarness]:
+    clock, watched = OffsetClock(), PausingStore()
+    world = Environment(clock=clock, wrap_store=watched.wrapping)
+    async with running_gateway(tmp_path_factory.mktemp("gate"), world=world) as gate:
+        yield DetachedHarness(gate, clock, watched)
 
 
-async def hang_up(waiting: asyncio.Task[Any]) -> None:
+async def close_request(waiting: asyncio.Task[Any]) -> None:
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.parametrize("door", ["rest", "modern", "before"])
-async def test_nobody_is_rung_about_an_answer_that_was_read(
-    place: Place, door: Literal["rest", "modern", "before"]
+async def test_a_detached_webhook_gets_no_callback_for_a_response_that_was_read(
+    place: DetachedHarness, door: Literal["rest", "modern", "before"]
 ) -> None:
     if door == "rest":
-        assert (await place.start("count", door)).status_code == 200
+        assert (await place.start_call("count", door)).status_code == 200
     elif door == "modern":
-        await called(await place.gate.modern(), "count", door, place.callback())
+        await call_tool(await place.gate.make_modern_client(), "count", door, place.make_callback())
     else:
-        async with place.gate.session() as session:
-            await called(session, "count", door, place.callback())
+        async with place.gate.open_legacy_session() as session:
+            await call_tool(session, "count", door, place.make_callback())
 
-    delivery = await place.until_cancelled(door)
+    delivery = await place.wait_until_cancelled(door)
 
     assert delivery["attempt_count"] == 0
     place.clock.advance(2 * INLINE_GRACE_SECONDS)
-    assert not [rung for rung in place.gate.phone.callbacks if rung.correlation_id == door]
+    assert not [rung for rung in place.gate.callback_receiver.callbacks if rung.correlation_id == door]
 
 
-async def called(client: Modern | Session, tool: str, name: str, callback: Json) -> Json:
+async def call_tool(client: ModernClient | LegacyClientSession, tool: str, name: str, callback: Json) -> Json:
     meta = {"ringback/callback": callback, "ringback/correlationId": name, "ringback/clientSessionId": name}
-    declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, Modern) else {}
-    return await client.result("tools/call", {"name": tool, "arguments": {}, "_meta": meta}, **declare)
+    declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
+    return await client.request("tools/call", {"name": tool, "arguments": {}, "_meta": meta}, **declare)
 
 
-async def test_a_client_that_did_not_wait_is_rung_at_once(place: Place) -> None:
-    await place.start("count", "did-not-wait", wait_seconds=0.0)
-    assert (await place.gate.phone.ring("did-not-wait")).data["answered_inline"] is False
+async def test_a_client_that_did_not_wait_gets_a_callback_at_once(place: DetachedHarness) -> None:
+    await place.start_call("count", "did-not-wait", wait_seconds=0.0)
+    assert (await place.gate.callback_receiver.wait_for_callback("did-not-wait")).data["answered_inline"] is False
 
 
-async def test_a_client_that_hung_up_before_the_end_is_rung_at_once(place: Place) -> None:
-    place.gate.paint.reset()
-    place.watched.left.clear()
-    waiting = place.start("wait", "hung-up")
-    await place.gate.paint.until_held()
-    await hang_up(waiting)
-    await asyncio.wait_for(place.watched.left.wait(), WAIT_SECONDS)
-    place.gate.paint.release.set()
+async def test_a_client_that_disconnected_before_the_end_gets_a_callback_at_once(place: DetachedHarness) -> None:
+    place.gate.interop.reset()
+    place.pausing_store.marked_unattended.clear()
+    waiting = place.start_call("wait", "hung-up")
+    await place.gate.interop.wait_until_held()
+    await close_request(waiting)
+    await asyncio.wait_for(place.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
+    place.gate.interop.release.set()
 
-    assert (await place.gate.phone.ring("hung-up")).data["answered_inline"] is False
+    assert (await place.gate.callback_receiver.wait_for_callback("hung-up")).data["answered_inline"] is False
 
 
-async def test_a_client_that_hung_up_between_end_and_answer_is_rung_after_the_grace(place: Place) -> None:
-    place.watched.ended.clear()
-    place.watched.left.clear()
-    place.watched.go_on.clear()
-    waiting = place.start("count", "in-between")
-    await asyncio.wait_for(place.watched.ended.wait(), WAIT_SECONDS)
-    await hang_up(waiting)
-    await asyncio.wait_for(place.watched.left.wait(), WAIT_SECONDS)
-    place.watched.go_on.set()
+async def test_a_client_that_disconnected_before_the_response_gets_a_callback_after_the_grace(place: DetachedHarness) -> None:
+    place.pausing_store.ended.clear()
+    place.pausing_store.marked_unattended.clear()
+    place.pausing_store.may_continue.clear()
+    waiting = place.start_call("count", "in-between")
+    await asyncio.wait_for(place.pausing_store.ended.wait(), WAIT_SECONDS)
+    await close_request(waiting)
+    await asyncio.wait_for(place.pausing_store.marked_unattended.wait(), WAIT_SECONDS)
+    place.pausing_store.may_continue.set()
 
-    before = await place.delivery("in-between")
+    before = await place.read_delivery("in-between")
     place.clock.advance(INLINE_GRACE_SECONDS)
-    rung = await place.gate.phone.ring("in-between")
+    rung = await place.gate.callback_receiver.wait_for_callback("in-between")
 
     assert before is not None
     assert (before["state"], before["attempt_count"]) == ("pending", 0)

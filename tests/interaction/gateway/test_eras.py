@@ -7,8 +7,8 @@ import httpx
 
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Json, Modern, legacy_session
-from tests.support.upstreams import Spoiled, Stage, answering_result, http_config, serving
+from tests.support.mcp_wire import Json, ModernClient, legacy_session
+from tests.support.upstreams import OverriddenResponses, ControlledUpstream, respond_with_result, make_http_config, serving
 
 CALL: Final[Json] = {"name": "spoiled", "arguments": {}}
 LISTED: Final[dict[str, Any]] = {
@@ -20,16 +20,16 @@ LISTED: Final[dict[str, Any]] = {
 
 async def test_structured_content_that_is_no_object_is_for_clients_of_today_only(tmp_path: Path) -> None:
     """Before 2026-07-28 it was always an object, and clients refuse anything else."""
-    app = Spoiled(Stage().app(), {"tool:spoiled": answering_result(LISTED)})
+    app = OverriddenResponses(ControlledUpstream().app(), {"tool:spoiled": respond_with_result(LISTED)})
     async with (
         serving(app) as server,
-        running_application(tmp_path, http_config(server.url), auth="off") as ringback,
+        running_application(tmp_path, make_http_config(server.url), auth="off") as ringback,
         serving(ringback.app.api) as near,
         httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):
-        today = await Modern(http, f"{near.url}/stage").result("tools/call", CALL, declare={})
+        today = await ModernClient(http, f"{near.url}/stage").request("tools/call", CALL, declare={})
         async with legacy_session(http, f"{near.url}/stage") as session:
-            before = await session.result("tools/call", CALL)
+            before = await session.request("tools/call", CALL)
 
     assert today["structuredContent"] == [1, 2]
     assert "structuredContent" not in before

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 import ringback
-from tests.interaction.gateway.conftest import Gate, opened_gate
-from tests.support.mcp_wire import ACCEPT, MODERN, NAMES, TASKS_DECLARED, Json, Session
+from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
+from tests.support.mcp_wire import ACCEPT, MODERN, NAME_HEADER_PARAMS, TASKS_DECLARED, Json, LegacyClientSession
 
-OURS: Final = f"{Path(ringback.__file__).parent}/"
+SERVICE_SOURCE_PREFIX: Final = f"{Path(ringback.__file__).parent}/"
 """The service's own code in a traceback. Not "/ringback/": a clone may be called that, and then so is its environment."""
 ENVELOPE: Final[Json] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -26,52 +26,52 @@ ENVELOPE: Final[Json] = {
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gate]:
-    async with opened_gate(tmp_path_factory.mktemp("gate")) as gate:
+async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+    async with running_gateway(tmp_path_factory.mktemp("gate")) as gate:
         yield gate
 
 
 @pytest.fixture
-def gate(shared_gate: Gate) -> Gate:
-    shared_gate.paint.reset()
+def gate(shared_gate: GatewayHarness) -> GatewayHarness:
+    shared_gate.interop.reset()
     return shared_gate
 
 
-class Errors(logging.Handler):
+class ErrorHandler(logging.Handler):
     """What was logged as one, or with a traceback; but for what the upstreams say, whose servers are in this process too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
-        an_upstreams = record.name == "uvicorn.error" and OURS not in text
+        an_upstreams = record.name == "uvicorn.error" and SERVICE_SOURCE_PREFIX not in text
         if (record.levelno >= logging.ERROR or record.exc_info) and not an_upstreams:
-            self.told.append(f"{record.name}: {text}")
+            self.messages.append(f"{record.name}: {text}")
 
 
 @contextmanager
-def no_errors() -> Generator[None]:
+def asserting_no_errors() -> Generator[None]:
     """No traceback is logged, and no error that nobody has looked at, which is only told when it is collected."""
-    errors = Errors()
+    errors = ErrorHandler()
     logging.getLogger().addHandler(errors)
     try:
         yield
         gc.collect()
     finally:
         logging.getLogger().removeHandler(errors)
-    assert not errors.told
+    assert not errors.messages
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_unexpected(shared_gate: Gate) -> Generator[None]:
+def nothing_unexpected(shared_gate: GatewayHarness) -> Generator[None]:
     del shared_gate  # judged before it is closed
-    with no_errors():
+    with asserting_no_errors():
         yield
 
 
-def calls_stored(gate: Gate) -> int:
+def count_stored_calls(gate: GatewayHarness) -> int:
     """Of everybody."""
     with closing(sqlite3.connect(f"file:{gate.folder / 'ringback.db'}?mode=ro", uri=True)) as connection:
         count: int = connection.execute("SELECT count(*) FROM calls").fetchone()[0]
@@ -79,10 +79,10 @@ def calls_stored(gate: Gate) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Intruder:
+class HostileClient:
     """Has a key, and sends whatever it likes."""
 
-    gate: Gate
+    gate: GatewayHarness
     key: str
 
     async def post(
@@ -99,28 +99,28 @@ class Intruder:
         kept = {name: value for name, value in sent.items() if value is not None}
         return await self.gate.http.post(f"{self.gate.url}{path}", content=body, headers=kept)
 
-    async def ask(self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any) -> httpx.Response:
+    async def send_request(self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any) -> httpx.Response:
         """A request that is well formed, but for what is in `changed`."""
-        return await self.post(wire(method, params, **changed), path=path, headers=routing(method, params))
+        return await self.post(encode_request(method, params, **changed), path=path, headers=routing_headers(method, params))
 
 
 @pytest.fixture
-async def intruder(gate: Gate) -> Intruder:
-    return Intruder(gate, await gate.key("mallory"))
+async def intruder(gate: GatewayHarness) -> HostileClient:
+    return HostileClient(gate, await gate.get_api_key("mallory"))
 
 
 @pytest.fixture
-async def session(gate: Gate) -> AsyncGenerator[Session]:
-    async with gate.session(principal="mallory") as session:
+async def session(gate: GatewayHarness) -> AsyncGenerator[LegacyClientSession]:
+    async with gate.open_legacy_session(principal="mallory") as session:
         yield session
 
 
-def wire(method: str, params: Any, *, meta: Mapping[str, Any] | None = None, **changed: Any) -> bytes:
+def encode_request(method: str, params: Any, *, meta: Mapping[str, Any] | None = None, **changed: Any) -> bytes:
     sent = {**cast("Json", params), "_meta": {**ENVELOPE, **(meta or {})}} if isinstance(params, dict) else params
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": sent, **changed}).encode()
 
 
-def routing(method: str, params: Any) -> dict[str, str | None]:
-    name = cast("Json", params).get(NAMES.get(method, "")) if isinstance(params, dict) else None
+def routing_headers(method: str, params: Any) -> dict[str, str | None]:
+    name = cast("Json", params).get(NAME_HEADER_PARAMS.get(method, "")) if isinstance(params, dict) else None
     sendable = isinstance(name, str) and name.isascii() and name.isprintable() and name == name.strip()
     return {"mcp-method": method, "mcp-name": name if sendable else None}

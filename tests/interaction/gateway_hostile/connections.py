@@ -11,8 +11,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ringback.domain.principal import Caller, Principal, Scope
-from tests.interaction.gateway.conftest import Gate
-from tests.support.engine import until
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT
 from tests.support.upstreams import WAIT_SECONDS
 
@@ -22,8 +22,8 @@ OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope
 
 
 @asynccontextmanager
-async def raw(
-    gate: Gate, method: str, headers: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp/paint"
+async def open_raw_request(
+    gate: GatewayHarness, method: str, headers: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp/paint"
 ) -> AsyncGenerator[tuple[str, asyncio.StreamReader]]:
     """A request on a connection of its own, with as little memory as can be: the head of its answer, and what follows."""
     url = urlsplit(gate.url)
@@ -36,7 +36,7 @@ async def raw(
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
-def _request(gate: Gate, method: str, headers: Mapping[str, str], body: bytes, path: str) -> bytes:
+def _request(gate: GatewayHarness, method: str, headers: Mapping[str, str], body: bytes, path: str) -> bytes:
     host = urlsplit(gate.url).netloc
     lines = {"host": host, **ACCEPT, "content-type": "application/json", "content-length": len(body), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -46,7 +46,7 @@ def _request(gate: Gate, method: str, headers: Mapping[str, str], body: bytes, p
 class IdleClients:
     """Clients in a process of their own (`tests.support.idle_clients`)."""
 
-    def __init__(self, gate: Gate, process: Process) -> None:
+    def __init__(self, gate: GatewayHarness, process: Process) -> None:
         self._gate = gate
         self._process = process
 
@@ -62,7 +62,7 @@ class IdleClients:
 
 
 @asynccontextmanager
-async def idle_clients(gate: Gate) -> AsyncGenerator[IdleClients]:
+async def idle_clients(gate: GatewayHarness) -> AsyncGenerator[IdleClients]:
     """They vanish at the end, all at once."""
     url = urlsplit(gate.url)
     process = await asyncio.create_subprocess_exec(
@@ -75,12 +75,12 @@ async def idle_clients(gate: Gate) -> AsyncGenerator[IdleClients]:
         await process.communicate()
 
 
-async def open_streams(gate: Gate) -> int:
+async def count_open_streams(gate: GatewayHarness) -> int:
     return (await gate.ringback.app.services.insights.get_status(OPERATOR)).open_streams
 
 
-async def all_given_back(gate: Gate, tasks: int) -> None:
+async def wait_until_released(gate: GatewayHarness, tasks: int) -> None:
     async def reached() -> bool:
-        return await open_streams(gate) == 0 and len(asyncio.all_tasks()) <= tasks
+        return await count_open_streams(gate) == 0 and len(asyncio.all_tasks()) <= tasks
 
-    await until(reached)
+    await wait_until(reached)

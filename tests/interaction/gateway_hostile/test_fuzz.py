@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.interaction.gateway.conftest import Gate
-from tests.interaction.gateway_hostile.conftest import ENVELOPE, Intruder, routing
-from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, Session
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import ENVELOPE, HostileClient, routing_headers
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, LegacyClientSession
 
 METHODS: Final = (
     *("initialize", "server/discover", "ping", "tools/list", "tools/call", "resources/list", "resources/read"),
@@ -64,7 +64,7 @@ def well(answer: Any) -> None:
 @pytest.mark.requirement("R25")
 @given(body=bodies, path=st.sampled_from(["/mcp", "/mcp/paint"]), dressed=st.booleans())
 async def test_no_body_of_today_is_too_odd_for_an_answer(
-    gate: Gate, intruder: Intruder, body: Any, path: str, *, dressed: bool
+    gate: GatewayHarness, intruder: HostileClient, body: Any, path: str, *, dressed: bool
 ) -> None:
     """`dressed` gives it what a request must have, so that it gets further."""
     headers: dict[str, str | None] = {}
@@ -72,18 +72,18 @@ async def test_no_body_of_today_is_too_odd_for_an_answer(
         message: Json = {"id": 1, "params": {}, **body}
         if isinstance(message["params"], dict):
             message["params"] = {**cast("Json", message["params"]), "_meta": ENVELOPE}
-        body, headers = message, routing(message["method"], message["params"])
+        body, headers = message, routing_headers(message["method"], message["params"])
     well(await intruder.post(json.dumps(body).encode(), path=path, headers=headers))
 
 
 @given(body=bodies)
-async def test_no_body_in_a_session_is_too_odd_for_an_answer(gate: Gate, session: Session, body: Any) -> None:
+async def test_no_body_in_a_session_is_too_odd_for_an_answer(gate: GatewayHarness, session: LegacyClientSession, body: Any) -> None:
     headers = {**session.headers, "content-type": "application/json"}
     well(await gate.http.post(session.url, content=json.dumps(body).encode(), headers=headers))
 
 
 @given(body=st.binary(max_size=60), version=st.sampled_from([MODERN, LEGACY, "", "x"]))
-async def test_no_bytes_are_too_odd_for_an_answer(intruder: Intruder, body: bytes, version: str) -> None:
+async def test_no_bytes_are_too_odd_for_an_answer(intruder: HostileClient, body: bytes, version: str) -> None:
     well(await intruder.post(body, headers={"mcp-protocol-version": version}))
 
 
@@ -104,7 +104,7 @@ printable = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_s
     method=st.sampled_from(["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH"]),
 )
 async def test_no_headers_are_too_odd_for_an_answer(
-    gate: Gate, intruder: Intruder, headers: dict[str, str], method: str
+    gate: GatewayHarness, intruder: HostileClient, headers: dict[str, str], method: str
 ) -> None:
     sent = {**ACCEPT, **headers, "authorization": f"Bearer {intruder.key}"}
     well(await gate.http.request(method, f"{gate.url}/mcp/paint", headers=sent))

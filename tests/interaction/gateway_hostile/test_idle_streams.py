@@ -13,11 +13,11 @@ from mcp.server import streamable_http_manager
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT
 
-from tests.interaction.gateway.conftest import Gate
-from tests.interaction.gateway_hostile.conftest import wire
-from tests.interaction.gateway_hostile.connections import all_given_back, idle_clients, open_streams, raw
-from tests.support.engine import until
-from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, Refused
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import encode_request
+from tests.interaction.gateway_hostile.connections import wait_until_released, idle_clients, count_open_streams, open_raw_request
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, JsonRpcErrorResponse
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -26,36 +26,36 @@ STREAMS_MAX: Final = 100
 """The quota's default, for one principal."""
 IDLE: Final = 40
 IDLE_DEEP: Final = 10_000
-ABANDONED: Final = 60
+ABANDONED_REQUESTS: Final = 60
 ABANDONED_DEEP: Final = 3_000
-FILES_SPARE: Final = 1_000
+SPARE_FILE_DESCRIPTORS: Final = 1_000
 """Open files of this process beside the streams': the database, upstreams, everything that is not being tested."""
 BYTES_EACH_MAX: Final = 150 * 1024
 """Of an idle stream, with the session that half of them belong to; its client is in another process. 99 KiB, measured."""
 SEED: Final = 20261120
 ACKNOWLEDGED: Final = "acknowledged"
-NEWS: Final[Json] = {"toolsListChanged": True, "resourcesListChanged": True}
-GREETING: Final[Json] = {
+LISTEN_NOTIFICATIONS: Final[Json] = {"toolsListChanged": True, "resourcesListChanged": True}
+INITIALIZE_PARAMS: Final[Json] = {
     "protocolVersion": LEGACY,
     "capabilities": {},
     "clientInfo": {"name": "idle", "version": "1"},
 }
 
 
-def to_listen(key: str, notifications: Json = NEWS) -> tuple[str, dict[str, str], bytes]:
+def listen_request(key: str, notifications: Json = LISTEN_NOTIFICATIONS) -> tuple[str, dict[str, str], bytes]:
     headers = {"authorization": f"Bearer {key}", "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
-    return "POST", headers, wire("subscriptions/listen", {"notifications": notifications})
+    return "POST", headers, encode_request("subscriptions/listen", {"notifications": notifications})
 
 
-async def listening(stack: AsyncExitStack, gate: Gate, key: str) -> None:
-    _, reader = await stack.enter_async_context(raw(gate, *to_listen(key)))
+async def listening(stack: AsyncExitStack, gate: GatewayHarness, key: str) -> None:
+    _, reader = await stack.enter_async_context(open_raw_request(gate, *listen_request(key)))
     assert ACKNOWLEDGED.encode() in await reader.readuntil(ACKNOWLEDGED.encode())
 
 
-async def greeted(gate: Gate, key: str) -> dict[str, str]:
+async def initialize_session(gate: GatewayHarness, key: str) -> dict[str, str]:
     """The headers of a new session, whose client said `initialized`."""
     headers = {"authorization": f"Bearer {key}", **ACCEPT}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": GREETING}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE_PARAMS}
     answer = await gate.http.post(f"{gate.url}/mcp/paint", json=body, headers=headers)
     headers |= {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": LEGACY}
     told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -63,9 +63,9 @@ async def greeted(gate: Gate, key: str) -> dict[str, str]:
     return headers
 
 
-async def in_session(stack: AsyncExitStack, gate: Gate, key: str) -> dict[str, str]:
-    headers = await greeted(gate, key)
-    head, _ = await stack.enter_async_context(raw(gate, "GET", headers))
+async def open_in_session(stack: AsyncExitStack, gate: GatewayHarness, key: str) -> dict[str, str]:
+    headers = await initialize_session(gate, key)
+    head, _ = await stack.enter_async_context(open_raw_request(gate, "GET", headers))
     assert head.startswith("http/1.1 200")
     return headers
 
@@ -74,102 +74,102 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def make_room_for(streams: int) -> None:
+def raise_file_limit(streams: int) -> None:
     """Fails where the system has no room: a test of fewer streams would show something else."""
-    wanted = streams + FILES_SPARE
+    wanted = streams + SPARE_FILE_DESCRIPTORS
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         pytest.fail(f"{streams} streams need {wanted} open files in one process, and `ulimit -Hn` is {hard}: raise it.")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def settled(gate: Gate) -> int:
+async def wait_until_settled(gate: GatewayHarness) -> int:
     """How many tasks there are when nobody asks for anything, but both kinds of clients have been here."""
     async with AsyncExitStack() as stack:
-        key = await gate.key("first")
+        key = await gate.get_api_key("first")
         await listening(stack, gate, key)
-        headers = await in_session(stack, gate, key)
+        headers = await open_in_session(stack, gate, key)
     await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)
 
     async def quiet() -> bool:
-        return await open_streams(gate) == 0
+        return await count_open_streams(gate) == 0
 
-    await until(quiet)
+    await wait_until(quiet)
     await asyncio.sleep(0)
     return len(asyncio.all_tasks())
 
 
-async def test_idle_streams_of_both_eras_take_little_and_give_it_back(gate: Gate, *, deep: bool) -> None:
+async def test_idle_streams_of_both_eras_take_little_and_give_it_back(gate: GatewayHarness, *, deep: bool) -> None:
     count = IDLE_DEEP if deep else IDLE
     if deep:
-        make_room_for(count)
-    tasks, before = await settled(gate), resident_bytes()
+        raise_file_limit(count)
+    tasks, before = await wait_until_settled(gate), resident_bytes()
     sessions: list[dict[str, str]] = []
     async with idle_clients(gate) as clients:
         for number in range(0, count, 2):
-            key = await gate.key(f"idler-{number // STREAMS_MAX}")
-            await clients.open(*to_listen(key), until=ACKNOWLEDGED)
-            sessions.append(await greeted(gate, key))
+            key = await gate.get_api_key(f"idler-{number // STREAMS_MAX}")
+            await clients.open(*listen_request(key), until=ACKNOWLEDGED)
+            sessions.append(await initialize_session(gate, key))
             await clients.open("GET", sessions[-1])
-        assert await open_streams(gate) == count
+        assert await count_open_streams(gate) == count
         each = (resident_bytes() - before) / count
         if deep:
             assert each < BYTES_EACH_MAX
             print(f"{count} idle streams, {each / 1024:.1f} KiB each")  # noqa: T201 - the figure is what it is run for
-        assert (await gate.rest("GET", "/v1/calls")).status_code == 200
+        assert (await gate.request_rest("GET", "/v1/calls")).status_code == 200
     for headers in sessions:
         assert (await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)).status_code == 200
-    await all_given_back(gate, tasks)
+    await wait_until_released(gate, tasks)
 
 
-async def test_beyond_its_quota_a_principal_is_refused_and_the_others_are_served(gate: Gate) -> None:
-    key = await gate.key("greedy")
+async def test_beyond_its_quota_a_principal_is_refused_and_the_others_are_served(gate: GatewayHarness) -> None:
+    key = await gate.get_api_key("greedy")
     async with AsyncExitStack() as stack:
-        headers = await in_session(stack, gate, key)
+        headers = await open_in_session(stack, gate, key)
         for _ in range(STREAMS_MAX - 1):
             await listening(stack, gate, key)
-        async with raw(gate, "GET", headers) as (head, _):
+        async with open_raw_request(gate, "GET", headers) as (head, _):
             assert head.startswith("http/1.1 429")
             assert "retry-after: " in head
-        client = await gate.modern(principal="greedy")
-        with pytest.raises(Refused, match="quota 'streams' of 100") as refused:
-            await client.result("subscriptions/listen", {"notifications": NEWS})
+        client = await gate.make_modern_client(principal="greedy")
+        with pytest.raises(JsonRpcErrorResponse, match="quota 'streams' of 100") as refused:
+            await client.request("subscriptions/listen", {"notifications": LISTEN_NOTIFICATIONS})
         assert refused.value.data["retry_after_seconds"] > 0
-        await listening(stack, gate, await gate.key("modest"))
-        assert "tools" in await client.result("tools/list", {})
+        await listening(stack, gate, await gate.get_api_key("modest"))
+        assert "tools" in await client.request("tools/list", {})
     await gate.http.delete(f"{gate.url}/mcp/paint", headers=headers)
 
     async def free_again() -> bool:
-        return await open_streams(gate) == 0
+        return await count_open_streams(gate) == 0
 
-    await until(free_again)
+    await wait_until(free_again)
 
 
-async def test_clients_that_vanish_at_any_moment_leave_nothing_behind(gate: Gate, *, deep: bool) -> None:
-    tasks, chance, key = await settled(gate), random.Random(SEED), await gate.key("hasty")
+async def test_clients_that_disconnect_at_any_time_leave_nothing_behind(gate: GatewayHarness, *, deep: bool) -> None:
+    tasks, chance, key = await wait_until_settled(gate), random.Random(SEED), await gate.get_api_key("hasty")
     wanted: Json = {
-        **NEWS,
+        **LISTEN_NOTIFICATIONS,
         "taskIds": ["call_00000000000000000000000000"],
         "resourceSubscriptions": ["ringback://calls/call_00000000000000000000000000", "ui://widget/board.html"],
     }
 
     async def asked() -> None:
-        async with raw(gate, *to_listen(key, wanted)) as (_, reader):
+        async with open_raw_request(gate, *listen_request(key, wanted)) as (_, reader):
             await reader.readuntil(ACKNOWLEDGED.encode())
             await asyncio.Event().wait()
 
-    for _ in range(ABANDONED_DEEP if deep else ABANDONED):
+    for _ in range(ABANDONED_DEEP if deep else ABANDONED_REQUESTS):
         asking = asyncio.create_task(asked())
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    await all_given_back(gate, tasks)
+    await wait_until_released(gate, tasks)
 
 
-async def test_sessions_that_nobody_ends_end_by_themselves(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_sessions_end_without_a_client(gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an hour after their last request; here, as soon as the test says that it is over."""
-    tasks, key = await settled(gate), await gate.key("forgetful")
+    tasks, key = await wait_until_settled(gate), await gate.get_api_key("forgetful")
     transports: list[StreamableHTTPServerTransport] = []
 
     class Seen(StreamableHTTPServerTransport):
@@ -179,12 +179,12 @@ async def test_sessions_that_nobody_ends_end_by_themselves(gate: Gate, monkeypat
             transports.append(self)
 
     monkeypatch.setattr(streamable_http_manager, "StreamableHTTPServerTransport", Seen)
-    sessions = [await greeted(gate, key) for _ in range(IDLE)]
+    sessions = [await initialize_session(gate, key) for _ in range(IDLE)]
     assert len(asyncio.all_tasks()) >= tasks + IDLE
     for transport in transports:
         assert transport.idle_scope is not None
         assert transport.idle_scope.deadline < math.inf
         transport.idle_scope.deadline = -math.inf
-    await all_given_back(gate, tasks)
+    await wait_until_released(gate, tasks)
     for headers in sessions:
         assert (await gate.http.post(f"{gate.url}/mcp/paint", json=PING, headers=headers)).status_code == 404

@@ -7,25 +7,25 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.interaction.gateway.conftest import Gate
-from tests.interaction.gateway_hostile.conftest import Intruder, calls_stored, wire
-from tests.support.mcp_wire import LEGACY, Json, Session
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import HostileClient, count_stored_calls, encode_request
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession
 
 COUNT: Final[Json] = {"name": "count", "arguments": {}}
-CALLED: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-name": "count"}
+CALLED_TOOL: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-name": "count"}
 SECRET: Final = "whsec_thisIsNobodysBusiness"
-PLACE: Final = '"HERE"'
+POSITION: Final = '"HERE"'
 LEVELS: Final = (260, 10_000, 300_000)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_begun(gate: Gate) -> Generator[None]:
-    before = calls_stored(gate)
+def nothing_is_begun(gate: GatewayHarness) -> Generator[None]:
+    before = count_stored_calls(gate)
     yield
-    assert calls_stored(gate) == before
+    assert count_stored_calls(gate) == before
 
 
-def refused(answer: httpx.Response, *statuses: int) -> Json:
+def assert_rejected(answer: httpx.Response, *statuses: int) -> Json:
     """The error, which tells no secret and nothing of our insides."""
     assert answer.status_code in (statuses or (400,)), answer.text[:500]
     assert SECRET not in answer.text
@@ -36,52 +36,52 @@ def refused(answer: httpx.Response, *statuses: int) -> Json:
 
 
 @pytest.mark.parametrize("request_id", [None, 1.5, True, {}, [[1]]])
-async def test_an_id_that_is_neither_text_nor_integer_is_refused(intruder: Intruder, request_id: object) -> None:
-    answer = await intruder.ask("tools/call", COUNT, id=request_id)
-    assert refused(answer)["code"] == -32600
+async def test_an_id_that_is_neither_text_nor_integer_is_refused(intruder: HostileClient, request_id: object) -> None:
+    answer = await intruder.send_request("tools/call", COUNT, id=request_id)
+    assert assert_rejected(answer)["code"] == -32600
 
 
-async def test_a_batch_is_refused_whatever_is_in_it(intruder: Intruder) -> None:
-    one = json.loads(wire("tools/call", COUNT))
-    answer = await intruder.post(json.dumps([one, one]).encode(), headers=CALLED)
-    assert refused(answer)["code"] == -32600
+async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> None:
+    one = json.loads(encode_request("tools/call", COUNT))
+    answer = await intruder.post(json.dumps([one, one]).encode(), headers=CALLED_TOOL)
+    assert assert_rejected(answer)["code"] == -32600
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**40)])
 async def test_a_number_that_cannot_be_kept_is_refused_and_not_changed(
-    gate: Gate, intruder: Intruder, session: Session, number: str
+    gate: GatewayHarness, intruder: HostileClient, session: LegacyClientSession, number: str
 ) -> None:
     spoiled = {"name": "count", "arguments": {"a": "HERE"}}
-    body = wire("tools/call", spoiled).replace(PLACE.encode(), number.encode())
-    assert refused(await intruder.post(body, headers=CALLED))["code"] in {-32602, -32700}
+    body = encode_request("tools/call", spoiled).replace(POSITION.encode(), number.encode())
+    assert assert_rejected(await intruder.post(body, headers=CALLED_TOOL))["code"] in {-32602, -32700}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": spoiled}).encode()
     headers = {**session.headers, "content-type": "application/json"}
-    answer = await gate.http.post(session.url, content=body.replace(PLACE.encode(), number.encode()), headers=headers)
+    answer = await gate.http.post(session.url, content=body.replace(POSITION.encode(), number.encode()), headers=headers)
     assert '"error"' in answer.text
 
 
 @pytest.mark.parametrize("levels", LEVELS)
 @pytest.mark.parametrize("place", ["id", "arguments", "_meta", "cursor"])
-async def test_what_is_nested_without_end_is_refused(intruder: Intruder, place: str, levels: int) -> None:
+async def test_deeply_nested_input_is_refused(intruder: HostileClient, place: str, levels: int) -> None:
     nested = b"[" * levels + b"]" * levels
     bodies = {
-        "id": wire("tools/call", COUNT, id="HERE"),
-        "arguments": wire("tools/call", {"name": "count", "arguments": {"a": "HERE"}}),
-        "_meta": wire("tools/call", COUNT, meta={"a": "HERE"}),
-        "cursor": wire("tools/call", {**COUNT, "cursor": "HERE"}),
+        "id": encode_request("tools/call", COUNT, id="HERE"),
+        "arguments": encode_request("tools/call", {"name": "count", "arguments": {"a": "HERE"}}),
+        "_meta": encode_request("tools/call", COUNT, meta={"a": "HERE"}),
+        "cursor": encode_request("tools/call", {**COUNT, "cursor": "HERE"}),
     }
-    refused(await intruder.post(bodies[place].replace(PLACE.encode(), nested), headers=CALLED))
+    assert_rejected(await intruder.post(bodies[place].replace(POSITION.encode(), nested), headers=CALLED_TOOL))
 
 
 @pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
-async def test_half_a_character_is_refused(intruder: Intruder, half: str) -> None:
+async def test_half_a_character_is_refused(intruder: HostileClient, half: str) -> None:
     for params in ({"name": "count", "arguments": {"a": half}}, {**COUNT, "requestState": half}):
-        refused(await intruder.post(wire("tools/call", params), headers=CALLED))
+        assert_rejected(await intruder.post(encode_request("tools/call", params), headers=CALLED_TOOL))
 
 
-async def test_bytes_that_are_no_text_are_refused(intruder: Intruder) -> None:
-    body = wire("tools/call", COUNT).replace(b'"count"', b'"\xff\xfe"')
-    assert refused(await intruder.post(body, headers=CALLED))["code"] == -32700
+async def test_bytes_that_are_no_text_are_refused(intruder: HostileClient) -> None:
+    body = encode_request("tools/call", COUNT).replace(b'"count"', b'"\xff\xfe"')
+    assert assert_rejected(await intruder.post(body, headers=CALLED_TOOL))["code"] == -32700
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ async def test_bytes_that_are_no_text_are_refused(intruder: Intruder) -> None:
         {"mcp-protocol-version": LEGACY},
     ],
 )
-async def test_headers_that_contradict_the_body_are_refused(intruder: Intruder, changed: dict[str, str | None]) -> None:
-    answer = await intruder.post(wire("tools/call", COUNT), headers={**CALLED, **changed})
-    assert refused(answer)["code"] in {-32020, -32600}
+async def test_headers_that_contradict_the_body_are_refused(intruder: HostileClient, changed: dict[str, str | None]) -> None:
+    answer = await intruder.post(encode_request("tools/call", COUNT), headers={**CALLED_TOOL, **changed})
+    assert assert_rejected(answer)["code"] in {-32020, -32600}
 
 
 @pytest.mark.parametrize(("changed", "status"), [({"content-type": "text/plain"}, 400), ({"accept": "text/html"}, 406)])
 async def test_a_body_or_an_answer_that_is_no_json_is_refused(
-    intruder: Intruder, changed: dict[str, str | None], status: int
+    intruder: HostileClient, changed: dict[str, str | None], status: int
 ) -> None:
-    answer = await intruder.post(wire("tools/call", COUNT), headers={**CALLED, **changed})
+    answer = await intruder.post(encode_request("tools/call", COUNT), headers={**CALLED_TOOL, **changed})
     assert answer.status_code == status
 
 
@@ -144,8 +144,8 @@ CALLBACK: Final = "ringback/callback"
     ],
 )
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/paint"])
-async def test_params_that_are_wrong_are_refused(intruder: Intruder, path: str, method: str, params: Any) -> None:
-    refused(await intruder.ask(method, params, path=path), 400, 404)
+async def test_params_that_are_wrong_are_refused(intruder: HostileClient, path: str, method: str, params: Any) -> None:
+    assert_rejected(await intruder.send_request(method, params, path=path), 400, 404)
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ async def test_params_that_are_wrong_are_refused(intruder: Intruder, path: str, 
         {"progressToken": 1.5},
     ],
 )
-async def test_meta_that_cannot_be_meant_is_refused_and_shows_no_secret(intruder: Intruder, meta: Json) -> None:
-    error = refused(await intruder.ask("tools/call", COUNT, meta=meta))
+async def test_meta_that_cannot_be_meant_is_refused_and_shows_no_secret(intruder: HostileClient, meta: Json) -> None:
+    error = assert_rejected(await intruder.send_request("tools/call", COUNT, meta=meta))
     assert error["code"] == -32602
 
 
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])
-async def test_an_envelope_that_is_none_is_refused(intruder: Intruder, envelope: object) -> None:
+async def test_an_envelope_that_is_none_is_refused(intruder: HostileClient, envelope: object) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**COUNT, "_meta": envelope}})
-    refused(await intruder.post(body.encode(), headers=CALLED))
+    assert_rejected(await intruder.post(body.encode(), headers=CALLED_TOOL))

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interaction.gateway.conftest import Gate
-from tests.interaction.gateway_hostile.conftest import Intruder
-from tests.support.mcp_wire import Json, Session
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import HostileClient
+from tests.support.mcp_wire import Json, LegacyClientSession
 
 STEPS: Final = 150
 STEPS_DEEP: Final = 5_000
 SEED: Final = 20260728
-NOBODYS: Final[Mapping[str, str]] = {
+UNKNOWN_IDS: Final[Mapping[str, str]] = {
     "call": "call_00000000000000000000000000",
     "webhook": "wh_00000000000000000000000000",
     "delivery": "dlv_00000000000000000000000000",
@@ -28,33 +28,33 @@ NOBODYS: Final[Mapping[str, str]] = {
 """What a token and a requestState look like that nobody was given, see `nobodys`."""
 
 Answer = tuple[int, str]
-Probe = Callable[["Somebody", str], Awaitable[Answer]]
+Probe = Callable[["HostilePrincipal", str], Awaitable[Answer]]
 
 
 @dataclass(slots=True)
-class Somebody:
+class HostilePrincipal:
     name: str
     key: str
-    session: Session
-    things: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    session: LegacyClientSession
+    owned_ids: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     @property
     def canary(self) -> str:
         """In all that is theirs, and in nothing that the other one asks with."""
         return f"canary-of-{self.name}"
 
-    def keep(self, kind: str, thing: str) -> None:
-        self.things.setdefault(kind, []).append(thing)
+    def add_owned(self, kind: str, thing: str) -> None:
+        self.owned_ids.setdefault(kind, []).append(thing)
 
 
 @dataclass(slots=True)
-class World:
-    gate: Gate
+class IsolationHarness:
+    gate: GatewayHarness
     chance: random.Random
 
     # -- what somebody begins ----------------------------------------------------------------------------------------------
 
-    async def started_over_rest(self, who: Somebody) -> Answer:
+    async def start_over_rest(self, who: HostilePrincipal) -> Answer:
         body: Json = {
             "upstream": "plain",
             "tool": "echo",
@@ -63,44 +63,44 @@ class World:
             "correlation_id": who.canary,
             "wait_seconds": 20,
         }
-        status, text = await self.rest(who, "POST", "/v1/calls", body)
+        status, text = await self.request_rest(who, "POST", "/v1/calls", body)
         started = json.loads(text)
-        who.keep("call", started["call"]["id"])
-        who.keep("token", started["resume_token"])
+        who.add_owned("call", started["call"]["id"])
+        who.add_owned("token", started["resume_token"])
         return status, text
 
-    async def started_today(self, who: Somebody) -> Answer:
+    async def start_modern(self, who: HostilePrincipal) -> Answer:
         meta = {"ringback/correlationId": who.canary, "ringback/clientSessionId": who.canary}
         params = {"name": "echo", "arguments": {"text": who.canary}, "_meta": meta}
-        client = await self.gate.modern("plain", principal=who.name)
-        result = await client.result("tools/call", params)
-        who.keep("call", result["_meta"]["ringback/callId"])
+        client = await self.gate.make_modern_client("plain", principal=who.name)
+        result = await client.request("tools/call", params)
+        who.add_owned("call", result["_meta"]["ringback/callId"])
         return 200, json.dumps(result)
 
-    async def started_in_session(self, who: Somebody) -> Answer:
+    async def start_in_session(self, who: HostilePrincipal) -> Answer:
         params: Json = {"name": "echo", "arguments": {"text": who.canary}, "task": {"ttl": 60_000}}
-        result = await who.session.result("tools/call", params)
-        who.keep("call", result["task"]["taskId"])
+        result = await who.session.request("tools/call", params)
+        who.add_owned("call", result["task"]["taskId"])
         return 200, json.dumps(result)
 
-    async def asked(self, who: Somebody) -> Answer:
-        client = await self.gate.modern("paint", principal=who.name)
+    async def start_input_required(self, who: HostilePrincipal) -> Answer:
+        client = await self.gate.make_modern_client("paint", principal=who.name)
         params: Json = {"name": "ask", "arguments": {"for": who.canary}}
-        result = await client.result("tools/call", params, declare={"elicitation": {"form": {}}})
-        who.keep("state", result["requestState"])
-        who.keep("call", result["_meta"]["ringback/callId"])
+        result = await client.request("tools/call", params, declare={"elicitation": {"form": {}}})
+        who.add_owned("state", result["requestState"])
+        who.add_owned("call", result["_meta"]["ringback/callId"])
         return 200, json.dumps(result)
 
-    async def registered(self, who: Somebody) -> Answer:
+    async def register_webhook(self, who: HostilePrincipal) -> Answer:
         body: Json = {"url": f"http://127.0.0.1:1/{who.canary}", "description": who.canary}
-        if calls := who.things.get("call"):
+        if calls := who.owned_ids.get("call"):
             body["call_id"] = self.chance.choice(calls)
-        status, text = await self.rest(who, "POST", "/v1/webhooks", body)
+        status, text = await self.request_rest(who, "POST", "/v1/webhooks", body)
         if status == 201:
-            who.keep("webhook", json.loads(text)["id"])
-            _, sent = await self.rest(who, "GET", "/v1/deliveries")
+            who.add_owned("webhook", json.loads(text)["id"])
+            _, sent = await self.request_rest(who, "GET", "/v1/deliveries")
             for delivery in json.loads(sent)["deliveries"]:
-                who.keep("delivery", delivery["id"])
+                who.add_owned("delivery", delivery["id"])
         return status, text
 
     # -- what somebody asks for --------------------------------------------------------------------------------------------
@@ -131,112 +131,112 @@ class World:
             "delivery": [self.by_rest("GET /v1/deliveries/{}"), self.by_rest("POST /v1/deliveries/{}/redeliver")],
         }
 
-    def lists(self) -> list[Callable[[Somebody, Somebody], Awaitable[Answer]]]:
-        async def rest(who: Somebody, other: Somebody) -> Answer:
+    def lists(self) -> list[Callable[[HostilePrincipal, HostilePrincipal], Awaitable[Answer]]]:
+        async def rest(who: HostilePrincipal, other: HostilePrincipal) -> Answer:
             path = self.chance.choice(["calls", "events", "webhooks", "deliveries"])
             label = self.chance.choice(["", f"&client_session_id={other.name}", f"&correlation_id={other.name}"])
-            return await self.rest(who, "GET", f"/v1/{path}?limit=50{label if path in {'calls', 'events'} else ''}")
+            return await self.request_rest(who, "GET", f"/v1/{path}?limit=50{label if path in {'calls', 'events'} else ''}")
 
-        async def own_tool(who: Somebody, _other: Somebody) -> Answer:
-            return await self.today(who, "tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 50}})
+        async def own_tool(who: HostilePrincipal, _other: HostilePrincipal) -> Answer:
+            return await self.request_modern(who, "tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 50}})
 
-        async def tasks(who: Somebody, _other: Somebody) -> Answer:
-            return await self.in_session(who, "tasks/list", {})
+        async def tasks(who: HostilePrincipal, _other: HostilePrincipal) -> Answer:
+            return await self.request_in_session(who, "tasks/list", {})
 
         return [rest, own_tool, tasks]
 
     def by_rest(self, line: str) -> Probe:
         method, path = line.split(" ")
-        return lambda who, thing: self.rest(who, method, path.format(thing))
+        return lambda who, thing: self.request_rest(who, method, path.format(thing))
 
     def by_task(self, method: str) -> Probe:
         more: Json = {"inputResponses": {}} if method == "tasks/update" else {}
-        return lambda who, thing: self.today(who, method, {"taskId": thing, **more})
+        return lambda who, thing: self.request_modern(who, method, {"taskId": thing, **more})
 
     def by_legacy_task(self, method: str) -> Probe:
-        return lambda who, thing: self.in_session(who, method, {"taskId": thing})
+        return lambda who, thing: self.request_in_session(who, method, {"taskId": thing})
 
     def by_own_tool(self, name: str) -> Probe:
         more: Json = {"responses": {"colour": {"action": "cancel"}}} if name == "ringback_answer_call" else {}
-        return lambda who, thing: self.today(who, "tools/call", {"name": name, "arguments": {"call_id": thing, **more}})
+        return lambda who, thing: self.request_modern(who, "tools/call", {"name": name, "arguments": {"call_id": thing, **more}})
 
     def by_session(self, method: str) -> Probe:
-        return lambda who, thing: self.in_session(who, method, {}, session_id=thing)
+        return lambda who, thing: self.request_in_session(who, method, {}, session_id=thing)
 
-    async def by_ending(self, who: Somebody, session_id: str) -> Answer:
+    async def by_ending(self, who: HostilePrincipal, session_id: str) -> Answer:
         if session_id == who.session.headers["mcp-session-id"]:
             return 200, "kept: it is needed"
         headers = {**who.session.headers, "mcp-session-id": session_id}
         answer = await self.gate.http.delete(who.session.url, headers=headers)
         return answer.status_code, answer.text
 
-    async def by_reading(self, who: Somebody, call_id: str) -> Answer:
-        return await self.today(who, "resources/read", {"uri": f"ringback://calls/{call_id}"})
+    async def by_reading(self, who: HostilePrincipal, call_id: str) -> Answer:
+        return await self.request_modern(who, "resources/read", {"uri": f"ringback://calls/{call_id}"})
 
-    async def by_reading_in_session(self, who: Somebody, call_id: str) -> Answer:
-        return await self.in_session(who, "resources/read", {"uri": f"ringback://calls/{call_id}"})
+    async def by_reading_in_session(self, who: HostilePrincipal, call_id: str) -> Answer:
+        return await self.request_in_session(who, "resources/read", {"uri": f"ringback://calls/{call_id}"})
 
-    async def by_subscribing(self, who: Somebody, call_id: str) -> Answer:
-        return await self.in_session(who, "resources/subscribe", {"uri": f"ringback://calls/{call_id}"})
+    async def by_subscribing(self, who: HostilePrincipal, call_id: str) -> Answer:
+        return await self.request_in_session(who, "resources/subscribe", {"uri": f"ringback://calls/{call_id}"})
 
-    async def by_listening(self, who: Somebody, call_id: str) -> Answer:
-        client = await self.gate.modern("plain", principal=who.name)
+    async def by_listening(self, who: HostilePrincipal, call_id: str) -> Answer:
+        client = await self.gate.make_modern_client("plain", principal=who.name)
         wanted: Json = {"taskIds": [call_id], "resourceSubscriptions": [f"ringback://calls/{call_id}"]}
-        async with client.listening(wanted) as stream:
-            acknowledged = await stream.next()
+        async with client.open_subscription(wanted) as stream:
+            acknowledged = await stream.read_message()
         return 200, json.dumps(acknowledged["params"]["notifications"])
 
-    async def by_waiting(self, who: Somebody, call_id: str) -> Answer:
-        return await self.rest(who, "POST", "/v1/calls/wait", {"call_ids": [call_id], "wait_seconds": 0})
+    async def by_waiting(self, who: HostilePrincipal, call_id: str) -> Answer:
+        return await self.request_rest(who, "POST", "/v1/calls/wait", {"call_ids": [call_id], "wait_seconds": 0})
 
-    async def by_resuming(self, who: Somebody, token: str) -> Answer:
-        return await self.rest(who, "POST", "/v1/resume", {"resume_token": token})
+    async def by_resuming(self, who: HostilePrincipal, token: str) -> Answer:
+        return await self.request_rest(who, "POST", "/v1/resume", {"resume_token": token})
 
-    async def by_resuming_as_tool(self, who: Somebody, token: str) -> Answer:
-        return await self.today(who, "tools/call", {"name": "ringback_resume", "arguments": {"resume_token": token}})
+    async def by_resuming_as_tool(self, who: HostilePrincipal, token: str) -> Answer:
+        return await self.request_modern(who, "tools/call", {"name": "ringback_resume", "arguments": {"resume_token": token}})
 
-    async def by_retrying(self, who: Somebody, state: str) -> Answer:
+    async def by_retrying(self, who: HostilePrincipal, state: str) -> Answer:
         answers = {"colour": {"action": "accept", "content": {"colour": who.canary}}}
         params: Json = {"name": "ask", "arguments": {}, "requestState": state, "inputResponses": answers}
-        return await self.today(who, "tools/call", params, path="/mcp/paint")
+        return await self.request_modern(who, "tools/call", params, path="/mcp/paint")
 
     # -- the wire ----------------------------------------------------------------------------------------------------------
 
-    async def rest(self, who: Somebody, method: str, path: str, body: Any = None) -> Answer:
-        answer = await self.gate.rest(method, path, principal=who.name, json=body)
+    async def request_rest(self, who: HostilePrincipal, method: str, path: str, body: Any = None) -> Answer:
+        answer = await self.gate.request_rest(method, path, principal=who.name, json=body)
         return answer.status_code, answer.text
 
-    async def today(self, who: Somebody, method: str, params: Json, *, path: str = "/mcp/plain") -> Answer:
-        answer = await Intruder(self.gate, who.key).ask(method, params, path=path)
+    async def request_modern(self, who: HostilePrincipal, method: str, params: Json, *, path: str = "/mcp/plain") -> Answer:
+        answer = await HostileClient(self.gate, who.key).send_request(method, params, path=path)
         return answer.status_code, answer.text
 
-    async def in_session(self, who: Somebody, method: str, params: Json, *, session_id: str | None = None) -> Answer:
+    async def request_in_session(self, who: HostilePrincipal, method: str, params: Json, *, session_id: str | None = None) -> Answer:
         headers = {**who.session.headers, **({"mcp-session-id": session_id} if session_id else {})}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         answer = await self.gate.http.post(who.session.url, json=body, headers=headers)
         return answer.status_code, answer.text
 
 
-def nobodys(kind: str, foreign: str) -> str:
+def get_unknown_id(kind: str, foreign: str) -> str:
     """Something of this kind that nobody has."""
-    if kind in NOBODYS:
-        return NOBODYS[kind]
+    if kind in UNKNOWN_IDS:
+        return UNKNOWN_IDS[kind]
     middle = len(foreign) // 2
     return foreign[:middle] + ("A" if foreign[middle] != "A" else "B") + foreign[middle + 1 :]
 
 
 @pytest.mark.requirement("R25")
-async def test_what_is_foreign_is_told_in_the_words_for_what_does_not_exist(gate: Gate, *, deep: bool) -> None:
-    world = World(gate, random.Random(SEED))
-    begin = [world.started_over_rest, world.started_today, world.started_in_session, world.asked, world.registered]
+async def test_a_foreign_resource_gets_the_error_of_an_unknown_one(gate: GatewayHarness, *, deep: bool) -> None:
+    world = IsolationHarness(gate, random.Random(SEED))
+    begin = [world.start_over_rest, world.start_modern, world.start_in_session, world.start_input_required, world.register_webhook]
     probes, lists, chance = world.probes(), world.lists(), world.chance
     own = foreign = 0
     async with AsyncExitStack() as stack:
-        people: list[Somebody] = []
+        people: list[HostilePrincipal] = []
         for name in ("ada", "bob"):
-            session = await stack.enter_async_context(gate.session("plain", principal=name))
-            people.append(Somebody(name, await gate.key(name), session))
-            people[-1].keep("session", session.headers["mcp-session-id"])
+            session = await stack.enter_async_context(gate.open_legacy_session("plain", principal=name))
+            people.append(HostilePrincipal(name, await gate.get_api_key(name), session))
+            people[-1].add_owned("session", session.headers["mcp-session-id"])
         for each in people:
             for start in begin:
                 await start(each)
@@ -249,10 +249,10 @@ async def test_what_is_foreign_is_told_in_the_words_for_what_does_not_exist(gate
                 status, text = await chance.choice(lists)(who, other)
             else:
                 owner, probe = chance.choice([who, other]), chance.choice(probes[kind])
-                thing = chance.choice(owner.things.get(kind) or [NOBODYS["call"]])
+                thing = chance.choice(owner.owned_ids.get(kind) or [UNKNOWN_IDS["call"]])
                 status, text = await probe(who, thing)
                 if owner is other:
-                    unknown = nobodys(kind, thing)
+                    unknown = get_unknown_id(kind, thing)
                     expected = await probe(who, unknown)
                     assert (status, text.replace(thing, "IT")) == (expected[0], expected[1].replace(unknown, "IT")), (
                         step
@@ -260,7 +260,7 @@ async def test_what_is_foreign_is_told_in_the_words_for_what_does_not_exist(gate
                     foreign += 1
             assert status < 500, (step, kind, text)
             assert other.canary not in text, (step, kind, text)
-            assert not any(call in text for call in other.things["call"] if call != thing), (step, kind, text)
+            assert not any(call in text for call in other.owned_ids["call"] if call != thing), (step, kind, text)
             own += who.canary in text
     assert own > STEPS / 10
     assert foreign > STEPS / 10

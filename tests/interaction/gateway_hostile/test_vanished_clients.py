@@ -11,18 +11,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ringback.api.middleware import UnhandledErrorMiddleware
 from ringback.domain.principal import Scope as Right
-from tests.interaction.gateway.conftest import Gate
-from tests.interaction.gateway_hostile.conftest import no_errors
-from tests.interaction.gateway_hostile.connections import all_given_back
-from tests.interaction.gateway_hostile.test_idle_streams import settled
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import asserting_no_errors
+from tests.interaction.gateway_hostile.connections import wait_until_released
+from tests.interaction.gateway_hostile.test_idle_streams import wait_until_settled
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN
 
 pytestmark = pytest.mark.requirement("R13")
 
-TURNS: Final = 30
+LOOP_TURNS: Final = 30
 
 
-async def vanish(gate: Gate, path: str, headers: dict[str, str], *, sent: int, turns: int) -> None:
+async def abort_request(gate: GatewayHarness, path: str, headers: dict[str, str], *, sent: int, turns: int) -> None:
     """Say that 1,000 bytes follow, send fewer, and be gone."""
     url = urlsplit(gate.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -38,10 +38,10 @@ async def vanish(gate: Gate, path: str, headers: dict[str, str], *, sent: int, t
 @pytest.mark.parametrize("rights", [frozenset({Right.CALLS, Right.READ}), frozenset(Right)], ids=["some", "all"])
 @pytest.mark.parametrize("place", ["REST", "legacy", "session", "modern"])
 async def test_a_client_that_vanishes_within_its_body_is_no_error(
-    gate: Gate, place: str, rights: frozenset[Right], caplog: pytest.LogCaptureFixture
+    gate: GatewayHarness, place: str, rights: frozenset[Right], caplog: pytest.LogCaptureFixture
 ) -> None:
-    tasks = await settled(gate)
-    async with gate.session("paint", principal="mallory") as session:
+    tasks = await wait_until_settled(gate)
+    async with gate.open_legacy_session("paint", principal="mallory") as session:
         _, key = await gate.ringback.app.services.api_keys.create_key("mallory", name="test", scopes=rights, upstreams=None)
         headers = {
             "REST": {},
@@ -50,11 +50,11 @@ async def test_a_client_that_vanishes_within_its_body_is_no_error(
             "modern": {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"},
         }[place] | {"authorization": f"Bearer {key}"}
         path = "/v1/calls" if place == "REST" else "/mcp/paint"
-        with no_errors():
-            for turns in range(TURNS):
-                await vanish(gate, path, headers, sent=turns * 10, turns=turns * 2)
-        assert "tools" in await session.result("tools/list", {})
-    await all_given_back(gate, tasks)
+        with asserting_no_errors():
+            for turns in range(LOOP_TURNS):
+                await abort_request(gate, path, headers, sent=turns * 10, turns=turns * 2)
+        assert "tools" in await session.request("tools/list", {})
+    await wait_until_released(gate, tasks)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -67,7 +67,7 @@ async def test_a_client_that_vanishes_within_its_body_is_no_error(
     ],
 )
 @pytest.mark.parametrize("started", [True, False])
-async def test_however_the_leaving_of_a_client_is_told_it_ends_there(
+async def test_every_form_of_client_disconnect_ends_in_the_request(
     error: Exception, caplog: pytest.LogCaptureFixture, *, started: bool
 ) -> None:
     sent: list[Message] = []

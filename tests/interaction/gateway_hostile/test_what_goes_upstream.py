@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interaction.gateway_hostile.conftest import no_errors
+from tests.interaction.gateway_hostile.conftest import asserting_no_errors
 from tests.support.application import PUBLIC_URL
-from tests.support.guarded import ALL, Guarded, running_guarded
+from tests.support.guarded import ALL_SCOPES, OAuthService, running_oauth_service
 from tests.support.mcp_wire import Json
 
 pytestmark = pytest.mark.requirement("R30")
@@ -19,20 +19,20 @@ FOREIGN: Final = (
     f"{PUBLIC_URL}/mcpx",
 )
 COOKIE: Final = "cookie-that-proves-me"
-SMUGGLED: Final = "smuggled-value"
-OURS: Final[Json] = {
-    "ringback/correlationId": f"{SMUGGLED}-1",
-    "ringback/clientSessionId": f"{SMUGGLED}-2",
-    "ringback/idempotencyKey": f"{SMUGGLED}-3",
-    "ringback/unheardOf": {"deep": [f"{SMUGGLED}-4"]},
+SMUGGLED_HEADERS: Final = "smuggled-value"
+OWN_TOKENS: Final[Json] = {
+    "ringback/correlationId": f"{SMUGGLED_HEADERS}-1",
+    "ringback/clientSessionId": f"{SMUGGLED_HEADERS}-2",
+    "ringback/idempotencyKey": f"{SMUGGLED_HEADERS}-3",
+    "ringback/unheardOf": {"deep": [f"{SMUGGLED_HEADERS}-4"]},
     "io.modelcontextprotocol/logLevel": "debug",
-    "io.modelcontextprotocol/clientInfo": {"name": f"{SMUGGLED}-5", "version": "1"},
-    "io.modelcontextprotocol/related-task": {"taskId": f"{SMUGGLED}-6"},
-    "io.modelcontextprotocol/unheardOf": f"{SMUGGLED}-7",
-    "progressToken": f"{SMUGGLED}-8",
-    "progress_token": f"{SMUGGLED}-9",
+    "io.modelcontextprotocol/clientInfo": {"name": f"{SMUGGLED_HEADERS}-5", "version": "1"},
+    "io.modelcontextprotocol/related-task": {"taskId": f"{SMUGGLED_HEADERS}-6"},
+    "io.modelcontextprotocol/unheardOf": f"{SMUGGLED_HEADERS}-7",
+    "progressToken": f"{SMUGGLED_HEADERS}-8",
+    "progress_token": f"{SMUGGLED_HEADERS}-9",
 }
-DOORS: Final = (
+ENDPOINTS: Final = (
     ("GET", "/v1/calls"),
     ("GET", "/v1/events"),
     ("GET", "/v1/upstreams"),
@@ -49,24 +49,24 @@ DOORS: Final = (
 
 
 @pytest.fixture(scope="module")
-async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Guarded]:
-    async with running_guarded(tmp_path_factory.mktemp("guarded")) as running:
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OAuthService]:
+    async with running_oauth_service(tmp_path_factory.mktemp("guarded")) as running:
         yield running
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_unexpected(guarded: Guarded) -> Generator[None]:
+def nothing_unexpected(guarded: OAuthService) -> Generator[None]:
     del guarded  # judged before it is closed
-    with no_errors():
+    with asserting_no_errors():
         yield
 
 
-@pytest.mark.parametrize(("method", "path"), DOORS)
-async def test_a_token_for_somebody_else_opens_no_door(guarded: Guarded, method: str, path: str) -> None:
-    good = guarded.issuer.token(aud=f"{PUBLIC_URL}/mcp/time", scope=ALL)
-    assert (await guarded.ask("/mcp/time", "tools/list", bearer=good)).status_code == 200
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
+async def test_a_token_for_another_audience_is_refused_at_every_endpoint(guarded: OAuthService, method: str, path: str) -> None:
+    good = guarded.issuer.sign_token(aud=f"{PUBLIC_URL}/mcp/time", scope=ALL_SCOPES)
+    assert (await guarded.post_modern("/mcp/time", "tools/list", bearer=good)).status_code == 200
     for audience in FOREIGN:
-        token = guarded.issuer.token(aud=audience, scope=ALL)
+        token = guarded.issuer.sign_token(aud=audience, scope=ALL_SCOPES)
         headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
         answer = await guarded.http.request(method, path, json={} if method == "POST" else None, headers=headers)
         assert answer.status_code == 401, audience
@@ -74,9 +74,9 @@ async def test_a_token_for_somebody_else_opens_no_door(guarded: Guarded, method:
         assert token not in answer.text
 
 
-async def test_neither_credentials_nor_what_is_ours_reach_an_upstream(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=PUBLIC_URL, scope=ALL)
-    before = len(guarded.upstream.seen)
+async def test_neither_credentials_nor_what_is_ours_reach_an_upstream(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES)
+    before = len(guarded.upstream.received)
     headers: dict[str, str] = {
         "cookie": COOKIE,
         "proxy-authorization": COOKIE,
@@ -84,7 +84,7 @@ async def test_neither_credentials_nor_what_is_ours_reach_an_upstream(guarded: G
         "forwarded": f"for={COOKIE}",
     }
     meta: Json = {
-        **OURS,
+        **OWN_TOKENS,
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "mine/own": "passes",
@@ -101,22 +101,22 @@ async def test_neither_credentials_nor_what_is_ours_reach_an_upstream(guarded: G
         sent |= {"mcp-protocol-version": "2026-07-28", "mcp-method": method, **({"mcp-name": name} if name else {})}
         body: Json = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         await guarded.http.post("/mcp/git", json=body, headers=sent)
-    session_id = await guarded.initialize("/mcp/git", bearer=token)
-    params: Json = {"name": "echo", "arguments": {"text": "x"}, "_meta": {**OURS, "mine/own": "passes"}}
-    await guarded.post("/mcp/git", "tools/call", params, bearer=token, session_id=session_id)
-    seen = b"\n".join(guarded.upstream.seen[before:])
+    session_id = await guarded.open_legacy_session("/mcp/git", bearer=token)
+    params: Json = {"name": "echo", "arguments": {"text": "x"}, "_meta": {**OWN_TOKENS, "mine/own": "passes"}}
+    await guarded.post_legacy("/mcp/git", "tools/call", params, bearer=token, session_id=session_id)
+    seen = b"\n".join(guarded.upstream.received[before:])
     assert seen.count(b"mine/own") >= 2
-    for secret in (token, COOKIE, SMUGGLED, '"ringback/', session_id, "authorization"):
+    for secret in (token, COOKIE, SMUGGLED_HEADERS, '"ringback/', session_id, "authorization"):
         assert secret.encode() not in seen, secret
 
 
-async def test_a_key_for_one_upstream_finds_the_others_unknown_wherever_it_looks(guarded: Guarded) -> None:
-    key = await guarded.key("narrow", upstreams=frozenset({"time"}))
-    session_id = await guarded.initialize("/mcp", bearer=key)
+async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAuthService) -> None:
+    key = await guarded.create_api_key("narrow", upstreams=frozenset({"time"}))
+    session_id = await guarded.open_legacy_session("/mcp", bearer=key)
 
     async def asked(method: str, params: Json, path: str = "/mcp") -> list[tuple[int, str]]:
-        today = await guarded.ask(path, method, params, bearer=key)
-        before = await guarded.post("/mcp", method, params, bearer=key, session_id=session_id)
+        today = await guarded.post_modern(path, method, params, bearer=key)
+        before = await guarded.post_legacy("/mcp", method, params, bearer=key, session_id=session_id)
         return [(answer.status_code, answer.text) for answer in (today, before)]
 
     for method, forbidden, unknown in (
@@ -142,6 +142,6 @@ async def test_a_key_for_one_upstream_finds_the_others_unknown_wherever_it_looks
     assert [
         each["name"] for each in (await guarded.http.get("/v1/upstreams", headers=headers)).json()["upstreams"]
     ] == ["time"]
-    endpoints = [await guarded.ask(f"/mcp/{name}", "tools/list", {}, bearer=key) for name in ("git", "gxt")]
+    endpoints = [await guarded.post_modern(f"/mcp/{name}", "tools/list", {}, bearer=key) for name in ("git", "gxt")]
     assert endpoints[0].status_code == endpoints[1].status_code == 404
     assert endpoints[0].text == endpoints[1].text.replace("gxt", "git")

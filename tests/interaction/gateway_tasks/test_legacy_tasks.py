@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ringback.mcp_server import legacy_questions, legacy_tasks
-from tests.interaction.gateway_tasks.conftest import House, opened_house
+from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Json, Refused, Session
-from tests.support.task_stage import QUESTION, YES
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
+from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
 
 RELATED = "io.modelcontextprotocol/related-task"
 STATUS = "notifications/tasks/status"
@@ -19,40 +19,40 @@ UNKNOWN = "call_00000000000000000000000000"
 pytestmark = pytest.mark.requirement("R30")
 
 
-async def until(house: House, task_id: str, status: str, *, principal: str = "alice") -> None:
+async def wait_for_status(house: TasksHarness, task_id: str, status: str, *, principal: str = "alice") -> None:
     """The call's own status, which a modern client hears of."""
-    modern = await house.modern(principal)
-    async with modern.listening({"taskIds": [task_id]}) as stream:
-        await stream.next("notifications/tasks", where=lambda task: task["status"] == status)
+    modern = await house.make_modern_client(principal)
+    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+        await stream.read_message("notifications/tasks", where=lambda task: task["status"] == status)
 
 
 @pytest.mark.must("L01")
-async def test_the_capability_is_declared_in_the_handshake(session: Session) -> None:
-    tasks = session.greeting["capabilities"]["tasks"]
+async def test_the_capability_is_declared_in_the_handshake(session: LegacyClientSession) -> None:
+    tasks = session.initialize_result["capabilities"]["tasks"]
     assert tasks == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 @pytest.mark.must("L32")
-async def test_where_nobody_is_told_apart_tasks_are_not_listed(tmp_path: Path) -> None:
-    async with opened_house(tmp_path, auth="off") as house, house.session() as session:
-        assert "list" not in session.greeting["capabilities"]["tasks"]
-        with pytest.raises(Refused) as refused:
-            await session.result("tasks/list", {})
+async def test_tasks_are_not_listed_without_authentication(tmp_path: Path) -> None:
+    async with running_tasks_gateway(tmp_path, auth="off") as house, house.open_legacy_session() as session:
+        assert "list" not in session.initialize_result["capabilities"]["tasks"]
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("tasks/list", {})
         assert refused.value.code == -32601
-        task_id, task = await house.begun_in(session)
+        task_id, task = await house.start_task_in_session(session)
         assert len(task_id) == len(UNKNOWN)
-        task.complete("done")
-        assert (await session.result("tasks/result", {"taskId": task_id}))["content"][0]["text"] == "done"
+        task.complete_task("done")
+        assert (await session.request("tasks/result", {"taskId": task_id}))["content"][0]["text"] == "done"
 
 
-async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: House) -> None:
+async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: TasksHarness) -> None:
     for upstream in ("tasks", "plain", "legacy"):
-        async with house.session(upstream=upstream) as session:
-            tools = (await session.result("tools/list", {}))["tools"]
+        async with house.open_legacy_session(upstream=upstream) as session:
+            tools = (await session.request("tools/list", {}))["tools"]
             theirs = [tool for tool in tools if not tool["name"].startswith("ringback_")]
             assert {tool["execution"]["taskSupport"] for tool in theirs} == {"optional"}
-    modern = await house.modern(upstream="legacy")
-    assert not any("execution" in tool for tool in (await modern.result("tools/list", {}))["tools"])
+    modern = await house.make_modern_client(upstream="legacy")
+    assert not any("execution" in tool for tool in (await modern.request("tools/list", {}))["tools"])
 
 
 @pytest.mark.must("L04")
@@ -62,11 +62,11 @@ async def test_every_tool_of_an_upstream_may_be_called_as_a_task(house: House) -
 @pytest.mark.must("L11")
 @pytest.mark.must("L12")
 @pytest.mark.must("L14")
-async def test_a_call_with_a_task_is_a_task_at_once_also_when_it_takes_no_time(house: House) -> None:
-    async with house.session(upstream="plain") as session:
+async def test_a_call_with_a_task_is_a_task_at_once_also_when_it_takes_no_time(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="plain") as session:
         seen: set[str] = set()
         for _ in range(3):
-            created = await session.result("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
+            created = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
             task = created["task"]
             seen.add(task["taskId"])
             assert task["status"] == "working"
@@ -78,41 +78,41 @@ async def test_a_call_with_a_task_is_a_task_at_once_also_when_it_takes_no_time(h
 
 
 @pytest.mark.must("L03")
-async def test_versions_without_tasks_know_none_of_it(house: House) -> None:
-    async with house.session(upstream="plain", version="2025-06-18") as session:
-        answered = await session.result("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
+async def test_versions_without_tasks_know_none_of_it(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="plain", version="2025-06-18") as session:
+        answered = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 60000}})
         assert answered["content"]
         assert "task" not in answered
         for method in ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel"):
-            with pytest.raises(Refused) as refused:
-                await session.result(method, {"taskId": UNKNOWN})
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await session.request(method, {"taskId": UNKNOWN})
             assert refused.value.code == -32601
 
 
-async def test_updates_of_today_do_not_exist(session: Session) -> None:
-    with pytest.raises(Refused) as refused:
-        await session.result("tasks/update", {"taskId": UNKNOWN, "inputResponses": {}})
+async def test_updates_of_today_do_not_exist(session: LegacyClientSession) -> None:
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await session.request("tasks/update", {"taskId": UNKNOWN, "inputResponses": {}})
     assert refused.value.code == -32601
 
 
-async def test_a_call_that_cannot_be_made_becomes_no_task(session: Session) -> None:
+async def test_a_call_that_cannot_be_made_becomes_no_task(session: LegacyClientSession) -> None:
     impossible: tuple[Json, ...] = ({"name": "no-such-tool"}, {"name": "work", "arguments": {"n": 2**70}})
     for wanted in impossible:
-        with pytest.raises(Refused) as refused:
-            await session.result("tools/call", {**wanted, "task": {}})
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("tools/call", {**wanted, "task": {}})
         assert refused.value.code == -32602
 
 
 @pytest.mark.must("L13")
-async def test_a_task_is_told_flat(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    told = await session.result("tasks/get", {"taskId": task_id})
+async def test_a_task_is_serialized_flat(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    told = await session.request("tasks/get", {"taskId": task_id})
     assert (told["taskId"], told["status"]) == (task_id, "working")
     assert told["ttl"] > 0
     assert told["pollInterval"] > 0
-    task.complete("done")
-    await until(house, task_id, "completed")
-    ended = await session.result("tasks/get", {"taskId": task_id})
+    task.complete_task("done")
+    await wait_for_status(house, task_id, "completed")
+    ended = await session.request("tasks/get", {"taskId": task_id})
     assert ended["status"] == "completed"
     assert not {"result", "error", "task", "pollInterval"} & ended.keys()
 
@@ -121,37 +121,37 @@ async def test_a_task_is_told_flat(house: House, session: Session) -> None:
 @pytest.mark.must("L16")
 @pytest.mark.must("L17")
 @pytest.mark.must("L26")
-async def test_the_result_is_waited_for_and_names_its_task(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    waiting = asyncio.create_task(session.result("tasks/result", {"taskId": task_id}))
-    assert (await session.result("tasks/get", {"taskId": task_id}))["status"] == "working"
+async def test_the_result_is_waited_for_and_names_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    waiting = asyncio.create_task(session.request("tasks/result", {"taskId": task_id}))
+    assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "working"
     assert not waiting.done()
-    task.complete("done")
-    for result in (await waiting, await session.result("tasks/result", {"taskId": task_id})):
+    task.complete_task("done")
+    for result in (await waiting, await session.request("tasks/result", {"taskId": task_id})):
         assert result["content"] == [{"type": "text", "text": "done"}]
         assert result["isError"] is False
         assert result["_meta"][RELATED] == {"taskId": task_id}
 
 
 @pytest.mark.must("L30")
-async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.tell(status="completed", result={"content": [{"type": "text", "text": "no"}], "isError": True})
-    result = await session.result("tasks/result", {"taskId": task_id})
+async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.set_state(status="completed", result={"content": [{"type": "text", "text": "no"}], "isError": True})
+    result = await session.request("tasks/result", {"taskId": task_id})
     assert result["isError"] is True
-    told = await session.result("tasks/get", {"taskId": task_id})
+    told = await session.request("tasks/get", {"taskId": task_id})
     assert told["status"] == "failed"
     assert told["statusMessage"]
 
 
 @pytest.mark.must("L29")
-async def test_an_error_of_the_upstreams_is_the_result_of_its_task(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.tell(status="failed", error={"code": -32042, "message": "rate limit", "data": {"retry": True}})
-    with pytest.raises(Refused) as refused:
-        await session.result("tasks/result", {"taskId": task_id})
+async def test_an_error_of_the_upstreams_is_the_result_of_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.set_state(status="failed", error={"code": -32042, "message": "rate limit", "data": {"retry": True}})
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await session.request("tasks/result", {"taskId": task_id})
     assert (refused.value.code, refused.value.message, refused.value.data) == (-32042, "rate limit", {"retry": True})
-    assert (await session.result("tasks/get", {"taskId": task_id}))["status"] == "failed"
+    assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "failed"
 
 
 @pytest.mark.must("L10")
@@ -160,129 +160,129 @@ async def test_an_error_of_the_upstreams_is_the_result_of_its_task(house: House,
 @pytest.mark.requirement("R32")
 @pytest.mark.requirement("R19")
 async def test_a_question_comes_along_the_result_and_its_answer_reaches_the_tool(
-    house: House, session: Session
+    house: TasksHarness, session: LegacyClientSession
 ) -> None:
-    task_id, task = await house.begun_in(session, _meta={"ringback/correlationId": "c-1"})
-    task.ask("sure")
-    async with session.asking("tasks/result", {"taskId": task_id}) as frames:
-        question = await frames.next("elicitation/create")
+    task_id, task = await house.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
+    task.request_input("sure")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        question = await frames.read_message("elicitation/create")
         assert question["params"]["message"] == QUESTION["params"]["message"]
         assert question["params"]["requestedSchema"] == QUESTION["params"]["requestedSchema"]
         assert question["params"]["_meta"][RELATED] == {"taskId": task_id}
         assert question["params"]["_meta"]["ringback/correlationId"] == "c-1"
-        assert (await session.result("tasks/get", {"taskId": task_id}))["status"] == "input_required"
-        await session.reply(question, YES)
-        await house.tasks.until(lambda: task.answers == {"sure": YES})
-        task.complete("thanks")
-        assert (await frames.answer())["content"][0]["text"] == "thanks"
+        assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
+        await session.send_response(question, ACCEPTED_ANSWER)
+        await house.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        task.complete_task("thanks")
+        assert (await frames.read_response())["content"][0]["text"] == "thanks"
 
 
-async def test_a_question_is_put_again_to_a_client_that_comes_back(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.ask("sure")
-    async with session.asking("tasks/result", {"taskId": task_id}) as lost:
-        await lost.next("elicitation/create")
-    async with session.asking("tasks/result", {"taskId": task_id}) as frames:
-        await session.reply(await frames.next("elicitation/create"), YES)
-        await house.tasks.until(lambda: task.answers == {"sure": YES})
-        task.complete("thanks")
-        await frames.answer()
+async def test_a_question_is_put_again_to_a_client_that_comes_back(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.request_input("sure")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as lost:
+        await lost.read_message("elicitation/create")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
+        await house.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
+        task.complete_task("thanks")
+        await frames.read_response()
 
 
 @pytest.mark.requirement("R32")
-async def test_a_question_that_is_answered_elsewhere_is_taken_back(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.ask("sure")
-    async with session.asking("tasks/result", {"taskId": task_id}) as frames:
-        question = await frames.next("elicitation/create")
-        modern = await house.modern()
-        asked = (await modern.result("tasks/get", {"taskId": task_id}))["inputRequests"]
-        await modern.result("tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(asked, YES)})
-        taken_back = await frames.next("notifications/cancelled")
+async def test_a_question_that_is_answered_elsewhere_is_taken_back(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.request_input("sure")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        question = await frames.read_message("elicitation/create")
+        modern = await house.make_modern_client()
+        asked = (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"]
+        await modern.request("tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(asked, ACCEPTED_ANSWER)})
+        taken_back = await frames.read_message("notifications/cancelled")
         assert taken_back["params"]["requestId"] == question["id"]
 
 
-async def test_a_question_that_the_client_refuses_stays_open_for_others(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.ask("sure")
-    async with session.asking("tasks/result", {"taskId": task_id}) as frames:
-        await session.reply(await frames.next("elicitation/create"), {"nonsense": True})
-        assert (await session.result("tasks/get", {"taskId": task_id}))["status"] == "input_required"
-        task.complete("never mind")
-        await frames.answer()
+async def test_a_question_that_the_client_refuses_stays_open_for_others(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.request_input("sure")
+    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
+        await session.send_response(await frames.read_message("elicitation/create"), {"nonsense": True})
+        assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
+        task.complete_task("never mind")
+        await frames.read_response()
 
 
-async def test_of_many_that_wait_for_one_task_the_oldest_gives_way(
-    house: House, session: Session, monkeypatch: pytest.MonkeyPatch
+async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
+    house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_questions, "WAITING_MAX", 1)
-    task_id, task = await house.begun_in(session)
-    task.ask("sure")
+    task_id, task = await house.start_task_in_session(session)
+    task.request_input("sure")
     async with (
-        session.asking("tasks/result", {"taskId": task_id}) as older,
-        session.asking("tasks/result", {"taskId": task_id}) as newer,
+        session.open_request("tasks/result", {"taskId": task_id}) as older,
+        session.open_request("tasks/result", {"taskId": task_id}) as newer,
     ):
-        await newer.next("elicitation/create")
-        with pytest.raises(Refused, match="Newer") as refused:
-            await older.answer()
+        await newer.read_message("elicitation/create")
+        with pytest.raises(JsonRpcErrorResponse, match="Newer") as refused:
+            await older.read_response()
         assert refused.value.code == -32603
-        task.complete("done")
-        await newer.answer()
+        task.complete_task("done")
+        await newer.read_response()
 
 
 @pytest.mark.must("L23")
 @pytest.mark.must("L24")
-async def test_a_cancelled_task_is_cancelled_when_that_is_answered(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    cancelled = await session.result("tasks/cancel", {"taskId": task_id})
+async def test_a_cancelled_task_is_cancelled_when_that_is_answered(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    cancelled = await session.request("tasks/cancel", {"taskId": task_id})
     assert (cancelled["taskId"], cancelled["status"]) == (task_id, "cancelled")
-    await house.tasks.until(lambda: task.cancels == 1)
+    await house.tasks.wait_until(lambda: task.cancels == 1)
     for _ in range(2):
-        with pytest.raises(Refused, match="cancelled") as refused:
-            await session.result("tasks/cancel", {"taskId": task_id})
+        with pytest.raises(JsonRpcErrorResponse, match="cancelled") as refused:
+            await session.request("tasks/cancel", {"taskId": task_id})
         assert refused.value.code == -32602
 
 
 @pytest.mark.must("L09")
 @pytest.mark.must("L25")
-async def test_a_cancelled_task_stays_cancelled_when_its_tool_ends_all_the_same(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    house.tasks.obeys = False
+async def test_a_cancelled_task_stays_cancelled_when_its_tool_ends_all_the_same(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    house.tasks.honours_cancel = False
     try:
-        await session.result("tasks/cancel", {"taskId": task_id})
-        await house.tasks.until(lambda: task.cancels == 1)
+        await session.request("tasks/cancel", {"taskId": task_id})
+        await house.tasks.wait_until(lambda: task.cancels == 1)
     finally:
-        house.tasks.obeys = True
-    task.complete("done anyway")
-    with pytest.raises(Refused) as refused:
-        await session.result("tasks/result", {"taskId": task_id})
+        house.tasks.honours_cancel = True
+    task.complete_task("done anyway")
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await session.request("tasks/result", {"taskId": task_id})
     assert (refused.value.code, refused.value.data) == (-32603, {"outcome": "cancelled"})
-    assert (await session.result("tasks/get", {"taskId": task_id}))["status"] == "cancelled"
+    assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "cancelled"
 
 
-async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(house: House) -> None:
-    async with house.session(upstream="plain") as session:
-        created = await session.result("tools/call", {"name": "hold", "arguments": {}, "task": {}})
-        await house.plain.until_inside(1)
-        await session.result("tasks/cancel", {"taskId": created["task"]["taskId"]})
+async def test_cancelling_stops_a_tool_that_runs_as_a_plain_request(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="plain") as session:
+        created = await session.request("tools/call", {"name": "hold", "arguments": {}, "task": {}})
+        await house.plain.wait_until_held(1)
+        await session.request("tasks/cancel", {"taskId": created["task"]["taskId"]})
         await asyncio.wait_for(house.plain.cancelled.wait(), WAIT_SECONDS)
 
 
-async def test_cancelling_reaches_a_task_of_an_upstream_of_the_same_generation(house: House) -> None:
-    async with house.session(upstream="legacy") as session:
-        created = await session.result("tools/call", {"name": "either", "arguments": {}, "task": {}})
-        upstreams = await house.legacy.task()
-        await house.legacy.until(lambda: upstreams.polls > 0)
-        await session.result("tasks/cancel", {"taskId": created["task"]["taskId"]})
-        await house.legacy.until(lambda: upstreams.cancels == 1)
+async def test_cancelling_reaches_a_task_of_an_upstream_of_the_same_generation(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="legacy") as session:
+        created = await session.request("tools/call", {"name": "either", "arguments": {}, "task": {}})
+        upstreams = await house.legacy.wait_for_task()
+        await house.legacy.wait_until(lambda: upstreams.polls > 0)
+        await session.request("tasks/cancel", {"taskId": created["task"]["taskId"]})
+        await house.legacy.wait_until(lambda: upstreams.cancels == 1)
 
 
-async def test_cancelling_what_was_completed_is_refused(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    task.complete("done")
-    await session.result("tasks/result", {"taskId": task_id})
-    with pytest.raises(Refused, match="completed") as refused:
-        await session.result("tasks/cancel", {"taskId": task_id})
+async def test_cancelling_what_was_completed_is_refused(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    task.complete_task("done")
+    await session.request("tasks/result", {"taskId": task_id})
+    with pytest.raises(JsonRpcErrorResponse, match="completed") as refused:
+        await session.request("tasks/cancel", {"taskId": task_id})
     assert refused.value.code == -32602
 
 
@@ -290,14 +290,14 @@ async def test_cancelling_what_was_completed_is_refused(house: House, session: S
 @pytest.mark.must("L31")
 @pytest.mark.must("L33")
 @pytest.mark.requirement("R25")
-async def test_unknown_and_foreign_tasks_are_refused_in_the_same_words(house: House, session: Session) -> None:
-    task_id, task = await house.begun_in(session)
-    async with house.session("bob") as bob:
+async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, task = await house.start_task_in_session(session)
+    async with house.open_legacy_session("bob") as bob:
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
             words: set[str] = set()
             for wanted in (task_id, UNKNOWN, "nonsense"):
-                with pytest.raises(Refused) as refused:
-                    await bob.result(method, {"taskId": wanted})
+                with pytest.raises(JsonRpcErrorResponse) as refused:
+                    await bob.request(method, {"taskId": wanted})
                 assert refused.value.code == -32602
                 words.add(refused.value.message)
             assert len(words) == 1
@@ -305,29 +305,29 @@ async def test_unknown_and_foreign_tasks_are_refused_in_the_same_words(house: Ho
 
 
 @pytest.mark.must("L20")
-async def test_which_task_is_meant_is_said_by_the_parameter_alone(house: House, session: Session) -> None:
-    task_id, _ = await house.begun_in(session)
+async def test_which_task_is_meant_is_said_by_the_parameter_alone(house: TasksHarness, session: LegacyClientSession) -> None:
+    task_id, _ = await house.start_task_in_session(session)
     about = {RELATED: {"taskId": UNKNOWN}}
-    assert (await session.result("tasks/get", {"taskId": task_id, "_meta": about}))["taskId"] == task_id
+    assert (await session.request("tasks/get", {"taskId": task_id, "_meta": about}))["taskId"] == task_id
 
 
 @pytest.mark.must("L21")
 @pytest.mark.must("L22")
 @pytest.mark.must("L34")
 async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: TasksHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_tasks, "PAGE", 2)
-    async with house.session("carol", upstream="plain") as carol, house.session("dave", upstream="plain") as dave:
+    async with house.open_legacy_session("carol", upstream="plain") as carol, house.open_legacy_session("dave", upstream="plain") as dave:
         mine = [
-            (await carol.result("tools/call", {"name": "echo", "arguments": {}, "task": {}}))["task"]["taskId"]
+            (await carol.request("tools/call", {"name": "echo", "arguments": {}, "task": {}}))["task"]["taskId"]
             for _ in range(5)
         ]
-        await dave.result("tools/call", {"name": "echo", "arguments": {}, "task": {}})
+        await dave.request("tools/call", {"name": "echo", "arguments": {}, "task": {}})
         listed: list[str] = []
         pages, cursor = 0, {}
         while True:
-            page: Json = await carol.result("tasks/list", cursor)
+            page: Json = await carol.request("tasks/list", cursor)
             listed += [task["taskId"] for task in page["tasks"]]
             pages += 1
             if "nextCursor" not in page:
@@ -337,34 +337,34 @@ async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
 
 
 @pytest.mark.must("L28")
-async def test_a_cursor_that_is_none_is_refused(session: Session) -> None:
+async def test_a_cursor_that_is_none_is_refused(session: LegacyClientSession) -> None:
     for cursor in ("nonsense", "", "x" * 1000):
-        with pytest.raises(Refused) as refused:
-            await session.result("tasks/list", {"cursor": cursor})
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("tasks/list", {"cursor": cursor})
         assert refused.value.code == -32602
 
 
 @pytest.mark.requirement("R20")
-async def test_the_session_hears_of_its_tasks_and_of_their_progress_under_its_token(
-    house: House, session: Session
+async def test_the_session_gets_task_and_progress_notifications_under_its_token(
+    house: TasksHarness, session: LegacyClientSession
 ) -> None:
-    async with session.stream() as stream:
-        task_id, task = await house.begun_in(session, _meta={"progressToken": "t-1"})
-        task.tell(status="working", statusMessage="3 of 7 pages")
-        progress = (await stream.next("notifications/progress"))["params"]
+    async with session.open_event_stream() as stream:
+        task_id, task = await house.start_task_in_session(session, _meta={"progressToken": "t-1"})
+        task.set_state(status="working", statusMessage="3 of 7 pages")
+        progress = (await stream.read_message("notifications/progress"))["params"]
         assert (progress["progressToken"], progress["message"]) == ("t-1", "3 of 7 pages")
         assert progress["_meta"][RELATED] == {"taskId": task_id}
-        task.complete("done")
-        ended = await stream.next(STATUS, where=lambda told: told["status"] == "completed")
+        task.complete_task("done")
+        ended = await stream.read_message(STATUS, where=lambda told: told["status"] == "completed")
         assert ended["params"]["taskId"] == task_id
         assert "pollInterval" not in ended["params"]
 
 
-async def test_a_task_outlives_the_session_that_made_it(house: House) -> None:
-    async with house.session() as session:
-        task_id, task = await house.begun_in(session)
-    task.complete("done")
-    await until(house, task_id, "completed")
-    async with house.session() as another:
-        result = await another.result("tasks/result", {"taskId": task_id})
+async def test_a_task_outlives_the_session_that_made_it(house: TasksHarness) -> None:
+    async with house.open_legacy_session() as session:
+        task_id, task = await house.start_task_in_session(session)
+    task.complete_task("done")
+    await wait_for_status(house, task_id, "completed")
+    async with house.open_legacy_session() as another:
+        result = await another.request("tasks/result", {"taskId": task_id})
     assert result["content"][0]["text"] == "done"

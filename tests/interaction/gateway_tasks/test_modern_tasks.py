@@ -10,28 +10,28 @@ from ringback.domain.call_rows import Tombstone
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from tests.interaction.gateway_tasks.conftest import House
-from tests.support.mcp_wire import TASKS, Json, Modern, Refused
-from tests.support.task_stage import QUESTION, YES
+from tests.interaction.gateway_tasks.conftest import TasksHarness
+from tests.support.mcp_wire import TASKS, Json, ModernClient, JsonRpcErrorResponse
+from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
 
 REQUIRED: Json = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 UNKNOWN = "call_00000000000000000000000000"
-ASKING: dict[str, Json] = {"tasks/get": {}, "tasks/update": {"inputResponses": {}}, "tasks/cancel": {}}
+INPUT_REQUIRED_CALL: dict[str, Json] = {"tasks/get": {}, "tasks/update": {"inputResponses": {}}, "tasks/cancel": {}}
 """What is asked about a task, with what it takes beside the task's id."""
 ENDINGS = {"result", "error", "inputRequests"}
 
 pytestmark = pytest.mark.requirement("R30")
 
 
-async def until(modern: Modern, task_id: str, status: str) -> Json:
+async def wait_for_status(modern: ModernClient, task_id: str, status: str) -> Json:
     """The task as tasks/get tells it once it has this status; told by a stream, so nobody polls."""
-    async with modern.listening({"taskIds": [task_id]}) as stream:
-        await stream.next("notifications/tasks", where=lambda task: task["status"] == status)
-    return await modern.result("tasks/get", {"taskId": task_id})
+    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+        await stream.read_message("notifications/tasks", where=lambda task: task["status"] == status)
+    return await modern.request("tasks/get", {"taskId": task_id})
 
 
-async def test_the_extension_is_advertised_and_the_older_capability_is_not(modern: Modern) -> None:
-    discovered = await modern.result("server/discover", {})
+async def test_the_extension_is_advertised_and_the_legacy_capability_is_not(modern: ModernClient) -> None:
+    discovered = await modern.request("server/discover", {})
     assert discovered["capabilities"]["extensions"][TASKS] == {}
     assert "tasks" not in discovered["capabilities"]
 
@@ -39,8 +39,8 @@ async def test_the_extension_is_advertised_and_the_older_capability_is_not(moder
 @pytest.mark.must("M03")
 @pytest.mark.must("M06")
 @pytest.mark.must("M29")
-async def test_a_call_that_takes_long_is_a_task_which_can_be_asked_for_at_once(house: House, modern: Modern) -> None:
-    created = await modern.result("tools/call", {"name": "work", "arguments": {}})
+async def test_a_slow_call_is_a_task_that_can_be_read_at_once(house: TasksHarness, modern: ModernClient) -> None:
+    created = await modern.request("tools/call", {"name": "work", "arguments": {}})
     assert created["resultType"] == "task"
     assert created["taskId"].startswith("call_")
     assert len(created["taskId"]) == len(UNKNOWN)
@@ -54,40 +54,40 @@ async def test_a_call_that_takes_long_is_a_task_which_can_be_asked_for_at_once(h
     assert found.id == created["taskId"]
 
 
-async def _caller(house: House) -> Any:
-    return await house.ringback.app.services.api_keys.authenticate_key(await house.key("alice"))
+async def _caller(house: TasksHarness) -> Any:
+    return await house.ringback.app.services.api_keys.authenticate_key(await house.get_api_key("alice"))
 
 
 @pytest.mark.must("M01")
-async def test_a_client_that_declares_nothing_never_gets_a_task(house: House) -> None:
-    modern = await house.modern(upstream="plain")
-    answered = await modern.result("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, declare={})
+async def test_a_client_that_declares_nothing_never_gets_a_task(house: TasksHarness) -> None:
+    modern = await house.make_modern_client(upstream="plain")
+    answered = await modern.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, declare={})
     assert answered["resultType"] == "complete"
     assert "taskId" not in answered
 
 
-async def test_asking_for_a_task_the_older_way_is_ignored(house: House) -> None:
-    modern = await house.modern(upstream="plain")
-    answered = await modern.result("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 1}}, declare={})
+async def test_a_legacy_task_request_is_ignored(house: TasksHarness) -> None:
+    modern = await house.make_modern_client(upstream="plain")
+    answered = await modern.request("tools/call", {"name": "echo", "arguments": {}, "task": {"ttl": 1}}, declare={})
     assert answered["resultType"] == "complete"
 
 
 @pytest.mark.must("M07")
 @pytest.mark.must("M13")
 @pytest.mark.must("M04")
-async def test_a_working_task_is_told_without_any_ending(house: House, modern: Modern) -> None:
-    task_id, _ = await house.begun()
-    told = await modern.result("tasks/get", {"taskId": task_id})
+async def test_a_working_task_has_no_result_and_no_error(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
+    told = await modern.request("tasks/get", {"taskId": task_id})
     assert (told["resultType"], told["taskId"], told["status"]) == ("complete", task_id, "working")
     assert ENDINGS.isdisjoint(told)
 
 
 @pytest.mark.must("M10")
 @pytest.mark.must("M28")
-async def test_a_completed_task_has_its_result(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    task.complete("done")
-    told = await until(modern, task_id, "completed")
+async def test_a_completed_task_has_its_result(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    task.complete_task("done")
+    told = await wait_for_status(modern, task_id, "completed")
     assert told["result"] == {"content": [{"type": "text", "text": "done"}], "isError": False}
     assert ENDINGS & told.keys() == {"result"}
     assert "pollIntervalMs" not in told
@@ -95,21 +95,21 @@ async def test_a_completed_task_has_its_result(house: House, modern: Modern) -> 
 
 @pytest.mark.must("M05")
 @pytest.mark.must("M27")
-async def test_a_result_that_is_an_error_completes_its_task(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
+async def test_a_result_that_is_an_error_completes_its_task(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
     result = {"content": [{"type": "text", "text": "no"}], "isError": True}
-    task.tell(status="completed", result=result)
-    told = await until(modern, task_id, "completed")
+    task.set_state(status="completed", result=result)
+    told = await wait_for_status(modern, task_id, "completed")
     assert told["result"] == result
 
 
 @pytest.mark.must("M12")
 @pytest.mark.must("M26")
-async def test_a_failed_task_has_the_upstreams_own_error(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
+async def test_a_failed_task_has_the_upstreams_own_error(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
     error = {"code": -32042, "message": "rate limit", "data": {"retry": True}}
-    task.tell(status="failed", error=error)
-    told = await until(modern, task_id, "failed")
+    task.set_state(status="failed", error=error)
+    told = await wait_for_status(modern, task_id, "failed")
     assert told["error"] == error
     assert told["statusMessage"] == "rate limit"
     assert ENDINGS & told.keys() == {"error"}
@@ -120,97 +120,97 @@ async def test_a_failed_task_has_the_upstreams_own_error(house: House, modern: M
 @pytest.mark.must("M16")
 @pytest.mark.must("M17")
 @pytest.mark.requirement("R32")
-async def test_questions_are_told_and_answered_in_parts(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    task.ask("first", "second")
-    asked = (await until(modern, task_id, "input_required"))["inputRequests"]
+async def test_input_requests_are_shown_and_answered_in_parts(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    task.request_input("first", "second")
+    asked = (await wait_for_status(modern, task_id, "input_required"))["inputRequests"]
     assert sorted(each["method"] for each in asked.values()) == ["elicitation/create"] * 2
     assert [each["params"] for each in asked.values()] == [QUESTION["params"]] * 2
     first, second = asked
-    acknowledged = await modern.result("tasks/update", {"taskId": task_id, "inputResponses": {first: YES}})
+    acknowledged = await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {first: ACCEPTED_ANSWER}})
     assert acknowledged["resultType"] == "complete"
     assert acknowledged.keys() <= {"resultType", "_meta"}
-    left = await modern.result("tasks/get", {"taskId": task_id})
+    left = await modern.request("tasks/get", {"taskId": task_id})
     assert (left["status"], list(left["inputRequests"])) == ("input_required", [second])
-    await modern.result("tasks/update", {"taskId": task_id, "inputResponses": {second: YES}})
-    await house.tasks.until(lambda: len(task.answers) == 2)
-    assert task.answers == {"first": YES, "second": YES}
-    await until(modern, task_id, "working")
+    await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {second: ACCEPTED_ANSWER}})
+    await house.tasks.wait_until(lambda: len(task.answers) == 2)
+    assert task.answers == {"first": ACCEPTED_ANSWER, "second": ACCEPTED_ANSWER}
+    await wait_for_status(modern, task_id, "working")
 
 
 @pytest.mark.must("M14")
 @pytest.mark.must("M15")
-async def test_a_key_that_was_answered_is_never_asked_again(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
+async def test_an_answered_key_is_never_requested_again(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
     seen: list[str] = []
     for upstreams_key in ("first", "second", "third"):
-        task.ask(upstreams_key)
-        asked = await until(modern, task_id, "input_required")
+        task.request_input(upstreams_key)
+        asked = await wait_for_status(modern, task_id, "input_required")
         (key,) = asked["inputRequests"]
         seen.append(key)
-        await modern.result("tasks/update", {"taskId": task_id, "inputResponses": {key: YES}})
-        await house.tasks.until(lambda key=upstreams_key: key in task.answers)
-        await until(modern, task_id, "working")
+        await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {key: ACCEPTED_ANSWER}})
+        await house.tasks.wait_until(lambda key=upstreams_key: key in task.answers)
+        await wait_for_status(modern, task_id, "working")
     assert len(set(seen)) == 3
 
 
-async def test_answers_that_nobody_asked_for_are_ignored_whatever_they_are(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    for responses in ({}, {"r9.9": YES}, {"r9.9": 7, "": None}):
-        acknowledged = await modern.result("tasks/update", {"taskId": task_id, "inputResponses": responses})
+async def test_unrequested_answers_of_any_shape_are_ignored(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    for responses in ({}, {"r9.9": ACCEPTED_ANSWER}, {"r9.9": 7, "": None}):
+        acknowledged = await modern.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
         assert acknowledged["resultType"] == "complete"
-    task.complete("done")
-    await until(modern, task_id, "completed")
-    await modern.result("tasks/update", {"taskId": task_id, "inputResponses": {"r1.1": YES}})
+    task.complete_task("done")
+    await wait_for_status(modern, task_id, "completed")
+    await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {"r1.1": ACCEPTED_ANSWER}})
 
 
-async def test_an_answer_that_is_none_is_refused_and_the_question_stays(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    task.ask("sure")
-    asked = await until(modern, task_id, "input_required")
+async def test_an_answer_that_is_none_is_refused_and_the_question_stays(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    task.request_input("sure")
+    asked = await wait_for_status(modern, task_id, "input_required")
     (key,) = asked["inputRequests"]
-    with pytest.raises(Refused) as refused:
-        await modern.result("tasks/update", {"taskId": task_id, "inputResponses": {key: {"action": "maybe"}}})
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {key: {"action": "maybe"}}})
     assert refused.value.code == -32602
-    assert (await modern.result("tasks/get", {"taskId": task_id}))["inputRequests"].keys() == {key}
+    assert (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"].keys() == {key}
 
 
 @pytest.mark.must("M11")
 @pytest.mark.must("M19")
 @pytest.mark.must("M20")
-async def test_cancelling_is_acknowledged_before_it_is_true(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    acknowledged = await modern.result("tasks/cancel", {"taskId": task_id})
+async def test_cancelling_is_acknowledged_before_it_is_true(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    acknowledged = await modern.request("tasks/cancel", {"taskId": task_id})
     assert acknowledged["resultType"] == "complete"
     assert acknowledged.keys() <= {"resultType", "_meta"}
-    told = await until(modern, task_id, "cancelled")
+    told = await wait_for_status(modern, task_id, "cancelled")
     assert ENDINGS.isdisjoint(told)
     assert task.cancels == 1
 
 
-async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    task.complete("done")
-    await until(modern, task_id, "completed")
-    assert (await modern.result("tasks/cancel", {"taskId": task_id}))["resultType"] == "complete"
-    assert (await modern.result("tasks/get", {"taskId": task_id}))["status"] == "completed"
+async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    task.complete_task("done")
+    await wait_for_status(modern, task_id, "completed")
+    assert (await modern.request("tasks/cancel", {"taskId": task_id}))["resultType"] == "complete"
+    assert (await modern.request("tasks/get", {"taskId": task_id}))["status"] == "completed"
 
 
-async def test_a_task_that_will_not_stop_says_how_it_ended(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    house.tasks.obeys = False
+async def test_a_task_that_will_not_stop_says_how_it_ended(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    house.tasks.honours_cancel = False
     try:
-        await modern.result("tasks/cancel", {"taskId": task_id})
-        await house.tasks.until(lambda: task.cancels > 0)
+        await modern.request("tasks/cancel", {"taskId": task_id})
+        await house.tasks.wait_until(lambda: task.cancels > 0)
     finally:
-        house.tasks.obeys = True
-    task.complete("done anyway")
-    assert (await until(modern, task_id, "completed"))["result"]["content"][0]["text"] == "done anyway"
+        house.tasks.honours_cancel = True
+    task.complete_task("done anyway")
+    assert (await wait_for_status(modern, task_id, "completed"))["result"]["content"][0]["text"] == "done anyway"
 
 
 @pytest.mark.must("M18")
-async def test_a_cancelled_notification_cancels_no_task(house: House, modern: Modern) -> None:
-    task_id, _ = await house.begun()
+async def test_a_cancelled_notification_cancels_no_task(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
     told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "taskId": task_id}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
     key = {"authorization": f"Bearer {modern.key}"}
@@ -222,24 +222,24 @@ async def test_a_cancelled_notification_cancels_no_task(house: House, modern: Mo
 @pytest.mark.must("M24")
 @pytest.mark.must("M30")
 @pytest.mark.requirement("R25")
-async def test_unknown_and_foreign_tasks_are_refused_in_the_same_words(house: House) -> None:
-    task_id, task = await house.begun()
-    bob = await house.modern("bob")
-    for method, more in ASKING.items():
+async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness) -> None:
+    task_id, task = await house.start_task()
+    bob = await house.make_modern_client("bob")
+    for method, more in INPUT_REQUIRED_CALL.items():
         words: set[str] = set()
         for wanted in (task_id, UNKNOWN, "nonsense", "../x"):
-            with pytest.raises(Refused) as refused:
-                await bob.result(method, {"taskId": wanted, **more})
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await bob.request(method, {"taskId": wanted, **more})
             assert (refused.value.code, refused.value.status) == (-32602, 400)
             words.add(refused.value.message)
         assert len(words) == 1
     assert task.cancels == 0
 
 
-async def test_an_expired_task_is_refused_like_an_unknown_one(house: House, modern: Modern) -> None:
-    task_id, task = await house.begun()
-    task.complete("done")
-    await until(modern, task_id, "completed")
+async def test_an_expired_task_is_refused_like_an_unknown_one(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    task.complete_task("done")
+    await wait_for_status(modern, task_id, "completed")
 
     async def expire(tx: Transaction) -> None:
         await tx.tombstones.archive(
@@ -254,67 +254,67 @@ async def test_an_expired_task_is_refused_like_an_unknown_one(house: House, mode
 
     await house.ringback.app.store.write(expire)
     for method in ("tasks/get", "tasks/cancel"):
-        with pytest.raises(Refused, match="expired") as refused:
-            await modern.result(method, {"taskId": task_id})
+        with pytest.raises(JsonRpcErrorResponse, match="expired") as refused:
+            await modern.request(method, {"taskId": task_id})
         assert refused.value.code == -32602
 
 
 @pytest.mark.must("M25")
-async def test_who_does_not_declare_the_extension_with_the_request_is_told_what_is_required(
-    house: House, modern: Modern
+async def test_a_request_without_the_extension_gets_the_required_capability(
+    house: TasksHarness, modern: ModernClient
 ) -> None:
-    task_id, _ = await house.begun()
-    for method, more in ASKING.items():
-        with pytest.raises(Refused) as refused:
-            await modern.result(method, {"taskId": task_id, **more}, declare={})
+    task_id, _ = await house.start_task()
+    for method, more in INPUT_REQUIRED_CALL.items():
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await modern.request(method, {"taskId": task_id, **more}, declare={})
         assert (refused.value.code, refused.value.status, refused.value.data) == (-32021, 400, REQUIRED)
 
 
 @pytest.mark.must("M23")
-async def test_a_name_in_the_header_that_is_not_the_tasks_is_a_mismatch(house: House, modern: Modern) -> None:
-    task_id, _ = await house.begun()
+async def test_a_name_in_the_header_that_is_not_the_tasks_is_a_mismatch(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
     for name in (UNKNOWN, "", "=?base64?!!?="):
-        with pytest.raises(Refused) as refused:
-            await modern.result("tasks/get", {"taskId": task_id}, headers={"mcp-name": name})
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await modern.request("tasks/get", {"taskId": task_id}, headers={"mcp-name": name})
         assert (refused.value.code, refused.value.status) == (-32020, 400)
 
 
-async def test_the_name_in_the_header_may_be_encoded(house: House, modern: Modern) -> None:
-    task_id, _ = await house.begun()
+async def test_the_name_in_the_header_may_be_encoded(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
     name = f"=?base64?{base64.b64encode(task_id.encode()).decode()}?="
-    assert (await modern.result("tasks/get", {"taskId": task_id}, headers={"mcp-name": name}))["taskId"] == task_id
+    assert (await modern.request("tasks/get", {"taskId": task_id}, headers={"mcp-name": name}))["taskId"] == task_id
 
 
-async def test_methods_of_the_older_tasks_do_not_exist(modern: Modern) -> None:
+async def test_methods_of_legacy_tasks_do_not_exist(modern: ModernClient) -> None:
     for method in ("tasks/result", "tasks/list"):
-        with pytest.raises(Refused) as refused:
-            await modern.result(method, {"taskId": UNKNOWN})
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await modern.request(method, {"taskId": UNKNOWN})
         assert (refused.value.code, refused.value.status) == (-32601, 404)
 
 
 @pytest.mark.requirement("R19")
-async def test_the_clients_names_come_back_with_the_task(house: House, modern: Modern) -> None:
+async def test_the_clients_names_come_back_with_the_task(house: TasksHarness, modern: ModernClient) -> None:
     names = {"ringback/clientSessionId": "s-1", "ringback/correlationId": "c-1"}
     count = len(house.tasks.tasks)
-    created = await modern.result("tools/call", {"name": "work", "arguments": {}, "_meta": names})
-    await house.tasks.task(count + 1)  # the next test counts the upstream's tasks, too
-    told = await modern.result("tasks/get", {"taskId": created["taskId"]})
+    created = await modern.request("tools/call", {"name": "work", "arguments": {}, "_meta": names})
+    await house.tasks.wait_for_task(count + 1)  # the next test counts the upstream's tasks, too
+    told = await modern.request("tasks/get", {"taskId": created["taskId"]})
     for result in (created, told):
         assert names.items() <= result["_meta"].items()
         assert result["_meta"]["ringback/callId"] == created["taskId"]
 
 
 @pytest.mark.must("M22")
-async def test_progress_is_the_status_message_and_no_notification(house: House, modern: Modern) -> None:
+async def test_progress_is_the_status_message_and_no_notification(house: TasksHarness, modern: ModernClient) -> None:
     heard: list[Json] = []
     progress = {"_meta": {"progressToken": "token"}}
     count = len(house.tasks.tasks)
-    created = await modern.result("tools/call", {"name": "work", "arguments": {}, **progress}, heard=heard)
-    task = await house.tasks.task(count + 1)
-    async with modern.listening({"taskIds": [created["taskId"]]}) as stream:
-        task.tell(status="working", statusMessage="3 of 7 pages")
+    created = await modern.request("tools/call", {"name": "work", "arguments": {}, **progress}, heard=heard)
+    task = await house.tasks.wait_for_task(count + 1)
+    async with modern.open_subscription({"taskIds": [created["taskId"]]}) as stream:
+        task.set_state(status="working", statusMessage="3 of 7 pages")
         while True:
-            message = await stream.next()
+            message = await stream.read_message()
             assert message["method"] in {"notifications/subscriptions/acknowledged", "notifications/tasks"}
             if message["params"].get("statusMessage") == "3 of 7 pages":
                 break

@@ -3,22 +3,22 @@
 import ast
 from pathlib import Path
 
-from tests.interaction.gateway_tasks.musts import MUSTS
+from tests.interaction.gateway_tasks.musts import TASK_REQUIREMENTS
 
 TESTS = Path(__file__).parents[2]
 
 
 def test_every_must_is_shown_by_a_test() -> None:
     shown = _shown()
-    assert [must.id for must in MUSTS if must.id not in shown] == []
+    assert [must.id for must in TASK_REQUIREMENTS if must.id not in shown] == []
 
 
 def test_no_test_shows_a_must_that_is_not_listed() -> None:
-    assert _shown() - {must.id for must in MUSTS} == set()
+    assert _shown() - {must.id for must in TASK_REQUIREMENTS} == set()
 
 
 def test_every_must_is_listed_once() -> None:
-    assert len({must.id for must in MUSTS}) == len(MUSTS)
+    assert len({must.id for must in TASK_REQUIREMENTS}) == len(TASK_REQUIREMENTS)
 
 
 def _shown() -> set[str]:

@@ -10,15 +10,15 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.interaction.gateway_tasks.conftest import House
+from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.mcp_wire import WAIT_SECONDS
 
 pytestmark = [pytest.mark.requirement("R15"), pytest.mark.requirement("R20")]
 
 
 @asynccontextmanager
-async def opened(house: House) -> AsyncGenerator[Client]:
-    headers = {"authorization": f"Bearer {await house.key('alice')}"}
+async def open_sdk_client(house: TasksHarness) -> AsyncGenerator[Client]:
+    headers = {"authorization": f"Bearer {await house.get_api_key('alice')}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http,
         Client(streamable_http_client(f"{house.url}/mcp/tasks", http_client=http)) as client,
@@ -26,12 +26,12 @@ async def opened(house: House) -> AsyncGenerator[Client]:
         yield client
 
 
-async def test_it_listens_to_a_call_until_it_can_read_the_result(house: House) -> None:
-    task_id, task = await house.begun()
+async def test_it_listens_to_a_call_until_it_can_read_the_result(house: TasksHarness) -> None:
+    task_id, task = await house.start_task()
     uri = f"ringback://calls/{task_id}"
-    async with opened(house) as client, client.listen(resource_subscriptions=[uri]) as subscription:
+    async with open_sdk_client(house) as client, client.listen(resource_subscriptions=[uri]) as subscription:
         assert subscription.honored.resource_subscriptions == [uri]
-        task.complete("done")
+        task.complete_task("done")
         event = await asyncio.wait_for(anext(subscription), WAIT_SECONDS)
         assert event == ResourceUpdated(uri)
         assert "done" in (await client.read_resource(uri)).model_dump_json()

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import Modern, Refused, legacy_session
-from tests.support.upstreams import Stage, http_config, serving
+from tests.support.mcp_wire import ModernClient, JsonRpcErrorResponse, legacy_session
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 CALL: Final[dict[str, Any]] = {"name": "echo", "arguments": {}}
 
@@ -23,8 +23,8 @@ async def http() -> AsyncGenerator[httpx.AsyncClient]:
 
 @pytest.fixture(scope="module")
 async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    async with serving(Stage().app()) as server:
-        config = replace(http_config(server.url), task_only_tools=frozenset({"echo"}))
+    async with serving(ControlledUpstream().app()) as server:
+        config = replace(make_http_config(server.url), task_only_tools=frozenset({"echo"}))
         async with (
             running_application(tmp_path_factory.mktemp("task-only"), config, auth="off") as ringback,
             serving(ringback.app.api) as near,
@@ -33,12 +33,12 @@ async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
 
 
 @pytest.mark.must("M02")
-async def test_a_client_that_declares_no_tasks_is_told_what_is_required(http: httpx.AsyncClient, url: str) -> None:
-    client = Modern(http, url)
+async def test_a_client_without_tasks_gets_the_required_capability(http: httpx.AsyncClient, url: str) -> None:
+    client = ModernClient(http, url)
 
-    with pytest.raises(Refused) as refused:
-        await client.result("tools/call", CALL, declare={})
-    served = await client.result("tools/call", CALL)
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await client.request("tools/call", CALL, declare={})
+    served = await client.request("tools/call", CALL)
 
     assert (refused.value.code, refused.value.status) == (-32021, 400)
     assert refused.value.data == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
@@ -50,10 +50,10 @@ async def test_a_session_of_2025_sees_it_in_the_list_and_is_refused_without_a_ta
     http: httpx.AsyncClient, url: str
 ) -> None:
     async with legacy_session(http, url) as session:
-        listed = (await session.result("tools/list", {}))["tools"]
-        with pytest.raises(Refused) as refused:
-            await session.result("tools/call", CALL)
-        created = await session.result("tools/call", {**CALL, "task": {}})
+        listed = (await session.request("tools/list", {}))["tools"]
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("tools/call", CALL)
+        created = await session.request("tools/call", {**CALL, "task": {}})
 
     support = {tool["name"]: tool["execution"]["taskSupport"] for tool in listed if "execution" in tool}
     assert (support["echo"], support["hold"]) == ("required", "optional")

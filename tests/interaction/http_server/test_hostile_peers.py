@@ -26,7 +26,7 @@ from ringback.server import build_http_server
 
 PEERS: Final = Path(__file__).parents[2] / "support" / "hostile_peers.py"
 WAIT_SECONDS: Final = 60.0
-EACH: Final = 25
+PEERS_PER_KIND: Final = 25
 EACH_DEEP: Final = 250
 """Of each of four slow and of four flooding kinds."""
 BYTES_EACH_MAX: Final = 160 * 1024
@@ -35,7 +35,7 @@ LARGE: Final = b"r" * 8 * 1024 * 1024
 """More than the system keeps for a peer that does not read, on loopback too."""
 
 
-class Clock:
+class ManualSeconds:
     """Stands still, so that a busy machine cuts nobody off; the test moves it."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class App:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Peers:
+class HostilePeers:
     def __init__(self, process: Process) -> None:
         self._process = process
 
@@ -84,24 +84,24 @@ class Peers:
 
 
 @dataclass(slots=True)
-class Stage:
+class ServerHarness:
     app: App
     connections: ConnectionLimiter
-    clock: Clock
-    peers: Peers
+    clock: ManualSeconds
+    peers: HostilePeers
     http: httpx.AsyncClient
 
     async def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
         self.connections.close_expired()
 
-    async def other_client_is_served(self) -> None:
+    async def assert_other_client_served(self) -> None:
         assert (await self.http.get("/")).status_code == 200
 
 
 @asynccontextmanager
-async def stage(**limits: Any) -> AsyncGenerator[Stage]:
-    app, clock = App(), Clock()
+async def running_server_harness(**limits: Any) -> AsyncGenerator[ServerHarness]:
+    app, clock = App(), ManualSeconds()
     connections = ConnectionLimiter(HttpLimits(connections_max=10_000, **limits), monotonic=clock)
     server = build_http_server(cast("Any", app), connections=connections)
     server.config.timeout_graceful_shutdown = 1
@@ -113,7 +113,7 @@ async def stage(**limits: Any) -> AsyncGenerator[Stage]:
         )
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS) as http:
             try:
-                yield Stage(app, connections, clock, Peers(process), http)
+                yield ServerHarness(app, connections, clock, HostilePeers(process), http)
             finally:
                 process.kill()
                 await process.communicate()
@@ -132,61 +132,61 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-async def until(stage: Stage, reached: Callable[[], bool]) -> None:
+async def wait_until(stage: ServerHarness, reached: Callable[[], bool]) -> None:
     """Another client is served all the while."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not reached():
-            await stage.other_client_is_served()
+            await stage.assert_other_client_served()
 
 
 def test_slow_and_flooding_connections_are_refused_or_cut_and_others_are_served(*, deep: bool) -> None:
-    each = EACH_DEEP if deep else EACH
+    each = EACH_DEEP if deep else PEERS_PER_KIND
 
     async def scenario() -> None:
-        async with stage(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
-            await here.other_client_is_served()
+        async with running_server_harness(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
+            await here.assert_other_client_served()
             before, counts = resident_bytes(), here.connections.rejection_counts
             for kind in ("silent", "half a line", "half a head", "half a body"):
                 await here.peers.send(kind, each)
-                await here.other_client_is_served()
-            await until(here, lambda: len(here.connections) == 4 * each + 1)
-            await until(here, lambda: here.connections.count_in_phase(ConnectionPhase.BODY) == each)  # they came last
+                await here.assert_other_client_served()
+            await wait_until(here, lambda: len(here.connections) == 4 * each + 1)
+            await wait_until(here, lambda: here.connections.count_in_phase(ConnectionPhase.BODY) == each)  # they came last
             for kind in ("url", "header", "chunk", "trailer"):
                 await here.peers.send(kind, each)
-                await here.other_client_is_served()
-            await until(here, lambda: counts["url_too_long"] + counts["headers_too_large"] == 4 * each)
-            await until(here, lambda: len(here.connections) == 4 * each + 1)
+                await here.assert_other_client_served()
+            await wait_until(here, lambda: counts["url_too_long"] + counts["headers_too_large"] == 4 * each)
+            await wait_until(here, lambda: len(here.connections) == 4 * each + 1)
             assert (counts["url_too_long"], counts["headers_too_large"]) == (each, 3 * each)
             assert resident_bytes() - before < 8 * each * BYTES_EACH_MAX
             await here.pass_time(HttpLimits().headers_seconds)
-            await until(here, lambda: len(here.connections) == each + 1)
+            await wait_until(here, lambda: len(here.connections) == each + 1)
             await here.pass_time(HttpLimits().body_seconds)
-            await until(here, lambda: len(here.connections) == 1)
+            await wait_until(here, lambda: len(here.connections) == 1)
             assert (counts["idle_headers"], counts["request_too_slow"]) == (each, 3 * each)
 
     on_uvloop(scenario())
 
 
 def test_peers_that_never_read_and_floods_of_pipelined_requests_are_cut(*, deep: bool) -> None:
-    each = EACH_DEEP if deep else EACH
+    each = EACH_DEEP if deep else PEERS_PER_KIND
 
     async def scenario() -> None:
-        async with stage(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
-            await here.other_client_is_served()
+        async with running_server_harness(trusted_proxies=(ip_network("127.0.0.0/8"),)) as here:
+            await here.assert_other_client_served()
             before = resident_bytes()
             await here.peers.send("never reads", each)
-            await until(here, lambda: here.app.served - here.app.ended == each)
+            await wait_until(here, lambda: here.app.served - here.app.ended == each)
             assert resident_bytes() - before < 2 * each * BYTES_EACH_MAX
             for _ in range(6):
                 await here.pass_time(HttpLimits().write_seconds / 4)
-                await here.other_client_is_served()
-            await until(here, lambda: len(here.connections) == 1)
+                await here.assert_other_client_served()
+            await wait_until(here, lambda: len(here.connections) == 1)
             assert here.connections.rejection_counts["answer_not_read"] == each
             served = here.app.served
             await here.peers.send("pipeline", 4)
             async with asyncio.timeout(WAIT_SECONDS):
                 while here.connections.rejection_counts["too_many_pipelined"] < 4:
-                    await here.other_client_is_served()
+                    await here.assert_other_client_served()
                     served += 1
             assert here.connections.rejection_counts["too_many_pipelined"] == 4
             assert here.app.served <= served + 4
@@ -194,14 +194,14 @@ def test_peers_that_never_read_and_floods_of_pipelined_requests_are_cut(*, deep:
     on_uvloop(scenario())
 
 
-def test_a_peer_has_its_share_of_connections_and_others_are_told_why() -> None:
+def test_a_peer_has_a_connection_limit_and_its_surplus_gets_the_reason() -> None:
     async def scenario() -> None:
-        async with stage(peer_connections_max=EACH) as here:
-            await here.other_client_is_served()
-            await here.peers.send("half a head", 2 * EACH)
-            await until(here, lambda: here.connections.rejection_counts["too_many_connections"] == EACH + 1)
-            await until(here, lambda: len(here.connections) == EACH)
-            assert here.connections.rejection_counts == {"too_many_connections": EACH + 1}
+        async with running_server_harness(peer_connections_max=PEERS_PER_KIND) as here:
+            await here.assert_other_client_served()
+            await here.peers.send("half a head", 2 * PEERS_PER_KIND)
+            await wait_until(here, lambda: here.connections.rejection_counts["too_many_connections"] == PEERS_PER_KIND + 1)
+            await wait_until(here, lambda: len(here.connections) == PEERS_PER_KIND)
+            assert here.connections.rejection_counts == {"too_many_connections": PEERS_PER_KIND + 1}
             async with httpx.AsyncClient(base_url=here.http.base_url) as another:
                 refused = await another.get("/")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")

@@ -2,10 +2,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.support.guarded import Guarded, running_guarded
+from tests.support.guarded import OAuthService, running_oauth_service
 
 
 @pytest.fixture(scope="module")
-async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Guarded]:
-    async with running_guarded(tmp_path_factory.mktemp("guarded")) as running:
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OAuthService]:
+    async with running_oauth_service(tmp_path_factory.mktemp("guarded")) as running:
         yield running

@@ -10,7 +10,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from tests.support.application import PUBLIC_URL
-from tests.support.guarded import ALL, Guarded
+from tests.support.guarded import ALL_SCOPES, OAuthService
 
 OPERATIONS = 250
 OPERATIONS_DEEP = 5_000
@@ -19,7 +19,7 @@ TOKEN_SECONDS = 12 * 3600
 
 
 @dataclass(slots=True)
-class Somebody:
+class PrincipalClient:
     name: str
     bearer: str
     calls: list[str] = field(default_factory=list[str])
@@ -28,7 +28,7 @@ class Somebody:
     tokens: list[str] = field(default_factory=list[str])
 
     @property
-    def secret(self) -> str:
+    def secret_text(self) -> str:
         """In everything that is theirs."""
         return f"only-{self.name}-knows"
 
@@ -38,17 +38,17 @@ class Somebody:
         return f"session-of-{self.name}"
 
 
-Asked = Callable[[Somebody, Somebody], Awaitable[httpx.Response]]
+ProbeResult = Callable[[PrincipalClient, PrincipalClient], Awaitable[httpx.Response]]
 
 
 @dataclass(slots=True)
-class Doors:
+class EndpointProbe:
     """What can be asked: who asks, and whose things it is about."""
 
-    guarded: Guarded
+    guarded: OAuthService
     chance: random.Random
 
-    def everything(self) -> list[Asked]:
+    def list_probes(self) -> list[ProbeResult]:
         by_call = (
             "GET /v1/calls/{}",
             "GET /v1/calls/{}/result",
@@ -79,39 +79,39 @@ class Doors:
             self.rest("GET /v1/deliveries/{}", lambda owner: owner.deliveries),
             *(self.rest(f"GET /v1/{path}", lambda owner: [owner.session]) for path in lists),
             *(self.task(method) for method in ("tasks/get", "tasks/cancel", "tasks/update")),
-            *(self.own_tool(name) for name in own_tools),
+            *(self.builtin_tool(name) for name in own_tools),
             self.read,
         ]
 
-    def rest(self, line: str, ids: Callable[[Somebody], list[str]]) -> Asked:
+    def rest(self, line: str, ids: Callable[[PrincipalClient], list[str]]) -> ProbeResult:
         method, path = line.split(" ")
 
-        async def ask(who: Somebody, owner: Somebody) -> httpx.Response:
-            body = {"description": who.secret} if method == "PATCH" else None
-            return await self._rest(who, method, path.format(self.one(ids(owner))), body)
+        async def ask(who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+            body = {"description": who.secret_text} if method == "PATCH" else None
+            return await self._rest(who, method, path.format(self.pick_id(ids(owner))), body)
 
         return ask
 
-    def task(self, method: str) -> Asked:
-        async def ask(who: Somebody, owner: Somebody) -> httpx.Response:
+    def task(self, method: str) -> ProbeResult:
+        async def ask(who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
             answers: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
-            return await self._mcp(who, method, {"taskId": self.one(owner.calls), **answers})
+            return await self._mcp(who, method, {"taskId": self.pick_id(owner.calls), **answers})
 
         return ask
 
-    def own_tool(self, name: str) -> Asked:
-        async def ask(who: Somebody, owner: Somebody) -> httpx.Response:
-            return await self._mcp(who, "tools/call", {"name": name, "arguments": {"call_id": self.one(owner.calls)}})
+    def builtin_tool(self, name: str) -> ProbeResult:
+        async def ask(who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+            return await self._mcp(who, "tools/call", {"name": name, "arguments": {"call_id": self.pick_id(owner.calls)}})
 
         return ask
 
-    async def start_by_rest(self, who: Somebody, _owner: Somebody) -> httpx.Response:
+    async def start_by_rest(self, who: PrincipalClient, _owner: PrincipalClient) -> httpx.Response:
         body = {
             "upstream": "git",
             "tool": "echo",
-            "arguments": {"text": who.secret},
+            "arguments": {"text": who.secret_text},
             "client_session_id": who.session,
-            "correlation_id": who.secret,
+            "correlation_id": who.secret_text,
             "wait_seconds": 5,
         }
         answer = await self._rest(who, "POST", "/v1/calls", body)
@@ -120,13 +120,13 @@ class Doors:
         who.tokens.append(started["resume_token"])
         return answer
 
-    async def start_by_mcp(self, who: Somebody, _owner: Somebody) -> httpx.Response:
-        answer = await self._mcp(who, "tools/call", {"name": "echo", "arguments": {"text": who.secret}})
+    async def start_by_mcp(self, who: PrincipalClient, _owner: PrincipalClient) -> httpx.Response:
+        answer = await self._mcp(who, "tools/call", {"name": "echo", "arguments": {"text": who.secret_text}})
         who.calls.append(answer.json()["result"]["_meta"]["ringback/callId"])
         return answer
 
-    async def register(self, who: Somebody, _owner: Somebody) -> httpx.Response:
-        body = {"url": f"http://127.0.0.1:1/{who.secret}", "call_id": self.one(who.calls), "description": who.secret}
+    async def register(self, who: PrincipalClient, _owner: PrincipalClient) -> httpx.Response:
+        body = {"url": f"http://127.0.0.1:1/{who.secret_text}", "call_id": self.pick_id(who.calls), "description": who.secret_text}
         answer = await self._rest(who, "POST", "/v1/webhooks", body)
         if answer.status_code == 201:
             who.webhooks.append(answer.json()["id"])
@@ -134,55 +134,55 @@ class Doors:
             who.deliveries += [delivery["id"] for delivery in sent.json()["deliveries"]]
         return answer
 
-    async def resume(self, who: Somebody, owner: Somebody) -> httpx.Response:
-        return await self._rest(who, "POST", "/v1/resume", {"resume_token": self.one(owner.tokens)})
+    async def resume(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+        return await self._rest(who, "POST", "/v1/resume", {"resume_token": self.pick_id(owner.tokens)})
 
-    async def wait(self, who: Somebody, owner: Somebody) -> httpx.Response:
-        body = {"call_ids": [self.one(owner.calls)], "wait_seconds": 0}
+    async def wait(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+        body = {"call_ids": [self.pick_id(owner.calls)], "wait_seconds": 0}
         return await self._rest(who, "POST", "/v1/calls/wait", body)
 
-    async def redeliver(self, who: Somebody, owner: Somebody) -> httpx.Response:
-        return await self._rest(who, "POST", f"/v1/deliveries/{self.one(owner.deliveries)}/redeliver", None)
+    async def redeliver(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+        return await self._rest(who, "POST", f"/v1/deliveries/{self.pick_id(owner.deliveries)}/redeliver", None)
 
-    async def own_resume(self, who: Somebody, owner: Somebody) -> httpx.Response:
-        arguments = {"resume_token": self.one(owner.tokens)}
+    async def own_resume(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+        arguments = {"resume_token": self.pick_id(owner.tokens)}
         return await self._mcp(who, "tools/call", {"name": "ringback_resume", "arguments": arguments})
 
-    async def own_list(self, who: Somebody, owner: Somebody) -> httpx.Response:
+    async def own_list(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
         arguments = {"client_session_id": owner.session}
         return await self._mcp(who, "tools/call", {"name": "ringback_list_calls", "arguments": arguments})
 
-    async def read(self, who: Somebody, owner: Somebody) -> httpx.Response:
-        return await self._mcp(who, "resources/read", {"uri": f"ringback://calls/{self.one(owner.calls)}"})
+    async def read(self, who: PrincipalClient, owner: PrincipalClient) -> httpx.Response:
+        return await self._mcp(who, "resources/read", {"uri": f"ringback://calls/{self.pick_id(owner.calls)}"})
 
-    def one(self, ids: list[str]) -> str:
+    def pick_id(self, ids: list[str]) -> str:
         return self.chance.choice(ids) if ids else "call_00000000000000000000000000"
 
-    async def _rest(self, who: Somebody, method: str, path: str, body: Any) -> httpx.Response:
+    async def _rest(self, who: PrincipalClient, method: str, path: str, body: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {who.bearer}"}
         return await self.guarded.http.request(method, path, json=body, headers=headers)
 
-    async def _mcp(self, who: Somebody, method: str, params: dict[str, Any]) -> httpx.Response:
-        return await self.guarded.ask("/mcp/git", method, params, bearer=who.bearer)
+    async def _mcp(self, who: PrincipalClient, method: str, params: dict[str, Any]) -> httpx.Response:
+        return await self.guarded.post_modern("/mcp/git", method, params, bearer=who.bearer)
 
 
 @pytest.mark.requirement("R25")
-async def test_nobody_is_ever_told_what_is_somebody_elses(guarded: Guarded, *, deep: bool) -> None:
+async def test_a_principal_never_reads_another_principals_data(guarded: OAuthService, *, deep: bool) -> None:
     chance = random.Random(20261120)
     expires = int(SystemClock().now().timestamp()) + TOKEN_SECONDS
-    ada = Somebody("ada", guarded.issuer.token(aud=PUBLIC_URL, scope=ALL, exp=expires))
-    bob = Somebody("bob", await guarded.key("bob"))
-    doors = Doors(guarded, chance)
-    every = doors.everything()
+    ada = PrincipalClient("ada", guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES, exp=expires))
+    bob = PrincipalClient("bob", await guarded.create_api_key("bob"))
+    doors = EndpointProbe(guarded, chance)
+    every = doors.list_probes()
     told = {ada.name: 0, bob.name: 0}
 
     for _ in range(OPERATIONS_DEEP if deep else OPERATIONS):
         who, other = chance.sample([ada, bob], 2)
         answer = await chance.choice(every)(who, chance.choice([who, other]))
 
-        assert other.secret not in answer.text, (answer.request.url, answer.request.content)
+        assert other.secret_text not in answer.text, (answer.request.url, answer.request.content)
         assert answer.status_code < 500, (answer.request.url, answer.text)
-        told[who.name] += who.secret in answer.text
+        told[who.name] += who.secret_text in answer.text
 
     assert min(told.values()) > OPERATIONS / 10
     assert ada.webhooks

@@ -8,10 +8,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from tests.support.application import PUBLIC_URL
-from tests.support.guarded import Guarded
+from tests.support.guarded import OAuthService
 
 
-class Memory:
+class InMemoryTokenStorage:
     """Where the SDK's client keeps its token."""
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Memory:
 
 
 @pytest.mark.requirement("R25")
-async def test_a_client_with_the_url_and_its_own_credentials_logs_in_and_calls(guarded: Guarded) -> None:
+async def test_a_client_with_the_url_and_its_own_credentials_logs_in_and_calls(guarded: OAuthService) -> None:
     endpoint = f"{PUBLIC_URL}/mcp/git"
     provider = ClientCredentialsOAuthProvider(
         server_url=endpoint,
-        storage=Memory(),
+        storage=InMemoryTokenStorage(),
         client_id="agent",
         client_secret="not looked at",
         issuer=guarded.issuer.url,
@@ -48,5 +48,5 @@ async def test_a_client_with_the_url_and_its_own_credentials_logs_in_and_calls(g
         result = await client.call_tool("echo", {"text": "hello"})
 
     assert not result.is_error
-    (wanted,) = guarded.issuer.asked_for
+    (wanted,) = guarded.issuer.token_requests
     assert (wanted["resource"], wanted["scope"]) == (endpoint, "ringback:calls ringback:read ringback:webhooks")

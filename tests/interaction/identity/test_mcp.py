@@ -9,7 +9,7 @@ import pytest
 
 from ringback.domain.principal import Scope
 from tests.support.application import PUBLIC_URL, running_application
-from tests.support.guarded import ALL, Guarded
+from tests.support.guarded import ALL_SCOPES, OAuthService
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -19,10 +19,10 @@ ECHO: dict[str, Any] = {"name": "echo", "arguments": {"text": "hello"}}
 
 
 @pytest.mark.parametrize("resource", ["/mcp", "/mcp/git", "/mcp/no-such-upstream"])
-async def test_without_a_token_each_endpoint_says_where_to_get_one(guarded: Guarded, resource: str) -> None:
+async def test_without_a_token_each_endpoint_says_where_to_get_one(guarded: OAuthService, resource: str) -> None:
     for answer in (
-        await guarded.ask(resource, "tools/list"),
-        await guarded.post(resource, "initialize", {}, bearer=None),
+        await guarded.post_modern(resource, "tools/list"),
+        await guarded.post_legacy(resource, "initialize", {}, bearer=None),
         await guarded.http.get(resource),
         await guarded.http.delete(resource),
     ):
@@ -34,51 +34,51 @@ async def test_without_a_token_each_endpoint_says_where_to_get_one(guarded: Guar
 @pytest.mark.parametrize(
     "claims", [{"aud": "https://other.example/mcp"}, {"aud": MCP, "exp": 1}, {"aud": f"{MCP}/time"}]
 )
-async def test_a_token_that_is_not_for_this_endpoint_is_refused(guarded: Guarded, claims: dict[str, Any]) -> None:
-    refused = await guarded.ask("/mcp/git", "tools/list", bearer=guarded.issuer.token(scope=ALL, **claims))
+async def test_a_token_that_is_not_for_this_endpoint_is_refused(guarded: OAuthService, claims: dict[str, Any]) -> None:
+    refused = await guarded.post_modern("/mcp/git", "tools/list", bearer=guarded.issuer.sign_token(scope=ALL_SCOPES, **claims))
 
     assert refused.status_code == 401
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
 @pytest.mark.parametrize("audience", [PUBLIC_URL, MCP, f"{MCP}/git"])
-async def test_a_token_for_this_endpoint_calls_its_tools(guarded: Guarded, audience: str) -> None:
-    token = guarded.issuer.token(aud=audience, scope=ALL)
+async def test_a_token_for_this_endpoint_calls_its_tools(guarded: OAuthService, audience: str) -> None:
+    token = guarded.issuer.sign_token(aud=audience, scope=ALL_SCOPES)
 
-    listed = await guarded.ask("/mcp/git", "tools/list", bearer=token)
-    called = await guarded.ask("/mcp/git", "tools/call", ECHO, bearer=token)
+    listed = await guarded.post_modern("/mcp/git", "tools/list", bearer=token)
+    called = await guarded.post_modern("/mcp/git", "tools/call", ECHO, bearer=token)
 
     assert "echo" in {tool["name"] for tool in listed.json()["result"]["tools"]}
     assert json.loads(called.json()["result"]["content"][0]["text"]) == {"text": "hello"}
 
 
-async def test_a_missing_scope_is_told_in_the_header_in_both_eras(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=MCP, scope="ringback:read")
-    session = await guarded.initialize("/mcp/git", bearer=token)
+async def test_a_missing_scope_is_named_in_the_header_in_both_eras(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=MCP, scope="ringback:read")
+    session = await guarded.open_legacy_session("/mcp/git", bearer=token)
 
-    modern = await guarded.ask("/mcp/git", "tools/call", ECHO, bearer=token)
-    legacy = await guarded.post("/mcp/git", "tools/call", ECHO, bearer=token, session_id=session)
+    modern = await guarded.post_modern("/mcp/git", "tools/call", ECHO, bearer=token)
+    legacy = await guarded.post_legacy("/mcp/git", "tools/call", ECHO, bearer=token, session_id=session)
 
     for refused in (modern, legacy):
         assert refused.status_code == 403
         assert refused.headers["www-authenticate"] == (
             f'Bearer error="insufficient_scope", scope="ringback:calls", resource_metadata="{WELL_KNOWN}/mcp/git"'
         )
-    assert (await guarded.ask("/mcp/git", "tools/list", bearer=token)).status_code == 200
+    assert (await guarded.post_modern("/mcp/git", "tools/list", bearer=token)).status_code == 200
 
 
-async def test_a_key_or_token_without_any_scope_may_only_introduce_itself(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=MCP)
-    session = await guarded.initialize("/mcp/git", bearer=token)
+async def test_a_key_or_token_without_any_scope_may_only_introduce_itself(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=MCP)
+    session = await guarded.open_legacy_session("/mcp/git", bearer=token)
     headers = {"mcp-session-id": session, "authorization": f"Bearer {token}", "accept": "text/event-stream"}
 
-    assert (await guarded.ask("/mcp/git", "server/discover", bearer=token)).status_code == 200
-    assert (await guarded.ask("/mcp/git", "tools/list", bearer=token)).status_code == 403
+    assert (await guarded.post_modern("/mcp/git", "server/discover", bearer=token)).status_code == 200
+    assert (await guarded.post_modern("/mcp/git", "tools/list", bearer=token)).status_code == 403
     assert (await guarded.http.get("/mcp/git", headers=headers)).status_code == 403
 
 
-async def test_malformed_messages_are_left_to_the_protocol(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=MCP)
+async def test_malformed_messages_are_left_to_the_protocol(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=MCP)
     for body in (b"{", b"[]", b'{"id":1,"method":7}', b"\xff"):
         answer = await guarded.http.post(
             "/mcp/git",
@@ -93,17 +93,17 @@ async def test_malformed_messages_are_left_to_the_protocol(guarded: Guarded) -> 
         assert answer.status_code == 400, body
 
 
-async def test_no_token_of_a_client_reaches_an_upstream(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=MCP, scope=ALL)
-    key = await guarded.key("alice")
-    before = len(guarded.upstream.seen)
+async def test_no_token_of_a_client_reaches_an_upstream(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=MCP, scope=ALL_SCOPES)
+    key = await guarded.create_api_key("alice")
+    before = len(guarded.upstream.received)
 
     for bearer in (token, key):
-        await guarded.ask("/mcp/git", "tools/call", ECHO, bearer=bearer)
-        session = await guarded.initialize("/mcp/git", bearer=bearer)
-        await guarded.post("/mcp/git", "tools/call", ECHO, bearer=bearer, session_id=session)
+        await guarded.post_modern("/mcp/git", "tools/call", ECHO, bearer=bearer)
+        session = await guarded.open_legacy_session("/mcp/git", bearer=bearer)
+        await guarded.post_legacy("/mcp/git", "tools/call", ECHO, bearer=bearer, session_id=session)
 
-    seen = b"\n".join(guarded.upstream.seen[before:])
+    seen = b"\n".join(guarded.upstream.received[before:])
     assert seen.count(b'"tools/call"') >= 4
     for secret in (token, key, token.rpartition(".")[2]):
         assert secret.encode() not in seen
@@ -113,15 +113,15 @@ async def test_no_token_of_a_client_reaches_an_upstream(guarded: Guarded) -> Non
 # -- sessions --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_of_somebody_else_looks_like_none(guarded: Guarded) -> None:
-    mine, same = await guarded.key("alice"), await guarded.key("alice")
-    foreign = await guarded.key("bob")
-    narrower = await guarded.key("alice", upstreams=frozenset({"git"}))
-    token = guarded.issuer.token(aud=MCP, scope=ALL, sub="alice")
-    session = await guarded.initialize("/mcp/git", bearer=mine)
+async def test_a_foreign_session_gets_the_error_of_an_unknown_one(guarded: OAuthService) -> None:
+    mine, same = await guarded.create_api_key("alice"), await guarded.create_api_key("alice")
+    foreign = await guarded.create_api_key("bob")
+    narrower = await guarded.create_api_key("alice", upstreams=frozenset({"git"}))
+    token = guarded.issuer.sign_token(aud=MCP, scope=ALL_SCOPES, sub="alice")
+    session = await guarded.open_legacy_session("/mcp/git", bearer=mine)
 
     async def ping(bearer: str, session_id: str) -> httpx.Response:
-        return await guarded.post("/mcp/git", "ping", {}, bearer=bearer, session_id=session_id)
+        return await guarded.post_legacy("/mcp/git", "ping", {}, bearer=bearer, session_id=session_id)
 
     unknown = await ping(foreign, "no-such-session")
     assert unknown.status_code == 404
@@ -135,22 +135,22 @@ async def test_a_session_of_somebody_else_looks_like_none(guarded: Guarded) -> N
     assert (await ping(same, session)).status_code == 200
 
 
-async def test_a_session_of_one_endpoint_is_unknown_at_another(guarded: Guarded) -> None:
-    key = await guarded.key("alice")
-    session = await guarded.initialize("/mcp/git", bearer=key)
+async def test_a_session_of_one_endpoint_is_unknown_at_another(guarded: OAuthService) -> None:
+    key = await guarded.create_api_key("alice")
+    session = await guarded.open_legacy_session("/mcp/git", bearer=key)
 
-    elsewhere = await guarded.post("/mcp/time", "ping", {}, bearer=key, session_id=session)
+    elsewhere = await guarded.post_legacy("/mcp/time", "ping", {}, bearer=key, session_id=session)
 
     assert elsewhere.status_code == 404
 
 
-async def test_a_key_that_was_revoked_ends_its_sessions_at_the_next_request(guarded: Guarded) -> None:
+async def test_a_key_that_was_revoked_ends_its_sessions_at_the_next_request(guarded: OAuthService) -> None:
     keys = guarded.service.app.services.api_keys
     revoked, text = await keys.create_key("carol", name="test", scopes=frozenset({Scope.READ}), upstreams=None)
-    session = await guarded.initialize("/mcp/git", bearer=text)
+    session = await guarded.open_legacy_session("/mcp/git", bearer=text)
     await keys.revoke_key(revoked.id)
 
-    answer = await guarded.post("/mcp/git", "ping", {}, bearer=text, session_id=session)
+    answer = await guarded.post_legacy("/mcp/git", "ping", {}, bearer=text, session_id=session)
 
     assert answer.status_code == 401
 
@@ -158,22 +158,22 @@ async def test_a_key_that_was_revoked_ends_its_sessions_at_the_next_request(guar
 # -- upstreams that a key may not see --------------------------------------------------------------------------------------
 
 
-async def test_a_forbidden_upstream_looks_unknown(guarded: Guarded) -> None:
-    key = await guarded.key("alice", upstreams=frozenset({"git"}))
+async def test_a_forbidden_upstream_gets_the_error_of_an_unknown_one(guarded: OAuthService) -> None:
+    key = await guarded.create_api_key("alice", upstreams=frozenset({"git"}))
 
-    forbidden = await guarded.ask("/mcp/time", "tools/list", bearer=key)
-    unknown = await guarded.ask("/mcp/no-such-upstream", "tools/list", bearer=key)
+    forbidden = await guarded.post_modern("/mcp/time", "tools/list", bearer=key)
+    unknown = await guarded.post_modern("/mcp/no-such-upstream", "tools/list", bearer=key)
 
     assert (forbidden.status_code, forbidden.content) == (404, unknown.content)
-    assert (await guarded.ask("/mcp/git", "tools/list", bearer=key)).status_code == 200
+    assert (await guarded.post_modern("/mcp/git", "tools/list", bearer=key)).status_code == 200
 
 
-async def test_the_joined_endpoint_shows_only_what_a_key_may_see(guarded: Guarded) -> None:
-    key = await guarded.key("alice", upstreams=frozenset({"git"}))
+async def test_the_joined_endpoint_shows_only_what_a_key_may_see(guarded: OAuthService) -> None:
+    key = await guarded.create_api_key("alice", upstreams=frozenset({"git"}))
 
-    listed = await guarded.ask("/mcp", "tools/list", bearer=key)
-    forbidden = await guarded.ask("/mcp", "tools/call", {**ECHO, "name": "time__echo"}, bearer=key)
-    unknown = await guarded.ask("/mcp", "tools/call", {**ECHO, "name": "tame__echo"}, bearer=key)
+    listed = await guarded.post_modern("/mcp", "tools/list", bearer=key)
+    forbidden = await guarded.post_modern("/mcp", "tools/call", {**ECHO, "name": "time__echo"}, bearer=key)
+    unknown = await guarded.post_modern("/mcp", "tools/call", {**ECHO, "name": "tame__echo"}, bearer=key)
 
     names = {tool["name"] for tool in listed.json()["result"]["tools"]}
     assert "git__echo" in names
@@ -185,22 +185,22 @@ async def test_the_joined_endpoint_shows_only_what_a_key_may_see(guarded: Guarde
 # -- hosts and origins -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_rebound_host_is_refused_before_anybody_is_asked_for_a_key(guarded: Guarded) -> None:
+async def test_a_rebound_host_is_refused_before_authentication(guarded: OAuthService) -> None:
     for path in ("/mcp", "/mcp/git", "/.well-known/oauth-protected-resource/mcp"):
-        refused = await guarded.ask(path, "tools/list", headers={"host": "evil.example"})
+        refused = await guarded.post_modern(path, "tools/list", headers={"host": "evil.example"})
 
         assert (refused.status_code, refused.json()["type"]) == (421, "/problems/foreign-host")
 
 
-async def test_a_page_of_another_origin_is_refused(guarded: Guarded) -> None:
-    key = await guarded.key("alice")
+async def test_a_page_of_another_origin_is_refused(guarded: OAuthService) -> None:
+    key = await guarded.create_api_key("alice")
 
     for origin in ("https://evil.example", "null", PUBLIC_URL):
-        refused = await guarded.ask("/mcp/git", "tools/list", bearer=key, headers={"origin": origin})
+        refused = await guarded.post_modern("/mcp/git", "tools/list", bearer=key, headers={"origin": origin})
         assert (refused.status_code, refused.json()["type"]) == (403, "/problems/foreign-origin")
 
 
-async def test_a_page_of_an_allowed_origin_may_speak_mcp_and_log_in(guarded: Guarded) -> None:
+async def test_a_page_of_an_allowed_origin_may_speak_mcp_and_log_in(guarded: OAuthService) -> None:
     page = {"origin": "https://console.example"}
     preflight = await guarded.http.options(
         "/mcp/git",
@@ -210,8 +210,8 @@ async def test_a_page_of_an_allowed_origin_may_speak_mcp_and_log_in(guarded: Gua
             "access-control-request-headers": "authorization, content-type, mcp-protocol-version, mcp-session-id, mcp-method",
         },
     )
-    refused = await guarded.ask("/mcp/git", "tools/list", headers=page)
-    served = await guarded.ask("/mcp/git", "tools/list", bearer=await guarded.key("alice"), headers=page)
+    refused = await guarded.post_modern("/mcp/git", "tools/list", headers=page)
+    served = await guarded.post_modern("/mcp/git", "tools/list", bearer=await guarded.create_api_key("alice"), headers=page)
 
     assert preflight.status_code == 200
     for answer in (preflight, refused, served):
@@ -233,14 +233,14 @@ async def test_with_keys_alone_the_refusal_says_how_to_send_one(tmp_path: Path) 
             assert "Authorization: Bearer rbk_" in refused.json()["detail"]
 
 
-async def test_with_authentication_off_everybody_shares_what_there_is(tmp_path: Path, guarded: Guarded) -> None:
+async def test_with_authentication_off_all_clients_share_one_principal(tmp_path: Path, guarded: OAuthService) -> None:
     async with running_application(tmp_path, auth="off", host="127.0.0.1") as service:
         transport = httpx.ASGITransport(service.app.api)
         async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as http:
-            open_door = Guarded(service=service, issuer=guarded.issuer, upstream=guarded.upstream, http=http)
-            session = await open_door.initialize("/mcp", bearer=None)
+            open_door = OAuthService(service=service, issuer=guarded.issuer, upstream=guarded.upstream, http=http)
+            session = await open_door.open_legacy_session("/mcp", bearer=None)
             pinged = [
-                await open_door.post("/mcp", "ping", {}, bearer=bearer, session_id=session)
+                await open_door.post_legacy("/mcp", "ping", {}, bearer=bearer, session_id=session)
                 for bearer in (None, "whatever")
             ]
 

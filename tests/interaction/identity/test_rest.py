@@ -11,7 +11,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX
 from ringback.settings import load_settings
 from tests.support.application import PUBLIC_URL, running_application
-from tests.support.guarded import ALL, Guarded
+from tests.support.guarded import ALL_SCOPES, OAuthService
 from tests.support.upstreams import free_port
 
 pytestmark = pytest.mark.requirement("R25")
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.requirement("R25")
 WELL_KNOWN = f"{PUBLIC_URL}/.well-known/oauth-protected-resource"
 
 
-async def get(guarded: Guarded, path: str, token: str | None = None) -> httpx.Response:
+async def get(guarded: OAuthService, path: str, token: str | None = None) -> httpx.Response:
     return await guarded.http.get(path, headers={"Authorization": f"Bearer {token}"} if token else {})
 
 
-async def test_a_token_for_the_service_is_as_good_as_a_key_and_owns_its_own(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=PUBLIC_URL, scope=ALL)
+async def test_a_token_for_the_service_is_as_good_as_a_key_and_owns_its_own(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES)
     agent = await guarded.service.client(api_key=token)
-    same_name = await guarded.service.agent("ada")
+    same_name = await guarded.service.create_agent_client("ada")
 
     call = (await agent.start_call("git", "echo", {"text": "hello"}, wait_seconds=60)).call
 
@@ -36,14 +36,14 @@ async def test_a_token_for_the_service_is_as_good_as_a_key_and_owns_its_own(guar
     assert caught.value.status == 404
 
 
-async def test_no_key_can_be_made_for_the_owner_of_a_token(guarded: Guarded) -> None:
+async def test_no_key_can_be_made_for_the_owner_of_a_token(guarded: OAuthService) -> None:
     with pytest.raises(InvalidRequest, match="begin with 'oidc:'"):
-        await guarded.key(f"{OIDC_PRINCIPAL_PREFIX}12345678:ada")
+        await guarded.create_api_key(f"{OIDC_PRINCIPAL_PREFIX}12345678:ada")
 
 
 @pytest.mark.parametrize("audience", [f"{PUBLIC_URL}/mcp", "https://other.example", "account", None])
-async def test_a_token_for_another_audience_is_refused(guarded: Guarded, audience: str | None) -> None:
-    token = guarded.issuer.token(aud=audience, scope=ALL)
+async def test_a_token_for_another_audience_is_refused(guarded: OAuthService, audience: str | None) -> None:
+    token = guarded.issuer.sign_token(aud=audience, scope=ALL_SCOPES)
 
     refused = await get(guarded, "/v1/calls", token)
 
@@ -55,7 +55,7 @@ async def test_a_token_for_another_audience_is_refused(guarded: Guarded, audienc
     assert token not in refused.text
 
 
-async def test_without_any_token_the_refusal_says_where_to_get_one_and_blames_none(guarded: Guarded) -> None:
+async def test_without_any_token_the_refusal_says_where_to_get_one_and_blames_none(guarded: OAuthService) -> None:
     refused = await get(guarded, "/v1/calls")
 
     assert refused.status_code == 401
@@ -64,8 +64,8 @@ async def test_without_any_token_the_refusal_says_where_to_get_one_and_blames_no
     assert guarded.issuer.url in refused.json()["detail"]
 
 
-async def test_a_token_without_the_scope_is_told_which_one(guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=PUBLIC_URL, scope="ringback:read")
+async def test_a_token_without_the_scope_gets_the_missing_scope(guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope="ringback:read")
 
     refused = await guarded.http.post(
         "/v1/webhooks", json={"url": "https://agent.example"}, headers={"Authorization": f"Bearer {token}"}
@@ -78,7 +78,7 @@ async def test_a_token_without_the_scope_is_told_which_one(guarded: Guarded) -> 
 
 
 @pytest.mark.parametrize("resource", ["", "/mcp", "/mcp/git", "/mcp/no-such-upstream"])
-async def test_every_door_is_described_where_rfc_9728_says(guarded: Guarded, resource: str) -> None:
+async def test_every_resource_has_metadata_at_its_rfc_9728_path(guarded: OAuthService, resource: str) -> None:
     described = await get(guarded, f"/.well-known/oauth-protected-resource{resource}")
 
     assert described.status_code == 200
@@ -92,14 +92,14 @@ async def test_every_door_is_described_where_rfc_9728_says(guarded: Guarded, res
 
 
 @pytest.mark.parametrize("suffix", ["/v1", "/mcp/", "/mcp/A", "/mcp/git/x", "/mcpx"])
-async def test_what_is_no_door_is_not_described(guarded: Guarded, suffix: str) -> None:
+async def test_other_paths_have_no_resource_metadata(guarded: OAuthService, suffix: str) -> None:
     answer = await get(guarded, f"/.well-known/oauth-protected-resource{suffix}")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-path")
 
 
-async def test_no_token_is_logged(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
-    token = guarded.issuer.token(aud=PUBLIC_URL, scope=ALL)
+async def test_no_token_is_logged(guarded: OAuthService, caplog: pytest.LogCaptureFixture) -> None:
+    token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES)
     with caplog.at_level("DEBUG", logger="ringback"):
         await get(guarded, "/v1/calls", token)
         await get(guarded, "/v1/calls", f"{token}x")
@@ -120,7 +120,7 @@ async def test_under_a_path_the_metadata_is_before_the_path(tmp_path: Path) -> N
             assert (await http.get(f"{url}/mcp/git")).json()["resource"] == f"{public_url}/mcp/git"
 
 
-async def test_an_issuer_that_gives_out_no_scopes_of_ours_is_asked_for_none(tmp_path: Path) -> None:
+async def test_no_scopes_are_requested_from_an_issuer_without_ours(tmp_path: Path) -> None:
     issuer = "https://issuer.example"
     async with running_application(tmp_path, oidc_issuer=issuer, oidc_scopes=("calls", "read")) as service:
         described = (await service.get("/.well-known/oauth-protected-resource")).json()
@@ -130,13 +130,13 @@ async def test_an_issuer_that_gives_out_no_scopes_of_ours_is_asked_for_none(tmp_
     assert challenge == f'Bearer resource_metadata="{WELL_KNOWN}"'
 
 
-async def test_while_the_issuer_is_away_tokens_wait_and_keys_work(tmp_path: Path, guarded: Guarded) -> None:
-    token = guarded.issuer.token(aud=PUBLIC_URL, scope=ALL)
+async def test_while_the_issuer_is_unreachable_tokens_wait_and_keys_work(tmp_path: Path, guarded: OAuthService) -> None:
+    token = guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES)
     async with running_application(tmp_path, oidc_issuer=f"http://127.0.0.1:{free_port()}") as service:
         transport = httpx.ASGITransport(service.app.api)
         async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as http:
             refused = await http.get("/v1/calls", headers={"Authorization": f"Bearer {token}"})
-        with_key = await service.agent("alice")
+        with_key = await service.create_agent_client("alice")
 
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/issuer-unavailable")
         assert "Retry-After" in refused.headers
@@ -153,7 +153,7 @@ async def test_without_an_issuer_nothing_speaks_of_oauth(tmp_path: Path) -> None
     assert "Authorization: Bearer rbk_" in refused.json()["detail"]
 
 
-async def test_doctor_says_whether_the_issuer_can_be_used(guarded: Guarded) -> None:
+async def test_doctor_says_whether_the_issuer_can_be_used(guarded: OAuthService) -> None:
     (usable,) = await check_issuer(load_settings(oidc_issuer=guarded.issuer.url))
     (away,) = await check_issuer(load_settings(oidc_issuer=f"http://127.0.0.1:{free_port()}"))
     (other,) = await check_issuer(load_settings(oidc_issuer=f"{guarded.issuer.url}/"))

@@ -9,8 +9,8 @@ import pytest
 
 from ringback.runner.config import UpstreamConfig
 from tests.support.application import running_application
-from tests.support.interop_stage import InteropStage
-from tests.support.upstreams import http_config, serving
+from tests.support.interop_stage import InteropUpstream
+from tests.support.upstreams import make_http_config, serving
 
 WINDOW_SECONDS: Final = 0.2
 """For `hold`, which is to outlive it."""
@@ -21,24 +21,24 @@ GRACE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Street:
+class GatewayChain:
     """The same server, reached in three ways."""
 
-    stage: InteropStage
-    direct: str
-    through: str
+    upstream: InteropUpstream
+    direct_url: str
+    gateway_url: str
     """One Ringback before it."""
-    through_two: str
+    second_gateway_url: str
     """And another Ringback before that."""
 
 
-def behind(url: str) -> UpstreamConfig:
-    return replace(http_config(url), tool_inline_wait_seconds={"hold": WINDOW_SECONDS})
+def running_gateway_for(url: str) -> UpstreamConfig:
+    return replace(make_http_config(url), tool_inline_wait_seconds={"hold": WINDOW_SECONDS})
 
 
 @pytest.fixture(scope="module")
-async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Street]:
-    stage = InteropStage()
+async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayChain]:
+    stage = InteropUpstream()
     folder: Path = tmp_path_factory.mktemp("street")
     (folder / "first").mkdir()
     (folder / "second").mkdir()
@@ -46,22 +46,22 @@ async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenera
         serving(stage.app()) as server,
         running_application(
             folder / "first",
-            behind(server.url),
+            running_gateway_for(server.url),
             auth="off",
             inline_wait_seconds=LONG_WINDOW_SECONDS,
             task_grace_seconds=GRACE_SECONDS,
         ) as first,
         serving(first.app.api) as near,
         running_application(
-            folder / "second", behind(f"{near.url}/stage"), auth="off", inline_wait_seconds=LONG_WINDOW_SECONDS
+            folder / "second", running_gateway_for(f"{near.url}/stage"), auth="off", inline_wait_seconds=LONG_WINDOW_SECONDS
         ) as second,
         serving(second.app.api) as far,
     ):
-        yield Street(stage, server.url, f"{near.url}/stage", f"{far.url}/stage")
+        yield GatewayChain(stage, server.url, f"{near.url}/stage", f"{far.url}/stage")
 
 
 @pytest.fixture
-def street(shared_street: Street) -> Street:
-    shared_street.stage.reset()
-    shared_street.stage.seen_meta.clear()
+def street(shared_street: GatewayChain) -> GatewayChain:
+    shared_street.upstream.reset()
+    shared_street.upstream.seen_meta.clear()
     return shared_street

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interaction.interop.conftest import Street
+from tests.interaction.interop.conftest import GatewayChain
 from tests.support.limits import WAIT_SECONDS
 
 CURL_SECONDS: Final = str(WAIT_SECONDS)
@@ -47,11 +47,11 @@ def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R28")
-async def test_a_session_by_hand(street: Street) -> None:
-    opened, headers, greeting = await curl(street.through, request("initialize", INITIALIZE))
+async def test_a_session_by_hand(street: GatewayChain) -> None:
+    opened, headers, greeting = await curl(street.gateway_url, request("initialize", INITIALIZE))
     session = (f"mcp-session-id: {headers['mcp-session-id']}", "mcp-protocol-version: 2025-11-25")
-    accepted, _, _ = await curl(street.through, {"jsonrpc": "2.0", "method": "notifications/initialized"}, *session)
-    _, _, called = await curl(street.through, request("tools/call", {"name": "count", "arguments": {}}), *session)
+    accepted, _, _ = await curl(street.gateway_url, {"jsonrpc": "2.0", "method": "notifications/initialized"}, *session)
+    _, _, called = await curl(street.gateway_url, request("tools/call", {"name": "count", "arguments": {}}), *session)
 
     assert (opened, accepted) == (200, 202)
     assert greeting["result"]["instructions"].startswith("Paint it blue.")
@@ -59,11 +59,11 @@ async def test_a_session_by_hand(street: Street) -> None:
 
 
 @pytest.mark.requirement("R28")
-async def test_one_request_without_a_session(street: Street) -> None:
+async def test_one_request_without_a_session(street: GatewayChain) -> None:
     headers = ("mcp-protocol-version: 2026-07-28", "mcp-method: tools/call", "mcp-name: count")
 
     status, _, called = await curl(
-        street.through, request("tools/call", {"name": "count", "arguments": {}, "_meta": ENVELOPE}), *headers
+        street.gateway_url, request("tools/call", {"name": "count", "arguments": {}, "_meta": ENVELOPE}), *headers
     )
 
     assert status == 200

@@ -14,10 +14,10 @@ from fastmcp.exceptions import ToolError
 from fastmcp_tasks import ToolTask
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
 
-from tests.interaction.interop.conftest import GRACE_SECONDS, Street
+from tests.interaction.interop.conftest import GRACE_SECONDS, GatewayChain
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import free_port, http_config, serving
+from tests.support.upstreams import free_port, make_http_config, serving
 
 SERVER: Final = Path(__file__).parents[2] / "support" / "fastmcp_upstream.py"
 LONG_SECONDS: Final = 3600.0
@@ -30,7 +30,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[st
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVER), str(port), str(folder / "ledger"), stdout=DEVNULL, stderr=DEVNULL
     )
-    config = http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name="reports")
     try:
         async with (
             running_application(
@@ -48,13 +48,13 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[st
         await process.wait()
 
 
-async def blue(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[Any]:
+async def answer_blue(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[Any]:
     del message, response_type, params, context
     return ElicitResult(action="accept", content={"colour": "blue"})
 
 
-def connected(url: str) -> Client[Any]:
-    return Client(url, elicitation_handler=blue)
+def open_client(url: str) -> Client[Any]:
+    return Client(url, elicitation_handler=answer_blue)
 
 
 async def call_tool_task(client: Client[Any], name: str, arguments: dict[str, Any] | None = None) -> ToolTask:
@@ -66,8 +66,8 @@ def text(result: Any) -> str:
 
 
 @pytest.mark.requirement("R28")
-async def test_its_client_calls_the_sdks_tools(street: Street) -> None:
-    async with connected(street.through) as client:
+async def test_its_client_calls_the_sdks_tools(street: GatewayChain) -> None:
+    async with open_client(street.gateway_url) as client:
         counted = await client.call_tool("count")
         painted = await client.call_tool("ask")
         board = await client.call_tool("widget")
@@ -81,11 +81,11 @@ async def test_its_client_calls_the_sdks_tools(street: Street) -> None:
 
 
 @pytest.mark.requirement("R30")
-async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: Street) -> None:
-    async with connected(street.through) as client:
+async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: GatewayChain) -> None:
+    async with open_client(street.gateway_url) as client:
         task = await call_tool_task(client, "wait")
         before = await task.status()
-        street.stage.release.set()
+        street.upstream.release.set()
         result = await task
 
     assert before.status == "working"
@@ -93,20 +93,20 @@ async def test_its_client_gets_a_task_for_any_tool_that_takes_longer(street: Str
 
 
 @pytest.mark.requirement("R30")
-async def test_its_client_cancels_a_task_and_the_tool_is_let_go(street: Street) -> None:
-    async with connected(street.through) as client:
+async def test_its_client_cancels_a_task_and_the_tool_is_let_go(street: GatewayChain) -> None:
+    async with open_client(street.gateway_url) as client:
         task = await call_tool_task(client, "wait")
-        await street.stage.until_held()
+        await street.upstream.wait_until_held()
         await task.cancel()
         ended = await task.wait(timeout=WAIT_SECONDS)
 
     assert ended.status == "cancelled"
-    await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)
+    await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)
 
 
 @pytest.mark.requirement("R30")
 async def test_its_servers_tasks_are_tasks_behind_us(reports: str) -> None:
-    async with connected(reports) as client:
+    async with open_client(reports) as client:
         added = await client.call_tool("add", {"first": 20, "second": 22})
         built = await call_tool_task(client, "build_report", {"seconds": 0.1})
         endless = await call_tool_task(client, "build_report", {"seconds": LONG_SECONDS})
@@ -122,7 +122,7 @@ async def test_its_servers_tasks_are_tasks_behind_us(reports: str) -> None:
 @pytest.mark.requirement("R30")
 @pytest.mark.requirement("R32")
 async def test_its_servers_question_reaches_its_client(reports: str) -> None:
-    async with connected(reports) as client:
+    async with open_client(reports) as client:
         painted = await client.call_tool("paint")
         task = await call_tool_task(client, "paint")
         asked = await task.wait(state="input_required", timeout=WAIT_SECONDS)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.interaction.interop.conftest import Street
+from tests.interaction.interop.conftest import GatewayChain
 from tests.support import npm
 from tests.support.limits import WAIT_SECONDS
 
@@ -17,14 +17,14 @@ VERSION: Final = "2.4.0"
 SCRIPT: Final = Path(__file__).parents[2] / "support" / "npm_client.mjs"
 
 
-async def started(url: str, mode: str, *more: str) -> Process:
-    folder = await npm.installed(PACKAGE, VERSION)
+async def run_npm_client(url: str, mode: str, *more: str) -> Process:
+    folder = await npm.install_npm_package(PACKAGE, VERSION)
     return await asyncio.create_subprocess_exec(
         "node", str(SCRIPT), str(folder), url, mode, *more, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
 
 
-async def told(process: Process, said: bytes = b"") -> dict[str, Any]:
+async def parse_output(process: Process, said: bytes = b"") -> dict[str, Any]:
     async with asyncio.timeout(WAIT_SECONDS):
         out, errors = await process.communicate(said)
     assert process.returncode == 0, errors.decode()
@@ -33,9 +33,9 @@ async def told(process: Process, said: bytes = b"") -> dict[str, Any]:
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode: str) -> None:
+async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain, mode: str) -> None:
     direct, through = await asyncio.gather(
-        told(await started(street.direct, mode)), told(await started(street.through, mode))
+        parse_output(await run_npm_client(street.direct_url, mode)), parse_output(await run_npm_client(street.gateway_url, mode))
     )
 
     assert through == direct
@@ -45,11 +45,11 @@ async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_esc_while_it_waits_ends_the_call_upstream(street: Street, mode: str) -> None:
-    process = await started(street.through, mode, "wait")
-    await asyncio.wait_for(street.stage.until_held(), WAIT_SECONDS)
+async def test_esc_while_it_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+    process = await run_npm_client(street.gateway_url, mode, "wait")
+    await asyncio.wait_for(street.upstream.wait_until_held(), WAIT_SECONDS)
 
-    seen = await told(process, b"inside\n")
+    seen = await parse_output(process, b"inside\n")
 
     assert seen["given"] == "given up"
-    await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)
+    await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)

@@ -10,28 +10,28 @@ import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 
-from tests.interaction.interop.conftest import Street
-from tests.support.interop_stage import BLUE, WIDGET
+from tests.interaction.interop.conftest import GatewayChain
+from tests.support.interop_stage import BLUE_ANSWER, WIDGET
 from tests.support.upstreams import WAIT_SECONDS
 
 MODES: Final = ("auto", "legacy", "2026-07-28")
 
 
 @asynccontextmanager
-async def connected(url: str, mode: Any) -> AsyncGenerator[Client]:
+async def open_client(url: str, mode: Any) -> AsyncGenerator[Client]:
     async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context, params
-        return types.ElicitResult.model_validate(BLUE)
+        return types.ElicitResult.model_validate(BLUE_ANSWER)
 
     async with Client(url, mode=mode, elicitation_callback=answer) as client:
         yield client
 
 
-async def seen(url: str, mode: str) -> dict[str, Any]:
+async def observe(url: str, mode: str) -> dict[str, Any]:
     """What a session comes to, as its client is told it."""
-    async with connected(url, mode) as client:
+    async with open_client(url, mode) as client:
         listed = await client.list_tools()
-        tools = [_told(tool) for tool in listed.tools if not tool.name.startswith("ringback_")]
+        tools = [comparable_json(tool) for tool in listed.tools if not tool.name.startswith("ringback_")]
         for tool in tools:
             tool.pop("outputSchema", None)  # says that the answer may be a pending result
             tool.pop("execution", None)  # says that every tool may be called as a task
@@ -39,47 +39,47 @@ async def seen(url: str, mode: str) -> dict[str, Any]:
         return {
             "version": client.protocol_version,
             "tools": tools,
-            "resource": _told(resource)["contents"],
+            "resource": comparable_json(resource)["contents"],
             **{name: await _outcome(client, name) for name in ("count", "lie", "widget", "ask", "fail", "missing")},
         }
 
 
 async def _outcome(client: Client, name: str) -> Any:
     try:
-        result = _told(await client.call_tool(name, {}))
+        result = comparable_json(await client.call_tool(name, {}))
     except Exception as error:  # noqa: BLE001 - whatever the client raises is what its user sees
         return type(error).__name__
     meta = {key: value for key, value in result.pop("_meta", {}).items() if key.startswith("openai/")}
     return {**result, "_meta": meta}
 
 
-def _told(model: Any) -> dict[str, Any]:
+def comparable_json(model: Any) -> dict[str, Any]:
     told: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return told
 
 
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_session_sees_what_it_would_see_without_us(street: Street, mode: str) -> None:
-    direct = await seen(street.direct, mode)
+async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain, mode: str) -> None:
+    direct = await observe(street.direct_url, mode)
 
-    assert await seen(street.through, mode) == direct
+    assert await observe(street.gateway_url, mode) == direct
     assert direct["count"]["structuredContent"] == {"count": 3}
     assert direct["lie"] == "RuntimeError"
     assert direct["ask"]["content"][0]["text"] == "painted blue"
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_two_ringbacks_in_a_row_change_nothing_either(street: Street, mode: str) -> None:
-    assert await seen(street.through_two, mode) == await seen(street.direct, mode)
+async def test_two_ringbacks_in_a_row_change_nothing_either(street: GatewayChain, mode: str) -> None:
+    assert await observe(street.second_gateway_url, mode) == await observe(street.direct_url, mode)
 
 
-async def test_of_two_ringbacks_in_a_row_the_nearer_ones_tools_are_seen(street: Street) -> None:
-    async with connected(street.through_two, "auto") as client:
+async def test_a_chain_of_two_ringbacks_shows_the_builtin_tools_of_the_nearer_one(street: GatewayChain) -> None:
+    async with open_client(street.second_gateway_url, "auto") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         pending = await client.call_tool("hold", {})
         link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
-        street.stage.release.set()
+        street.upstream.release.set()
         ended = await client.call_tool("ringback_wait_for_call", {"call_id": link.uri.rpartition("/")[2]})
 
     assert len(names) == len(set(names))
@@ -91,13 +91,13 @@ async def test_of_two_ringbacks_in_a_row_the_nearer_ones_tools_are_seen(street: 
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R15")
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_outlives_the_window_is_answered_with_where_to_find_it_and_is_found_there(
-    street: Street, mode: str
+async def test_a_call_longer_than_the_inline_wait_gets_a_pending_result_that_leads_to_the_result(
+    street: GatewayChain, mode: str
 ) -> None:
-    async with connected(street.through, mode) as client:
+    async with open_client(street.gateway_url, mode) as client:
         pending = await client.call_tool("hold", {})
         link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
-        street.stage.release.set()
+        street.upstream.release.set()
         call_id = link.uri.rpartition("/")[2]
         ended = await client.call_tool("ringback_wait_for_call", {"call_id": call_id})
         (read,) = (await client.read_resource(link.uri)).contents
@@ -111,35 +111,35 @@ async def test_what_outlives_the_window_is_answered_with_where_to_find_it_and_is
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_esc_while_the_client_waits_ends_the_call_upstream(street: Street, mode: str) -> None:
-    async with connected(street.through, mode) as client:
+async def test_esc_while_the_client_waits_ends_the_call_upstream(street: GatewayChain, mode: str) -> None:
+    async with open_client(street.gateway_url, mode) as client:
         waiting = asyncio.create_task(client.call_tool("wait", {}))
-        await street.stage.until_held()
+        await street.upstream.wait_until_held()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.wait_for(street.stage.let_go.wait(), WAIT_SECONDS)
+        await asyncio.wait_for(street.upstream.let_go.wait(), WAIT_SECONDS)
 
 
 @pytest.mark.requirement("R19")
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_clients_own_names_come_back_with_the_result_and_stay_here(street: Street, mode: str) -> None:
+async def test_the_clients_own_names_come_back_with_the_result_and_stay_here(street: GatewayChain, mode: str) -> None:
     meta: Any = {"ringback/clientSessionId": "session-1", "ringback/correlationId": "report-1", "mine": 1}
-    async with connected(street.through, mode) as client:
+    async with open_client(street.gateway_url, mode) as client:
         result = await client.call_tool("count", {}, meta=meta)
 
     assert result.meta is not None
     assert result.meta["ringback/clientSessionId"] == "session-1"
     assert result.meta["ringback/correlationId"] == "report-1"
-    (reached,) = street.stage.seen_meta
+    (reached,) = street.upstream.seen_meta
     assert reached.get("mine") == 1
     assert not [key for key in reached if key.startswith("ringback/")]
 
 
 @pytest.mark.requirement("R07")
-async def test_both_eras_are_told_that_calls_can_be_resumed(street: Street) -> None:
-    async with connected(street.through, "auto") as client:  # a client told the revision asks for nothing more
+async def test_both_eras_learn_that_calls_can_be_resumed(street: GatewayChain) -> None:
+    async with open_client(street.gateway_url, "auto") as client:  # a client told the revision asks for nothing more
         extensions = client.server_capabilities.extensions or {}
-    async with connected(street.through, "legacy") as client:
+    async with open_client(street.gateway_url, "legacy") as client:
         experimental = client.server_capabilities.experimental or {}
 
     for told in (extensions["ringback/resume"], experimental["ringback/resume"]):

@@ -14,8 +14,8 @@ from mcp.client import ClientRequestContext
 
 from ringback.runner.config import Isolation, UpstreamConfig
 from tests.support.application import running_application
-from tests.support.everything import RESEARCH, over_stdio
-from tests.support.upstreams import python_config, serving
+from tests.support.everything import RESEARCH_TOOL, make_stdio_config
+from tests.support.upstreams import make_python_config, serving
 
 REPOSITORY: Final = Path(__file__).parents[3]
 WINDOW_SECONDS: Final = 50.0
@@ -24,7 +24,7 @@ MODES: Final = ("legacy", "2026-07-28")
 
 
 @asynccontextmanager
-async def running(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[str]:
+async def running_gateway(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[str]:
     async with (
         running_application(
             folder, *configs, auth="off", inline_wait_seconds=WINDOW_SECONDS, connect_patience_seconds=60.0
@@ -35,7 +35,7 @@ async def running(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[str]
 
 
 @asynccontextmanager
-async def connected(url: str, mode: Any) -> AsyncGenerator[Client]:
+async def open_client(url: str, mode: Any) -> AsyncGenerator[Client]:
     async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context, params
         return types.ElicitResult(action="accept", content={"interpretation": "technical"})
@@ -50,9 +50,9 @@ def text(result: types.CallToolResult) -> str:
 
 @pytest.mark.requirement("R28")
 async def test_git_over_stdio(tmp_path: Path) -> None:
-    async with running(tmp_path, python_config("-m", "mcp_server_git", name="git")) as url:
+    async with running_gateway(tmp_path, make_python_config("-m", "mcp_server_git", name="git")) as url:
         for mode in MODES:
-            async with connected(f"{url}/git", mode) as client:
+            async with open_client(f"{url}/git", mode) as client:
                 names = [tool.name for tool in (await client.list_tools()).tools]
                 status = await client.call_tool("git_status", {"repo_path": str(REPOSITORY)})
                 refused = await client.call_tool("git_status", {"repo": str(REPOSITORY)})
@@ -67,17 +67,17 @@ async def test_git_over_stdio(tmp_path: Path) -> None:
 @pytest.mark.requirement("R15")
 @pytest.mark.requirement("R28")
 @pytest.mark.requirement("R32")
-async def test_the_reference_server_with_a_tool_that_must_be_a_task_and_asks(tmp_path: Path, *, deep: bool) -> None:
+async def test_the_reference_server_has_a_task_only_tool_that_requests_input(tmp_path: Path, *, deep: bool) -> None:
     """Its clients call it plainly, which its own server would refuse; one of them is not kept waiting."""
-    patient = replace(await over_stdio(isolation=Isolation.CALL), name="patient")
-    hasty = replace(patient, name="hasty", tool_inline_wait_seconds={RESEARCH: 0.1})
-    async with running(tmp_path, patient, hasty) as url:
+    patient = replace(await make_stdio_config(isolation=Isolation.CALL), name="patient")
+    hasty = replace(patient, name="hasty", tool_inline_wait_seconds={RESEARCH_TOOL: 0.1})
+    async with running_gateway(tmp_path, patient, hasty) as url:
         for mode in MODES if deep else MODES[:1]:
-            async with connected(f"{url}/patient", mode) as one, connected(f"{url}/hasty", mode) as other:
+            async with open_client(f"{url}/patient", mode) as one, open_client(f"{url}/hasty", mode) as other:
                 echoed, researched, found = await asyncio.gather(
                     one.call_tool("echo", {"message": "hello"}),
-                    one.call_tool(RESEARCH, {"topic": "python", "ambiguous": True}),
-                    _found_later(other),
+                    one.call_tool(RESEARCH_TOOL, {"topic": "python", "ambiguous": True}),
+                    resume_result(other),
                 )
 
             assert text(echoed) == "Echo: hello"
@@ -85,8 +85,8 @@ async def test_the_reference_server_with_a_tool_that_must_be_a_task_and_asks(tmp
             assert "Research Report: python" in text(found)
 
 
-async def _found_later(client: Client) -> types.CallToolResult:
-    pending = await client.call_tool(RESEARCH, {"topic": "python"})
+async def resume_result(client: Client) -> types.CallToolResult:
+    pending = await client.call_tool(RESEARCH_TOOL, {"topic": "python"})
     link = next(block for block in pending.content if isinstance(block, types.ResourceLink))
     call_id = link.uri.rpartition("/")[2]
     return await client.call_tool("ringback_wait_for_call", {"call_id": call_id, "wait_seconds": 50})

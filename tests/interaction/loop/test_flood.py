@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.application import running_application
-from tests.support.upstreams import WAIT_SECONDS, Stage, http_config, serving
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 COALESCED_MAX = 60
 """At most one a second is stored; the tool takes less than a minute on any machine."""
@@ -12,10 +12,10 @@ COALESCED_MAX = 60
 
 async def test_a_thousand_progress_notifications_at_once_cost_a_few_events_and_the_last_is_kept(tmp_path: Path) -> None:
     async with (
-        serving(Stage().app()) as server,
-        running_application(tmp_path, http_config(server.url)) as ringback,
+        serving(ControlledUpstream().app()) as server,
+        running_application(tmp_path, make_http_config(server.url)) as ringback,
     ):
-        alice = await ringback.agent("alice")
+        alice = await ringback.create_agent_client("alice")
         started = await alice.start_call("stage", "flood", {})
         final = await asyncio.wait_for(alice.wait(started.call.id), WAIT_SECONDS)
         told = [event.name async for event in alice.events(call_id=started.call.id)]

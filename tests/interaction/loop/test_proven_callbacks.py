@@ -10,10 +10,10 @@ from ringback.bootstrap import Environment
 from ringback.client import Problem
 from ringback.signing import ed25519
 from ringback.signing.secrets import generate_secret
-from tests.support.application import SECRET, listening, on_stage, running_application
-from tests.support.clock import ShiftedClock
-from tests.support.receivers import NO_CONTENT, answering, response, serve
-from tests.support.upstreams import Stage, http_config, serving
+from tests.support.application import SECRET, serving_callbacks, running_with_upstream, running_application
+from tests.support.clock import OffsetClock
+from tests.support.receivers import NO_CONTENT, respond_with, response, serving_receiver
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 SIGNING_KEY = ed25519.generate_signing_key(b"s" * 32)
 PUBLIC_KEY = ed25519.parse_signing_key(SIGNING_KEY).public_key
@@ -21,9 +21,9 @@ NOT_FOUND = response("404 Not Found")
 
 
 @pytest.mark.requirement("R26")
-async def test_where_every_url_is_proven_a_receiver_of_ours_is_active_at_once(tmp_path: Path) -> None:
-    async with listening() as phone, running_application(tmp_path, verify_callbacks="always") as ringback:
-        alice = await ringback.agent("alice")
+async def test_a_receiver_that_uses_our_library_is_verified_at_once(tmp_path: Path) -> None:
+    async with serving_callbacks() as phone, running_application(tmp_path, verify_callbacks="always") as ringback:
+        alice = await ringback.create_agent_client("alice")
 
         webhook = await alice.register_webhook(phone.url, secret=SECRET)
 
@@ -33,15 +33,15 @@ async def test_where_every_url_is_proven_a_receiver_of_ours_is_active_at_once(tm
 
 @pytest.mark.requirement("R26")
 async def test_a_receiver_that_learns_to_answer_is_verified_by_hand_and_gets_what_was_held(tmp_path: Path) -> None:
-    stage = Stage()
+    stage = ControlledUpstream()
     stage.release.set()
     async with (
         serving(stage.app()) as server,
-        listening() as phone,
-        listening(generate_secret(b"o" * 32)) as deaf,
-        running_application(tmp_path, http_config(server.url), verify_callbacks="always") as ringback,
+        serving_callbacks() as phone,
+        serving_callbacks(generate_secret(b"o" * 32)) as deaf,
+        running_application(tmp_path, make_http_config(server.url), verify_callbacks="always") as ringback,
     ):
-        alice = await ringback.agent("alice")
+        alice = await ringback.create_agent_client("alice")
         pending = await alice.register_webhook(deaf.url, secret=SECRET)
         assert (pending.state, pending.last_error) == ("pending_verification", "http_4xx")
         assert "challenge" in pending.hears
@@ -52,33 +52,33 @@ async def test_a_receiver_that_learns_to_answer_is_verified_by_hand_and_gets_wha
         moved = await alice.change_webhook(pending.id, url=phone.url)
 
         assert moved.state == "active"
-        assert (await phone.ring("c1")).status == "completed"
+        assert (await phone.wait_for_callback("c1")).status == "completed"
         assert deaf.callbacks == []
         assert (await alice.verify_webhook(pending.id)).state == "active"
 
 
 async def test_the_callback_of_a_call_is_proven_beside_it(tmp_path: Path) -> None:
-    stage = Stage()
+    stage = ControlledUpstream()
     stage.release.set()
-    async with on_stage(tmp_path, stage, verify_callbacks="always") as (ringback, phone):
-        alice = await ringback.agent("alice")
+    async with running_with_upstream(tmp_path, stage, verify_callbacks="always") as (ringback, phone):
+        alice = await ringback.create_agent_client("alice")
 
         started = await alice.start_call(
             "stage", "hold", {"text": "hello"}, correlation_id="c1", callback={"url": phone.url, "secret": SECRET}
         )
 
         assert [each.state for each in started.webhooks] == ["pending_verification"]
-        assert (await phone.ring("c1")).call_id == started.call.id
+        assert (await phone.wait_for_callback("c1")).call_id == started.call.id
 
 
 async def test_more_challenges_than_one_origin_bears_are_refused_and_nothing_is_half_made(tmp_path: Path) -> None:
-    clock = ShiftedClock()
+    clock = OffsetClock()
     clock.stop()  # challenges are counted by the minute, and one without an answer is sent again after some seconds
     async with (
-        serve(answering(NOT_FOUND)) as receiver,
+        serving_receiver(respond_with(NOT_FOUND)) as receiver,
         running_application(tmp_path, world=Environment(clock=clock), verify_callbacks="always") as ringback,
     ):
-        alice = await ringback.agent("alice")
+        alice = await ringback.create_agent_client("alice")
         for number in range(10):
             await alice.register_webhook(receiver.url(f"/{number}"))
 
@@ -91,8 +91,8 @@ async def test_more_challenges_than_one_origin_bears_are_refused_and_nothing_is_
 
 
 async def test_a_webhook_that_is_switched_off_is_not_challenged(tmp_path: Path) -> None:
-    async with serve(answering(NO_CONTENT)) as receiver, running_application(tmp_path) as ringback:
-        alice = await ringback.agent("alice")
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver, running_application(tmp_path) as ringback:
+        alice = await ringback.create_agent_client("alice")
         webhook = await alice.register_webhook(receiver.url())
         assert webhook.state == "active"
         await alice.change_webhook(webhook.id, state="disabled")
@@ -106,18 +106,18 @@ async def test_a_webhook_that_is_switched_off_is_not_challenged(tmp_path: Path) 
 
 @pytest.mark.requirement("R23")
 async def test_a_receiver_with_the_published_key_needs_no_secret(tmp_path: Path) -> None:
-    stage = Stage()
+    stage = ControlledUpstream()
     stage.release.set()
     async with (
         serving(stage.app()) as server,
-        listening(PUBLIC_KEY) as phone,
-        running_application(tmp_path, http_config(server.url), signing_keys=SIGNING_KEY) as ringback,
+        serving_callbacks(PUBLIC_KEY) as phone,
+        running_application(tmp_path, make_http_config(server.url), signing_keys=SIGNING_KEY) as ringback,
     ):
-        alice = await ringback.agent("alice")
+        alice = await ringback.create_agent_client("alice")
         await alice.register_webhook(phone.url)
         await alice.start_call("stage", "hold", {"text": "hello"}, correlation_id="c1")
 
-        assert (await phone.ring("c1")).status == "completed"
+        assert (await phone.wait_for_callback("c1")).status == "completed"
         published = await ringback.get("/.well-known/mcp-webhook-jwks.json")
         (key,) = published.json()["keys"]
         assert Ed25519PublicKey.from_public_bytes(urlsafe_b64decode(key["x"] + "=")) == ed25519.parse_public_key(

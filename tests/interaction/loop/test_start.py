@@ -13,8 +13,8 @@ from ringback.bootstrap import Environment, open_application
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings, load_settings
 from ringback.storage.sqlite import database
-from tests.support.clock import SteppedClock
-from tests.support.stores import sqlite_store
+from tests.support.clock import WallClockSteps
+from tests.support.stores import open_sqlite_store
 
 STEPS = 100
 """SQLite's virtual machine steps between two counts."""
@@ -46,7 +46,7 @@ SELECT 'alice', i, 'evt_' || i, 'call.finished', '{}', 0 FROM n"""
 
 async def fill(folder: Path, rows: int) -> None:
     """A database that a process has left which was killed in the middle of much, and that nobody has opened for weeks."""
-    async with sqlite_store(folder, SystemClock()):
+    async with open_sqlite_store(folder, SystemClock()):
         pass
     with closing(sqlite3.connect(folder / "ringback.db")) as connection, connection:
         for statement in (LEASED_CALLS, INPUTS, LEASED_DELIVERIES, OLD_EVENTS):
@@ -54,18 +54,18 @@ async def fill(folder: Path, rows: int) -> None:
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
+def count_statements(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
     """The work of every connection that is opened in here, a number for each `STEPS` steps."""
     done: list[int] = []
     connect = database.connect
 
-    def watched(*args: Any, **options: Any) -> sqlite3.Connection:
+    def counting_connect(*args: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*args, **options)
         connection.set_progress_handler(lambda: done.append(1), STEPS)
         return connection
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "connect", watched)
+        patch.setattr(database, "connect", counting_connect)
         yield done
 
 
@@ -73,9 +73,9 @@ def settings_in(folder: Path) -> Settings:
     return load_settings(database_url=f"sqlite:///{folder / 'ringback.db'}", auth="off", port=0)
 
 
-async def work_before_the_first_request(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
+async def count_startup_steps(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     await fill(folder, rows)
-    with counted(monkeypatch) as done:
+    with count_statements(monkeypatch) as done:
         async with open_application(settings_in(folder), ()):
             return len(done)
 
@@ -87,17 +87,17 @@ async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a
     for folder in folders:
         folder.mkdir()
 
-    few = await work_before_the_first_request(folders[0], 1_000, monkeypatch)
-    many = await work_before_the_first_request(folders[1], 100_000, monkeypatch)
+    few = await count_startup_steps(folders[0], 1_000, monkeypatch)
+    many = await count_startup_steps(folders[1], 100_000, monkeypatch)
 
     assert many <= few + 10
 
 
 async def test_a_start_goes_on_from_where_the_last_process_stood(tmp_path: Path) -> None:
-    before = SteppedClock()
+    before = WallClockSteps()
     async with open_application(settings_in(tmp_path), (), world=Environment(clock=before)) as service:
         await service.store.write(lambda tx: tx.scheduling_time.save(tx.now()))
-    after = SteppedClock(before.wall_time() - timedelta(days=1))
+    after = WallClockSteps(before.wall_time() - timedelta(days=1))
 
     async with open_application(settings_in(tmp_path), (), world=Environment(clock=after)):
         assert after.now() == before.now()

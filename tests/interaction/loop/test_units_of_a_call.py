@@ -7,23 +7,23 @@ import pytest
 from ringback.bootstrap import Environment
 from ringback.domain.ports import Store
 from tests.support.application import running_application
-from tests.support.counting import CountingStore
-from tests.support.upstreams import Stage, http_config, serving
+from tests.support.counting import CommitCountingStore
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 
 @pytest.mark.requirement("R13")
 async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_once_more(tmp_path: Path) -> None:
-    counting: list[CountingStore] = []
+    counting: list[CommitCountingStore] = []
 
     def count(store: Store) -> Store:
-        counting.append(CountingStore(store))
+        counting.append(CommitCountingStore(store))
         return counting[0]
 
     async with (
-        serving(Stage().app()) as server,
-        running_application(tmp_path, http_config(server.url), world=Environment(wrap_store=count)) as ringback,
+        serving(ControlledUpstream().app()) as server,
+        running_application(tmp_path, make_http_config(server.url), world=Environment(wrap_store=count)) as ringback,
     ):
-        alice = await ringback.agent("alice")
+        alice = await ringback.create_agent_client("alice")
         await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=60)
         counting[0].written.clear()
 

@@ -7,23 +7,23 @@ import httpx
 import pytest
 
 from ringback.services import waiting
-from tests.support.service import Service, running_service
+from tests.support.service import ServiceUnderTest, running_service
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+async def service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
     async with running_service(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
-async def alice(service: Service) -> httpx.AsyncClient:
-    return await service.client("alice")
+async def alice(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("alice")
 
 
 @pytest.fixture
-async def bob(service: Service) -> httpx.AsyncClient:
-    return await service.client("bob")
+async def bob(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("bob")
 
 
 @pytest.fixture

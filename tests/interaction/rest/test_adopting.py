@@ -11,39 +11,39 @@ import pytest
 
 from ringback.client import Conflict, Forbidden, InvalidRequest, NotFound, RingbackClient
 from ringback.domain.principal import ALL_SCOPES
-from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, listening, running_application
-from tests.support.engine import until
-from tests.support.legacy_stage import LegacyStage
-from tests.support.legacy_stage import Task as LegacyTask
+from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, serving_callbacks, running_application
+from tests.support.engine import wait_until
+from tests.support.legacy_stage import LegacyUpstream
+from tests.support.legacy_stage import LegacyTask as LegacyTask
 from tests.support.limits import WAIT_SECONDS
-from tests.support.task_stage import YES, Task, TaskStage
-from tests.support.upstreams import Stage, http_config, serving
+from tests.support.task_stage import ACCEPTED_ANSWER, UpstreamTask, TaskUpstream
+from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 pytestmark = pytest.mark.requirement("R29")
 
 
 @asynccontextmanager
-async def stage_behind(folder: Path) -> AsyncGenerator[tuple[TaskStage, RunningApplication]]:
-    stage = TaskStage()
-    async with serving(stage.app()) as server, running_application(folder, http_config(server.url)) as ringback:
+async def serving_task_upstream(folder: Path) -> AsyncGenerator[tuple[TaskUpstream, RunningApplication]]:
+    stage = TaskUpstream()
+    async with serving(stage.app()) as server, running_application(folder, make_http_config(server.url)) as ringback:
         yield stage, ringback
 
 
-def started_upstream(stage: TaskStage, task_id: str = "task-1") -> Task:
+def start_upstream_task(stage: TaskUpstream, task_id: str = "task-1") -> UpstreamTask:
     """A task that somebody started without Ringback."""
-    task = stage.tasks[task_id] = Task(task_id, stage)
+    task = stage.tasks[task_id] = UpstreamTask(task_id, stage)
     return task
 
 
-async def adopter(ringback: RunningApplication, principal: str, **key: Any) -> RingbackClient:
+async def make_adopter_client(ringback: RunningApplication, principal: str, **key: Any) -> RingbackClient:
     allowed: dict[str, Any] = {"scopes": ALL_SCOPES, "upstreams": None} | key
     _, text = await ringback.app.services.api_keys.create_key(principal, name="test", **allowed)
     return await ringback.client(api_key=text)
 
 
-async def test_an_adopted_task_is_a_call_whose_end_rings(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback), listening() as phone:
-        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+async def test_the_end_of_an_adopted_task_sends_a_callback(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (stage, ringback), serving_callbacks() as phone:
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
         adopted = await alice.adopt(
             "stage",
             task.id,
@@ -52,32 +52,32 @@ async def test_an_adopted_task_is_a_call_whose_end_rings(tmp_path: Path) -> None
             client_session_id="s1",
             callback={"url": phone.url, "secret": SECRET},
         )
-        await stage.until(lambda: stage.count("tasks/get") >= 2)
-        task.complete("done")
-        callback = await phone.ring("c1")
+        await stage.wait_until(lambda: stage.count_requests("tasks/get") >= 2)
+        task.complete_task("done")
+        callback = await phone.wait_for_callback("c1")
         resumed = await alice.resume(str(callback.data["resume_token"]))
 
     assert (adopted.call.status, adopted.call.tool, len(adopted.webhooks)) == ("working", "work", 1)
     assert (callback.data["call_id"], callback.data["outcome"]) == (adopted.call.id, "result")
     assert (callback.data["upstream"], callback.data["client_session_id"]) == ("stage", "s1")
     assert resumed.result == {"content": [{"type": "text", "text": "done"}], "isError": False}
-    assert stage.effects == []
+    assert stage.side_effects == []
 
 
 async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
-        task.complete("done")
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
+        task.complete_task("done")
         adopted = await alice.adopt("stage", task.id)
         call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
     assert (call.outcome, call.tool) == ("result", "(unknown)")
 
 
 async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
         first, *others = await asyncio.gather(*[alice.adopt("stage", task.id) for _ in range(5)])
-        task.complete("done")
+        task.complete_task("done")
         await alice.wait(first.call.id, timeout_seconds=WAIT_SECONDS)
         del stage.tasks[task.id]
         late = await alice.adopt("stage", task.id)
@@ -88,28 +88,28 @@ async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path:
 
 
 async def test_a_task_of_a_call_that_was_started_here_is_that_call(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        alice = await adopter(ringback, "alice")
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        alice = await make_adopter_client(ringback, "alice")
         started = await alice.start_call("stage", "work")
-        task = await stage.task(1)
-        await stage.until(lambda: stage.count("tasks/get") >= 1)
+        task = await stage.wait_for_task(1)
+        await stage.wait_until(lambda: stage.count_requests("tasks/get") >= 1)
         adopted = await alice.adopt("stage", task.id)
     assert adopted.call.id == started.call.id
 
 
 @pytest.mark.requirement("R25")
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
-async def test_a_task_of_another_principal_looks_like_one_that_does_not_exist(tmp_path: Path, *, ended: bool) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        alice, bob = await adopter(ringback, "alice"), await adopter(ringback, "bob")
-        adopted = (await alice.adopt("stage", started_upstream(stage).id)).call
+async def test_a_foreign_task_gets_the_error_of_an_unknown_one(tmp_path: Path, *, ended: bool) -> None:
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        alice, bob = await make_adopter_client(ringback, "alice"), await make_adopter_client(ringback, "bob")
+        adopted = (await alice.adopt("stage", start_upstream_task(stage).id)).call
         started = (await alice.start_call("stage", "work")).call
-        await stage.until(lambda: len(stage.tasks) == 2 and stage.count("tasks/get") >= 3)
+        await stage.wait_until(lambda: len(stage.tasks) == 2 and stage.count_requests("tasks/get") >= 3)
         if ended:
             for task in stage.tasks.values():
-                task.complete("done")
+                task.complete_task("done")
             await asyncio.gather(*[alice.wait(call.id, timeout_seconds=WAIT_SECONDS) for call in (adopted, started)])
-        answers = [await _refusal(bob, task_id) for task_id in (*stage.tasks, "task-9")]
+        answers = [await adoption_error(bob, task_id) for task_id in (*stage.tasks, "task-9")]
         seen = [call async for call in bob.calls()]
     assert len(answers) == 3
     assert {(problem.status, problem.type, problem.title, str(problem)) for problem in answers} == {
@@ -118,39 +118,39 @@ async def test_a_task_of_another_principal_looks_like_one_that_does_not_exist(tm
     assert seen == []
 
 
-async def _refusal(client: RingbackClient, task_id: str) -> NotFound:
+async def adoption_error(client: RingbackClient, task_id: str) -> NotFound:
     with pytest.raises(NotFound) as refusal:
         await client.adopt("stage", task_id)
     return refusal.value
 
 
 async def test_a_question_of_an_adopted_task_reaches_its_adopter(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        alice, task = await adopter(ringback, "alice"), started_upstream(stage)
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
         adopted = await alice.adopt("stage", task.id)
-        task.ask("sure")
+        task.request_input("sure")
 
         async def asked() -> bool:
             return (await alice.call(adopted.call.id)).status == "input_required"
 
-        await until(asked)
+        await wait_until(asked)
     assert task.cancels == 0
-    assert YES not in task.answers.values()
+    assert ACCEPTED_ANSWER not in task.answers.values()
 
 
 async def test_adopting_takes_the_scope_adopt(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        agent = await ringback.agent("alice")
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        agent = await ringback.create_agent_client("alice")
         with pytest.raises(Forbidden, match="adopt"):
-            await agent.adopt("stage", started_upstream(stage).id)
-    assert stage.count("tasks/get") == 0
+            await agent.adopt("stage", start_upstream_task(stage).id)
+    assert stage.count_requests("tasks/get") == 0
 
 
 @pytest.mark.requirement("R25")
 async def test_an_upstream_that_a_key_may_not_see_is_unknown(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, ringback):
-        limited = await adopter(ringback, "alice", upstreams=frozenset({"other"}))
-        task = started_upstream(stage)
+    async with serving_task_upstream(tmp_path) as (stage, ringback):
+        limited = await make_adopter_client(ringback, "alice", upstreams=frozenset({"other"}))
+        task = start_upstream_task(stage)
         refusals: list[str] = []
         for upstream in ("stage", "nowhere"):
             with pytest.raises(InvalidRequest) as refusal:
@@ -158,20 +158,20 @@ async def test_an_upstream_that_a_key_may_not_see_is_unknown(tmp_path: Path) -> 
             refusals.append(f"{refusal.value.type} {refusal.value}")
     assert len(set(refusals)) == 1
     assert refusals[0].startswith("/problems/unknown-upstream")
-    assert stage.count("tasks/get") == 0
+    assert stage.count_requests("tasks/get") == 0
 
 
 async def test_an_upstream_without_tasks_says_so(tmp_path: Path) -> None:
-    async with serving(Stage().app()) as server, running_application(tmp_path, http_config(server.url)) as ringback:
-        alice = await adopter(ringback, "alice")
+    async with serving(ControlledUpstream().app()) as server, running_application(tmp_path, make_http_config(server.url)) as ringback:
+        alice = await make_adopter_client(ringback, "alice")
         with pytest.raises(InvalidRequest, match="no tasks that could be adopted"):
             await alice.adopt("stage", "task-1")
 
 
-async def test_an_upstream_that_is_away_adopts_nothing_now(tmp_path: Path) -> None:
-    async with stage_behind(tmp_path) as (stage, _):
-        started_upstream(stage)
-    away = http_config("http://127.0.0.1:1/mcp")
+async def test_an_unreachable_upstream_refuses_an_adoption(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (stage, _):
+        start_upstream_task(stage)
+    away = make_http_config("http://127.0.0.1:1/mcp")
     async with running_application(tmp_path, away, connect_patience_seconds=0.1) as ringback:
         _, key = await ringback.app.services.api_keys.create_key("alice", name="test", scopes=ALL_SCOPES, upstreams=None)
         transport = httpx.ASGITransport(ringback.app.api)
@@ -184,14 +184,14 @@ async def test_an_upstream_that_is_away_adopts_nothing_now(tmp_path: Path) -> No
 
 
 @pytest.mark.requirement("R28")
-async def test_a_task_of_before_2026_is_adopted_too(tmp_path: Path) -> None:
-    stage = LegacyStage(bound=False)
-    async with serving(stage.app()) as server, running_application(tmp_path, http_config(server.url)) as ringback:
-        alice = await adopter(ringback, "alice")
+async def test_a_legacy_task_can_be_adopted(tmp_path: Path) -> None:
+    stage = LegacyUpstream(bound=False)
+    async with serving(stage.app()) as server, running_application(tmp_path, make_http_config(server.url)) as ringback:
+        alice = await make_adopter_client(ringback, "alice")
         task = stage.tasks["task-1"] = LegacyTask("task-1", session=None, ttl=60_000)
         adopted = await alice.adopt("stage", task.id)
         again = await alice.adopt("stage", task.id)
-        task.end()
+        task.end_task()
         call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
         with pytest.raises(NotFound):
             await alice.adopt("stage", "task-9")

@@ -9,7 +9,7 @@ import pytest
 
 from ringback.api.app import create_documented_app
 from ringback.domain.principal import Scope
-from tests.support.service import CALL_BODY, CALLBACK_URL, PUBLIC_URL, Service, running_service
+from tests.support.service import CALL_BODY, CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -73,9 +73,9 @@ def _shape(path: str) -> str:
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
 async def test_without_a_key_nothing_is_answered_or_read(
-    service: Service, method: str, path: str, scope: Scope
+    service: ServiceUnderTest, method: str, path: str, scope: Scope
 ) -> None:
-    nobody = await service.anonymous()
+    nobody = await service.create_anonymous_client()
 
     answer = await nobody.request(method, path, content=b"this is not even JSON")
 
@@ -87,11 +87,11 @@ async def test_without_a_key_nothing_is_answered_or_read(
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)
 async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
-    service: Service, method: str, path: str, scope: Scope
+    service: ServiceUnderTest, method: str, path: str, scope: Scope
 ) -> None:
     body = BODIES.get((method, path))
-    without = await service.client("alice", scopes=frozenset(Scope) - {scope, Scope.ADMIN})
-    only = await service.client("alice", scopes=frozenset({scope}))
+    without = await service.create_client("alice", scopes=frozenset(Scope) - {scope, Scope.ADMIN})
+    only = await service.create_client("alice", scopes=frozenset({scope}))
 
     refused = await without.request(method, path, json=body)
     if path.endswith("/stream"):
@@ -103,36 +103,36 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
     assert allowed.status_code in {200, 201, 202, 404}
 
 
-async def test_a_callback_along_with_a_call_takes_the_scope_of_a_webhook(service: Service) -> None:
+async def test_a_callback_along_with_a_call_takes_the_scope_of_a_webhook(service: ServiceUnderTest) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
-    starter = await service.client("alice", scopes=frozenset({Scope.CALLS}))
-    both = await service.client("alice", scopes=frozenset({Scope.CALLS, Scope.WEBHOOKS}))
+    starter = await service.create_client("alice", scopes=frozenset({Scope.CALLS}))
+    both = await service.create_client("alice", scopes=frozenset({Scope.CALLS, Scope.WEBHOOKS}))
 
     refused = await starter.post("/v1/calls", json=body)
 
     assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
     assert "'webhooks'" in refused.json()["detail"]
-    assert service.rows()["calls"] == 0
+    assert service.count_rows()["calls"] == 0
     assert (await both.post("/v1/calls", json=body)).status_code == 202
 
 
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Basic YWxpY2U6", "Bearer rbk_unknown", "Bearer not-a-key", "rbk_x"]
 )
-async def test_what_is_no_key_of_ours_is_none(service: Service, header: str) -> None:
-    nobody = await service.anonymous(headers={"Authorization": header})
+async def test_an_unknown_key_is_refused(service: ServiceUnderTest, header: str) -> None:
+    nobody = await service.create_anonymous_client(headers={"Authorization": header})
 
     assert (await nobody.get("/v1/calls")).status_code == 401
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
-async def test_the_scheme_may_be_spelt_in_any_case(service: Service, scheme: str) -> None:
-    somebody = await service.anonymous(headers={"Authorization": f"{scheme} {await service.key('alice')}"})
+async def test_the_scheme_may_be_spelt_in_any_case(service: ServiceUnderTest, scheme: str) -> None:
+    somebody = await service.create_anonymous_client(headers={"Authorization": f"{scheme} {await service.create_api_key('alice')}"})
 
     assert (await somebody.get("/v1/calls")).status_code == 200
 
 
-async def test_a_revoked_key_is_refused_at_once(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_revoked_key_is_refused_at_once(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     (key,) = await service.services.api_keys.list_keys()
     assert (await alice.get("/v1/calls")).status_code == 200
 
@@ -141,17 +141,17 @@ async def test_a_revoked_key_is_refused_at_once(service: Service, alice: httpx.A
     assert (await alice.get("/v1/calls")).status_code == 401
 
 
-async def test_two_keys_of_one_principal_see_the_same(service: Service, alice: httpx.AsyncClient) -> None:
-    other = await service.client("alice")
+async def test_two_keys_of_one_principal_see_the_same(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    other = await service.create_client("alice")
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 
     assert (await other.get(f"/v1/calls/{call_id}")).status_code == 200
 
 
-async def test_with_authentication_off_everybody_is_one_and_the_same(tmp_path: Path) -> None:
+async def test_with_authentication_off_all_clients_are_one_principal(tmp_path: Path) -> None:
     async with running_service(tmp_path, auth="off") as service:
-        nobody = await service.anonymous()
-        somebody = await service.anonymous(headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL)
+        nobody = await service.create_anonymous_client()
+        somebody = await service.create_anonymous_client(headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL)
 
         call_id = (await nobody.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 

@@ -6,16 +6,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 JSON = {"Content-Type": "application/json"}
 MEBIBYTE = b"x" * 1024 * 1024
 LONG = "x" * 257
-LONELY = '{"url": "https://agent.example/\\ud800"}'
-DEEP = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
+LONE_SURROGATE = '{"url": "https://agent.example/\\ud800"}'
+DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
 
 
-class Upload:
+class ChunkedUpload:
     """A body that is sent in pieces, and counts how many of them were taken."""
 
     def __init__(self, pieces: int) -> None:
@@ -28,9 +28,9 @@ class Upload:
             yield MEBIBYTE
 
 
-async def refused(service: Service, client: httpx.AsyncClient, method: str, path: str, **sent: Any) -> dict[str, Any]:
+async def assert_rejected(service: ServiceUnderTest, client: httpx.AsyncClient, method: str, path: str, **sent: Any) -> dict[str, Any]:
     """The problem that answers the request, after making sure that nothing was left behind."""
-    before = service.rows()
+    before = service.count_rows()
     answer = await client.request(method, path, **sent)
     problem = answer.json()
 
@@ -38,7 +38,7 @@ async def refused(service: Service, client: httpx.AsyncClient, method: str, path
     assert problem["status"] == answer.status_code
     assert problem["title"]
     assert problem["detail"]
-    assert service.rows() == before
+    assert service.count_rows() == before
     return problem
 
 
@@ -57,14 +57,14 @@ async def refused(service: Service, client: httpx.AsyncClient, method: str, path
         (b"{} {}", (1, 4)),
         (b"\xff\xfe", (1, 1)),
         (b"\xef\xbb\xbf{}", (1, 1)),
-        (LONELY.encode(), None),
+        (LONE_SURROGATE.encode(), None),
         (b"[" * 5000 + b"]" * 5000, None),
     ],
 )
 async def test_malformed_json_is_answered_with_the_place(
-    service: Service, alice: httpx.AsyncClient, path: str, text: bytes, place: tuple[int, int] | None
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, text: bytes, place: tuple[int, int] | None
 ) -> None:
-    problem = await refused(service, alice, "POST", path, content=text, headers=JSON)
+    problem = await assert_rejected(service, alice, "POST", path, content=text, headers=JSON)
 
     assert (problem["status"], problem["type"]) == (400, "/problems/malformed-json")
     assert isinstance(problem["position"], int)
@@ -84,10 +84,10 @@ async def test_malformed_json_is_answered_with_the_place(
     ],
 )
 async def test_a_body_that_is_not_declared_as_json_is_answered_with_what_to_send(
-    service: Service, alice: httpx.AsyncClient, content_type: str | None
+    service: ServiceUnderTest, alice: httpx.AsyncClient, content_type: str | None
 ) -> None:
     headers = {} if content_type is None else {"Content-Type": content_type}
-    problem = await refused(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
 
     assert (problem["status"], problem["type"]) == (415, "/problems/unsupported-media-type")
     assert "Content-Type: application/json" in problem["detail"]
@@ -102,38 +102,38 @@ async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, co
 
 
 async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    upload = Upload(pieces=10)
-    problem = await refused(service, alice, "POST", "/v1/calls", content=upload, headers=JSON)
+    upload = ChunkedUpload(pieces=10)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=JSON)
 
     assert (problem["status"], problem["type"]) == (413, "/problems/content-too-large")
     assert upload.taken == 1
 
 
-async def test_ten_declared_mebibytes_are_not_even_begun(service: Service, alice: httpx.AsyncClient) -> None:
-    upload = Upload(pieces=10)
+async def test_ten_declared_mebibytes_are_not_even_begun(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    upload = ChunkedUpload(pieces=10)
     headers = JSON | {"Content-Length": str(10 * len(MEBIBYTE))}
-    problem = await refused(service, alice, "POST", "/v1/calls", content=upload, headers=headers)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=headers)
 
     assert problem["status"] == 413
     assert upload.taken == 0
 
 
 @pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
-async def test_a_body_that_is_no_object_is_refused(service: Service, alice: httpx.AsyncClient, text: bytes) -> None:
-    problem = await refused(service, alice, "POST", "/v1/webhooks", content=text, headers=JSON)
+async def test_a_body_that_is_no_object_is_refused(service: ServiceUnderTest, alice: httpx.AsyncClient, text: bytes) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", content=text, headers=JSON)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
 
 
 @pytest.mark.parametrize(
-    "text", [DEEP, '{"upstream": "git", "tool": "git_log", "arguments": {"n": 18446744073709551616}}']
+    "text", [DEEPLY_NESTED, '{"upstream": "git", "tool": "git_log", "arguments": {"n": 18446744073709551616}}']
 )
 async def test_json_that_could_not_be_written_again_is_refused(
-    service: Service, alice: httpx.AsyncClient, text: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: str
 ) -> None:
-    problem = await refused(service, alice, "POST", "/v1/calls", content=text.encode(), headers=JSON)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=text.encode(), headers=JSON)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
 
@@ -170,9 +170,9 @@ async def test_json_that_could_not_be_written_again_is_refused(
     ],
 )
 async def test_a_wrong_member_of_a_call_is_pointed_at(
-    service: Service, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
 ) -> None:
-    problem = await refused(service, alice, "POST", "/v1/calls", json=CALL_BODY | over)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | over)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
@@ -203,9 +203,9 @@ async def test_a_wrong_member_of_a_call_is_pointed_at(
     ],
 )
 async def test_a_wrong_member_of_a_webhook_is_pointed_at(
-    service: Service, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
 ) -> None:
-    problem = await refused(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL} | over)
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL} | over)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
@@ -214,21 +214,21 @@ async def test_a_wrong_member_of_a_webhook_is_pointed_at(
 @pytest.mark.parametrize(
     "secret", ["hunter2", "whsec_hunter2", "whsec_" + "hunter2" * 100, {"is": "hunter2"}, ["hunter2"], ""]
 )
-async def test_a_wrong_secret_is_not_repeated(service: Service, alice: httpx.AsyncClient, secret: object) -> None:
+async def test_a_wrong_secret_is_not_repeated(service: ServiceUnderTest, alice: httpx.AsyncClient, secret: object) -> None:
     for path, body in [
         ("/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}),
         ("/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}),
     ]:
-        problem = await refused(service, alice, "POST", path, json=body)
+        problem = await assert_rejected(service, alice, "POST", path, json=body)
 
         assert problem["status"] == 422
         assert "secret" in problem["detail"]
         assert "hunter2" not in str(problem)
 
 
-async def test_many_mistakes_are_told_up_to_a_bound(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_the_number_of_reported_validation_errors_is_bounded(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     body = {f"{'unknown' * 60}{number}": number for number in range(100)}
-    problem = await refused(service, alice, "POST", "/v1/webhooks", json=body)
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json=body)
 
     assert len(problem["errors"]) == 20
     assert len(str(problem)) < 10_000
@@ -236,10 +236,10 @@ async def test_many_mistakes_are_told_up_to_a_bound(service: Service, alice: htt
 
 @pytest.mark.parametrize("key", ["", "x" * 257, "tab\tin", "caf\xe9"])
 async def test_an_idempotency_key_is_short_printable_ascii(
-    service: Service, alice: httpx.AsyncClient, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, key: str
 ) -> None:
     header = {"Idempotency-Key": key.encode("latin-1")}
-    problem = await refused(service, alice, "POST", "/v1/calls", json=CALL_BODY, headers=header)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY, headers=header)
 
     assert problem["errors"][0]["parameter"] == "Idempotency-Key"
 
@@ -247,16 +247,16 @@ async def test_an_idempotency_key_is_short_printable_ascii(
 # -- what has to exist -----------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_upstream_is_answered_with_a_likely_one(service: Service, alice: httpx.AsyncClient) -> None:
-    problem = await refused(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"upstream": "gti"})
+async def test_an_unknown_upstream_is_answered_with_a_likely_one(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"upstream": "gti"})
 
     assert (problem["status"], problem["type"]) == (422, "/problems/unknown-upstream")
     assert "Did you mean 'git'?" in problem["detail"]
     assert "GET /v1/upstreams" in problem["detail"]
 
 
-async def test_an_unknown_tool_is_answered_with_a_likely_one(service: Service, alice: httpx.AsyncClient) -> None:
-    problem = await refused(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"tool": "git_lgo"})
+async def test_an_unknown_tool_is_answered_with_a_likely_one(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"tool": "git_lgo"})
 
     assert (problem["status"], problem["type"], problem["tool"]) == (422, "/problems/unknown-tool", "git_lgo")
     assert "Did you mean 'git_log'?" in problem["detail"]
@@ -272,10 +272,10 @@ async def test_an_unknown_tool_is_answered_with_a_likely_one(service: Service, a
     ],
 )
 async def test_arguments_are_judged_against_the_tools_schema(
-    service: Service, alice: httpx.AsyncClient, arguments: dict[str, Any], pointer: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, arguments: dict[str, Any], pointer: str
 ) -> None:
     body = CALL_BODY | {"arguments": arguments, "callback": {"url": CALLBACK_URL}}
-    problem = await refused(service, alice, "POST", "/v1/calls", json=body)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=body)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-arguments")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
@@ -299,10 +299,10 @@ async def test_arguments_are_judged_against_the_tools_schema(
     ],
 )
 async def test_a_url_that_may_not_be_called_back_is_refused_everywhere(
-    service: Service, alice: httpx.AsyncClient, url: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str
 ) -> None:
     for path, body in [("/v1/webhooks", {"url": url}), ("/v1/calls", CALL_BODY | {"callback": {"url": url}})]:
-        problem = await refused(service, alice, "POST", path, json=body)
+        problem = await assert_rejected(service, alice, "POST", path, json=body)
 
         assert (problem["status"], problem["type"]) == (422, "/problems/invalid-callback-url")
         assert "hunter2" not in str(problem)
@@ -324,27 +324,27 @@ async def test_a_url_that_may_not_be_called_back_is_refused_everywhere(
     ],
 )
 async def test_a_wrong_parameter_is_named(
-    service: Service, alice: httpx.AsyncClient, path: str, question: dict[str, str], parameter: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, question: dict[str, str], parameter: str
 ) -> None:
-    problem = await refused(service, alice, "GET", path, params=question)
+    problem = await assert_rejected(service, alice, "GET", path, params=question)
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
     assert [error["parameter"] for error in problem["errors"]] == [parameter]
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon"])
-async def test_a_wait_is_bounded(service: Service, alice: httpx.AsyncClient, wait: str) -> None:
-    problem = await refused(service, alice, "GET", "/v1/events", params={"wait_seconds": wait})
+async def test_a_wait_is_bounded(service: ServiceUnderTest, alice: httpx.AsyncClient, wait: str) -> None:
+    problem = await assert_rejected(service, alice, "GET", "/v1/events", params={"wait_seconds": wait})
 
     assert problem["errors"][0]["parameter"] == "wait_seconds"
 
 
 @pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events"])
-async def test_a_cursor_is_good_for_its_own_list_only(service: Service, alice: httpx.AsyncClient, path: str) -> None:
+async def test_a_cursor_is_good_for_its_own_list_only(service: ServiceUnderTest, alice: httpx.AsyncClient, path: str) -> None:
     for _ in range(2):
         await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
     for _ in range(2):
-        await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
     cursors = {
         other: (await alice.get(other, params={"limit": 1})).json()["cursor" if "events" in other else "next_cursor"]
         for other in ("/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events")
@@ -352,19 +352,19 @@ async def test_a_cursor_is_good_for_its_own_list_only(service: Service, alice: h
     assert (await alice.get(path, params={"cursor": cursors.pop(path)})).status_code == 200
 
     for cursor in (*cursors.values(), "nonsense", "MTpjYWxsczp4", "é"):
-        problem = await refused(service, alice, "GET", path, params={"cursor": cursor})
+        problem = await assert_rejected(service, alice, "GET", path, params={"cursor": cursor})
         assert (problem["status"], problem["type"]) == (422, "/problems/invalid-cursor")
         assert "Start without one" in problem["detail"]
 
 
 async def test_a_webhook_is_not_registered_from_a_cursor_of_another_list(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     for _ in range(2):
         await alice.post("/v1/calls", json=CALL_BODY)
     cursor = (await alice.get("/v1/calls", params={"limit": 1})).json()["next_cursor"]
 
-    problem = await refused(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL, "cursor": cursor})
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL, "cursor": cursor})
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-cursor")
 
@@ -373,8 +373,8 @@ async def test_a_webhook_is_not_registered_from_a_cursor_of_another_list(
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/call", "/v1/calls/", "/v2/calls", "/v1/calls/a/b/c", "//v1/calls"])
-async def test_an_unknown_path_is_a_problem_too(service: Service, alice: httpx.AsyncClient, path: str) -> None:
-    problem = await refused(service, alice, "GET", f"https://ringback.example{path}")
+async def test_an_unknown_path_is_a_problem_too(service: ServiceUnderTest, alice: httpx.AsyncClient, path: str) -> None:
+    problem = await assert_rejected(service, alice, "GET", f"https://ringback.example{path}")
 
     assert (problem["status"], problem["type"]) == (404, "/problems/unknown-path")
 
@@ -391,7 +391,7 @@ async def test_an_unknown_path_is_a_problem_too(service: Service, alice: httpx.A
     ],
 )
 async def test_a_wrong_method_is_answered_with_the_right_ones(
-    service: Service, alice: httpx.AsyncClient, method: str, path: str, allowed: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, method: str, path: str, allowed: str
 ) -> None:
     answer = await alice.request(method, path)
 

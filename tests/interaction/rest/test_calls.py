@@ -7,8 +7,8 @@ import pytest
 
 from ringback.domain.call import CallOutcome, Progress, failed_completion, completion_from_upstream_error
 from ringback.domain.principal import Scope
-from tests.support.fixed_upstreams import ListedConnection
-from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, Service
+from tests.support.fixed_upstreams import FakeUpstreamConnection
+from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest
 from tests.support.stores import FOREVER
 
 
@@ -35,14 +35,14 @@ async def test_the_clients_own_ids_come_back_with_the_call(alice: httpx.AsyncCli
     assert (call["client_session_id"], call["correlation_id"]) == ("session-1", "report-1")
 
 
-async def test_a_call_that_will_ring_nobody_comes_with_a_hint(alice: httpx.AsyncClient) -> None:
+async def test_a_call_without_a_matching_webhook_comes_with_a_hint(alice: httpx.AsyncClient) -> None:
     started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
 
     assert started["webhooks"] == []
     assert "POST /v1/webhooks" in started["hint"]
 
 
-async def test_a_call_tells_which_webhooks_will_be_rung(alice: httpx.AsyncClient) -> None:
+async def test_a_call_lists_the_webhooks_that_get_its_callback(alice: httpx.AsyncClient) -> None:
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "upstream": "time"})
 
@@ -53,7 +53,7 @@ async def test_a_call_tells_which_webhooks_will_be_rung(alice: httpx.AsyncClient
 
 
 async def test_an_inline_callback_shows_its_generated_secret_this_once(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     callback = {"url": CALLBACK_URL, "correlation_id": "inbox-3"}
     started = (await alice.post("/v1/calls", json=CALL_BODY | {"callback": callback})).json()
@@ -64,11 +64,11 @@ async def test_an_inline_callback_shows_its_generated_secret_this_once(
     assert (webhook["origin"], webhook["call_id"]) == ("call", started["call"]["id"])
     assert "whsec_" not in str(webhook)
 
-    await service.finish(started["call"]["id"])
-    assert len(await service.deliveries("alice")) == 1
+    await service.finish_call(started["call"]["id"])
+    assert len(await service.read_deliveries("alice")) == 1
 
 
-async def test_a_callback_that_brings_its_secret_is_not_told_it_again(alice: httpx.AsyncClient) -> None:
+async def test_a_client_supplied_secret_is_not_returned(alice: httpx.AsyncClient) -> None:
     callback = {"url": CALLBACK_URL, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     started = await alice.post("/v1/calls", json=CALL_BODY | {"callback": callback})
 
@@ -76,9 +76,9 @@ async def test_a_callback_that_brings_its_secret_is_not_told_it_again(alice: htt
     assert "whsec_" not in started.text
 
 
-async def test_the_result_is_handed_out_byte_for_byte(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_the_result_is_handed_out_byte_for_byte(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id)
+    await service.finish_call(call_id)
 
     answer = await alice.get(f"/v1/calls/{call_id}/result")
 
@@ -89,10 +89,10 @@ async def test_the_result_is_handed_out_byte_for_byte(service: Service, alice: h
 
 @pytest.mark.parametrize("tags", ["{etag}", "W/{etag}", '"other", {etag}', "*"])
 async def test_a_result_that_the_client_has_is_not_sent_again(
-    service: Service, alice: httpx.AsyncClient, tags: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, tags: str
 ) -> None:
     call_id = await start(alice)
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     etag = (await alice.get(f"/v1/calls/{call_id}/result")).headers["etag"]
 
     again = await alice.get(f"/v1/calls/{call_id}/result", headers={"If-None-Match": tags.format(etag=etag)})
@@ -113,9 +113,9 @@ async def test_a_result_that_is_not_there_yet_says_how_to_wait_for_it(alice: htt
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_that_failed_says_why_and_has_no_result(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_call_that_failed_says_why_and_has_no_result(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner was lost."))
+    await service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner was lost."))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert (call["status"], call["outcome"]) == ("failed", "unknown")
@@ -124,31 +124,31 @@ async def test_a_call_that_failed_says_why_and_has_no_result(service: Service, a
 
 
 @pytest.mark.requirement("R33")
-async def test_the_upstreams_own_error_is_shown_as_it_came(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_the_upstreams_own_error_is_shown_as_it_came(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
     error = {"code": -32001, "message": "no such repository", "data": {"path": "/srv/repo"}}
-    await service.finish(call_id, completion_from_upstream_error(error))
+    await service.finish_call(call_id, completion_from_upstream_error(error))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert (call["outcome"], call["error"]) == ("upstream_error", error)
 
 
 @pytest.mark.requirement("R33")
-async def test_an_expired_call_is_gone_and_says_so(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_an_expired_call_gets_410_gone(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     service.clock.advance(RETENTION_SECONDS + 1)
-    await service.clean_up()
+    await service.run_janitor()
 
     for path in (f"/v1/calls/{call_id}", f"/v1/calls/{call_id}/result"):
         answer = await alice.get(path)
         assert (answer.status_code, answer.json()["type"]) == (410, "/problems/call-expired")
 
 
-async def test_the_last_progress_is_part_of_the_call(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_the_last_progress_is_part_of_the_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.dispatch(call_id)
-    await service.progress(call_id, Progress(progress=3, total=10, message="reading"))
+    await service.mark_dispatched(call_id)
+    await service.record_progress(call_id, Progress(progress=3, total=10, message="reading"))
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     assert call["progress"] == {"progress": 3.0, "total": 10.0, "message": "reading"}
@@ -164,18 +164,18 @@ async def test_cancelling_a_queued_call_ends_it_and_may_be_repeated(alice: httpx
     assert second.json() == first.json()
 
 
-async def test_cancelling_a_running_call_asks_it_to_stop(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_cancelling_a_running_call_requests_its_cancellation(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.dispatch(call_id)
+    await service.mark_dispatched(call_id)
 
     asked = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 
     assert (asked["status"], asked["cancel_requested"]) == ("working", True)
 
 
-async def test_cancelling_an_ended_call_changes_nothing(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_cancelling_an_ended_call_changes_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id)
+    await service.finish_call(call_id)
 
     late = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 
@@ -183,11 +183,11 @@ async def test_cancelling_an_ended_call_changes_nothing(service: Service, alice:
 
 
 @pytest.mark.requirement("R13")
-async def test_calls_are_found_by_what_only_their_client_knows(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_calls_are_found_by_what_only_their_client_knows(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     first = await start(alice, client_session_id="session-1", correlation_id="a")
     second = await start(alice, client_session_id="session-1", correlation_id="b")
     third = await start(alice, client_session_id="session-2", correlation_id="b")
-    await service.finish(second)
+    await service.finish_call(second)
 
     async def found(**question: str) -> list[str]:
         answer = await alice.get("/v1/calls", params=question)
@@ -235,7 +235,7 @@ async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
     [("never", True, False), ("if_safe", False, False), ("if_safe", True, True), ("always", False, True)],
 )
 async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
-    service: Service,
+    service: ServiceUnderTest,
     alice: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,
     policy: str,
@@ -243,18 +243,18 @@ async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
     trusted: bool,
     allowed: bool,
 ) -> None:
-    monkeypatch.setattr(ListedConnection, "trusted", trusted)
+    monkeypatch.setattr(FakeUpstreamConnection, "trusted", trusted)
     read = await start(alice, tool="git_status", rerun_policy=policy)
     write = await start(alice, rerun_policy=policy)
 
-    calls = [await service.call(call_id) for call_id in (read, write)]
+    calls = [await service.read_call(call_id) for call_id in (read, write)]
 
     assert [call.rerun_allowed for call in calls] == [allowed, allowed and policy == "always"]
     assert (await alice.get(f"/v1/calls/{read}")).json()["rerun_policy"] == policy
 
 
 async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_read(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     call_id = await start(alice)
     service.services.lifecycle.begin_shutdown()
@@ -266,23 +266,23 @@ async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_r
     assert (await alice.get(f"/v1/calls/{call_id}")).status_code == 200
 
 
-async def test_a_full_disk_is_an_answer_and_nothing_is_started(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_full_disk_is_an_answer_and_nothing_is_started(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     service.store.refusals = FOREVER
 
     answer = await alice.post("/v1/calls", json=CALL_BODY)
 
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
     assert int(answer.headers["retry-after"]) > 0
-    assert service.rows()["calls"] == 0
+    assert service.count_rows()["calls"] == 0
 
 
-async def test_whoever_may_only_start_calls_still_gets_the_result_of_its_own_wait(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_key_with_the_start_scope_only_gets_the_result_of_its_own_wait(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    starter = await service.client("alice", scopes=frozenset({Scope.CALLS}))
+    starter = await service.create_client("alice", scopes=frozenset({Scope.CALLS}))
     headers = {"Idempotency-Key": "once"}
     call_id = (await starter.post("/v1/calls", json=CALL_BODY, headers=headers)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
 
     answer = await starter.post("/v1/calls", json=CALL_BODY | {"wait_seconds": 1}, headers=headers)
 

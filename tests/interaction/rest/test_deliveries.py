@@ -4,17 +4,17 @@ import httpx
 
 from ringback.domain.delivery import Attempt, AttemptCategory
 from ringback.domain.ids import DeliveryId
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 
-async def delivered(service: Service, client: httpx.AsyncClient, *, webhooks: int = 1) -> list[str]:
+async def delivered(service: ServiceUnderTest, client: httpx.AsyncClient, *, webhooks: int = 1) -> list[str]:
     for _ in range(webhooks):
         await client.post("/v1/webhooks", json={"url": CALLBACK_URL})
-    await service.finish((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    await service.finish_call((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
     return [delivery["id"] for delivery in (await client.get("/v1/deliveries")).json()["deliveries"]]
 
 
-async def test_a_delivery_is_listed_with_all_it_belongs_to(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_delivery_is_listed_with_all_it_belongs_to(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     await delivered(service, alice)
     (event,) = (await alice.get("/v1/events")).json()["events"]
     (webhook,) = (await alice.get("/v1/webhooks")).json()["webhooks"]
@@ -27,7 +27,7 @@ async def test_a_delivery_is_listed_with_all_it_belongs_to(service: Service, ali
     assert (delivery["state"], delivery["attempt_count"], delivery["last_category"]) == ("pending", 0, None)
 
 
-async def test_a_delivery_is_read_with_its_attempts(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_delivery_is_read_with_its_attempts(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     (delivery_id,) = await delivered(service, alice)
     attempt = Attempt(
         id=service.ids.new_attempt_id(),
@@ -47,7 +47,7 @@ async def test_a_delivery_is_read_with_its_attempts(service: Service, alice: htt
     assert (shown["status_code"], shown["excerpt"], shown["duration_ms"]) == (503, "deploying", 12)
 
 
-async def test_a_body_is_never_shown(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_body_is_never_shown(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     (delivery_id,) = await delivered(service, alice)
 
     for path in ("/v1/deliveries", f"/v1/deliveries/{delivery_id}"):
@@ -57,7 +57,7 @@ async def test_a_body_is_never_shown(service: Service, alice: httpx.AsyncClient)
         assert "lease" not in shown
 
 
-async def test_deliveries_are_filtered_and_paged(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_deliveries_are_filtered_and_paged(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     every = await delivered(service, alice, webhooks=3)
     webhook_id = (await alice.get(f"/v1/deliveries/{every[0]}")).json()["webhook_id"]
 

@@ -7,7 +7,7 @@ WEBHOOK = {"url": "https://agent.example/callback"}
 
 
 @pytest.mark.requirement("R22")
-async def test_a_webhook_rings_always_unless_it_says_otherwise_and_can_change_its_mind(
+async def test_a_webhook_is_always_attached_by_default_and_can_change_it(
     alice: httpx.AsyncClient,
 ) -> None:
     plain = (await alice.post("/v1/webhooks", json=WEBHOOK)).json()

@@ -4,21 +4,21 @@ import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from tests.support.service import CALL_BODY, Service
+from tests.support.service import CALL_BODY, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R20")
 
 
-async def ended(service: Service, client: httpx.AsyncClient, **over: str) -> str:
+async def finish_new_call(service: ServiceUnderTest, client: httpx.AsyncClient, **over: str) -> str:
     call_id = (await client.post("/v1/calls", json=CALL_BODY | over)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     return call_id
 
 
-async def test_an_event_tells_what_a_callback_would_but_for_the_token(
-    service: Service, alice: httpx.AsyncClient
+async def test_an_event_has_the_data_of_its_callback_without_the_token(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    call_id = await ended(service, alice)
+    call_id = await finish_new_call(service, alice)
 
     (event,) = (await alice.get("/v1/events")).json()["events"]
 
@@ -31,8 +31,8 @@ async def test_an_event_tells_what_a_callback_would_but_for_the_token(
     assert "resume_token" not in event["data"]
 
 
-async def test_the_log_is_read_in_order_page_by_page(service: Service, alice: httpx.AsyncClient) -> None:
-    calls = [await ended(service, alice) for _ in range(5)]
+async def test_the_log_is_read_in_order_page_by_page(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    calls = [await finish_new_call(service, alice) for _ in range(5)]
 
     first = (await alice.get("/v1/events", params={"limit": 3})).json()
     second = (await alice.get("/v1/events", params={"limit": 3, "cursor": first["cursor"]})).json()
@@ -43,12 +43,12 @@ async def test_the_log_is_read_in_order_page_by_page(service: Service, alice: ht
 
 
 async def test_a_filter_that_little_matches_is_polled_on_over_empty_pages(
-    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", 3)
     for _ in range(4):
-        await ended(service, alice)
-    rare = await ended(service, alice, client_session_id="rare")
+        await finish_new_call(service, alice)
+    rare = await finish_new_call(service, alice, client_session_id="rare")
     question = {"limit": "2", "client_session_id": "rare", "wait_seconds": "60"}
 
     first = (await alice.get("/v1/events", params=question)).json()
@@ -59,8 +59,8 @@ async def test_a_filter_that_little_matches_is_polled_on_over_empty_pages(
     assert second["has_more"] is False
 
 
-async def test_an_events_own_cursor_is_the_place_after_it(service: Service, alice: httpx.AsyncClient) -> None:
-    calls = [await ended(service, alice) for _ in range(3)]
+async def test_an_events_own_cursor_is_the_place_after_it(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    calls = [await finish_new_call(service, alice) for _ in range(3)]
     events = (await alice.get("/v1/events")).json()["events"]
 
     rest = (await alice.get("/v1/events", params={"cursor": events[0]["cursor"]})).json()["events"]
@@ -68,12 +68,12 @@ async def test_an_events_own_cursor_is_the_place_after_it(service: Service, alic
     assert [event["data"]["call_id"] for event in rest] == calls[1:]
 
 
-async def test_events_are_filtered_by_each_of_their_names(service: Service, alice: httpx.AsyncClient) -> None:
-    first = await ended(service, alice, client_session_id="session-1", correlation_id="a")
-    second = await ended(service, alice, client_session_id="session-2", correlation_id="b")
+async def test_events_are_filtered_by_each_of_their_names(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    first = await finish_new_call(service, alice, client_session_id="session-1", correlation_id="a")
+    second = await finish_new_call(service, alice, client_session_id="session-2", correlation_id="b")
     third = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "c"})).json()["call"]["id"]
-    await service.dispatch(third)
-    await service.progress(third, Progress(progress=1))
+    await service.mark_dispatched(third)
+    await service.record_progress(third, Progress(progress=1))
 
     async def found(**question: str) -> list[str]:
         events = (await alice.get("/v1/events", params=question)).json()["events"]
@@ -87,15 +87,15 @@ async def test_events_are_filtered_by_each_of_their_names(service: Service, alic
     assert await found(correlation_id="nothing of mine") == []
 
 
-async def test_a_cursor_whose_events_are_gone_says_truncated_and_goes_on(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_cursor_whose_events_expired_returns_truncated_and_the_remaining_events(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     cursor = (await alice.get("/v1/events")).json()["events"][0]["cursor"]
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     service.clock.advance(15 * 86400)
-    await service.clean_up()
-    last = await ended(service, alice)
+    await service.run_janitor()
+    last = await finish_new_call(service, alice)
 
     page = (await alice.get("/v1/events", params={"cursor": cursor})).json()
 

@@ -25,13 +25,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.support.service import Service
-from tests.support.serving import serving
+from tests.support.service import ServiceUnderTest
+from tests.support.serving import serving_api
 
 DOCUMENT: Final = json.loads((Path(__file__).parents[3] / "openapi" / "ringback.json").read_text(encoding="utf-8"))
 CASES: Final = 100
 CASES_DEEP: Final = 20_000
-NOT_TRIED: Final = frozenset({"/v1/events/stream", "/readyz"})
+EXCLUDED_OPERATIONS: Final = frozenset({"/v1/events/stream", "/readyz"})
 """The first never ends, the second is right to say 503 while nothing drives calls. Both have tests of their own."""
 CHECKS: Final = [
     not_a_server_error,
@@ -42,31 +42,31 @@ CHECKS: Final = [
 ]
 
 
-async def test_no_made_up_request_breaks_the_service_or_its_document(service: Service, *, deep: bool) -> None:
-    alice = await service.client("alice")
+async def test_no_made_up_request_breaks_the_service_or_its_document(service: ServiceUnderTest, *, deep: bool) -> None:
+    alice = await service.create_client("alice")
     cases = CASES_DEEP if deep else CASES
-    async with serving(service.app) as url:
-        tried = await asyncio.to_thread(_try_all, url, alice.headers["authorization"], cases)
+    async with serving_api(service.app) as url:
+        tried = await asyncio.to_thread(request_all_operations, url, alice.headers["authorization"], cases)
 
     assert tried >= cases * 0.9  # an operation without parameters has one request only
 
 
-def _try_all(url: str, authorization: str, cases: int) -> int:
+def request_all_operations(url: str, authorization: str, cases: int) -> int:
     """How many requests were answered."""
     operations = _operations()
     each = -(-cases // len(operations))
     with requests.Session() as session:
         session.headers["authorization"] = authorization
-        return sum(_try(operation, session, url, examples=each) for operation in operations)
+        return sum(request_operation(operation, session, url, examples=each) for operation in operations)
 
 
 def _operations() -> Sequence[Any]:
     found = schemathesis.openapi.from_dict(DOCUMENT).get_all_operations()
     operations = [each.ok() for each in found if isinstance(each, Ok)]
-    return [operation for operation in operations if operation.path not in NOT_TRIED]
+    return [operation for operation in operations if operation.path not in EXCLUDED_OPERATIONS]
 
 
-def _try(operation: Any, session: requests.Session, url: str, *, examples: int) -> int:
+def request_operation(operation: Any, session: requests.Session, url: str, *, examples: int) -> int:
     count = 0
 
     @settings(
@@ -79,7 +79,7 @@ def _try(operation: Any, session: requests.Session, url: str, *, examples: int) 
     @given(case=operation.as_strategy())
     def is_answered_as_documented(case: Case[Any]) -> None:
         nonlocal count
-        _wait_for_nothing(case)
+        without_waiting(case)
         case.call_and_validate(base_url=url, session=session, checks=CHECKS)
         count += 1
 
@@ -87,7 +87,7 @@ def _try(operation: Any, session: requests.Session, url: str, *, examples: int) 
     return count
 
 
-def _wait_for_nothing(case: Case[Any]) -> None:
+def without_waiting(case: Case[Any]) -> None:
     """Long polls are valid, and a minute long."""
     for part in (case.query, case.body):
         if isinstance(part, dict):

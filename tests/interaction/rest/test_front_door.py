@@ -7,13 +7,13 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from tests.support.service import PUBLIC_URL, Service, running_service
+from tests.support.service import PUBLIC_URL, ServiceUnderTest, running_service
 
 PAGE = "https://console.example"
 
 
-async def status(service: Service, *, host: str, server: str = PUBLIC_URL) -> int:
-    client = await service.anonymous(base_url=server)
+async def status(service: ServiceUnderTest, *, host: str, server: str = PUBLIC_URL) -> int:
+    client = await service.create_anonymous_client(base_url=server)
     return (await client.get("/openapi.json", headers={"Host": host})).status_code
 
 
@@ -26,8 +26,8 @@ async def test_the_public_and_the_allowed_hosts_are_answered(tmp_path: Path, hos
 @pytest.mark.parametrize(
     "host", ["evil.example", "ringback.example.evil.example", "", "ringback.example@evil.example", "a b", "127.0.0.1"]
 )
-async def test_other_hosts_are_refused(service: Service, host: str) -> None:
-    client = await service.anonymous()
+async def test_other_hosts_are_refused(service: ServiceUnderTest, host: str) -> None:
+    client = await service.create_anonymous_client()
 
     answer = await client.get("/v1/calls", headers={"Host": host})
 
@@ -37,13 +37,13 @@ async def test_other_hosts_are_refused(service: Service, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "[::1]:8090", "127.0.0.2"])
 async def test_on_loopback_every_name_of_loopback_is_answered_and_a_rebound_one_is_not(
-    service: Service, host: str
+    service: ServiceUnderTest, host: str
 ) -> None:
     assert await status(service, host=host, server="http://127.0.0.1:8090") == 200
     assert await status(service, host="evil.example", server="http://127.0.0.1:8090") == 421
 
 
-async def test_without_allowed_origins_no_page_may_call(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_without_allowed_origins_no_page_may_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     for origin in (PAGE, "null", PUBLIC_URL):
         answer = await alice.get("/v1/calls", headers={"Origin": origin})
 
@@ -51,8 +51,8 @@ async def test_without_allowed_origins_no_page_may_call(service: Service, alice:
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_on_loopback_the_same_address_may_be_the_origin_and_no_other(service: Service) -> None:
-    local = await service.anonymous(base_url="http://127.0.0.1:8090")
+async def test_on_loopback_the_same_address_may_be_the_origin_and_no_other(service: ServiceUnderTest) -> None:
+    local = await service.create_anonymous_client(base_url="http://127.0.0.1:8090")
 
     for origin, code in (
         ("http://127.0.0.1:8090", 200),
@@ -67,7 +67,7 @@ async def test_on_loopback_the_same_address_may_be_the_origin_and_no_other(servi
 
 async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> None:
     async with running_service(tmp_path, allowed_origins=[PAGE]) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         preflight = {
             "Origin": PAGE,
             "Access-Control-Request-Method": "POST",
@@ -88,9 +88,9 @@ async def test_a_page_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> 
 
 
 async def test_a_client_that_hangs_up_within_its_body_is_no_failure(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: ServiceUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = await service.key("alice")
+    key = await service.create_api_key("alice")
     headers = {"host": "ringback.example", "authorization": f"Bearer {key}", "content-type": "application/json"}
     scope = {
         "type": "http",
@@ -111,12 +111,12 @@ async def test_a_client_that_hangs_up_within_its_body_is_no_failure(
     await service.app(scope, receive, send)
 
     assert sent == []
-    assert service.rows()["calls"] == 0
+    assert service.count_rows()["calls"] == 0
     assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []
 
 
-async def test_a_bug_of_ours_is_logged_and_tells_nothing(
-    service: Service, alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+async def test_an_internal_error_is_logged_and_reveals_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.app.state.services = "no services at all"
     with caplog.at_level(logging.ERROR, logger="ringback"):

@@ -5,29 +5,29 @@ import asyncio
 import httpx
 import pytest
 
-from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 KEY = {"Idempotency-Key": "weekly report 47"}
-AT_ONCE = 50
+CONCURRENT_REQUESTS = 50
 
 pytestmark = pytest.mark.requirement("R13")
 
 
-async def test_fifty_at_once_with_one_key_start_one_call(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_fifty_at_once_with_one_key_start_one_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
-    answers = await asyncio.gather(*(alice.post("/v1/calls", json=body, headers=KEY) for _ in range(AT_ONCE)))
+    answers = await asyncio.gather(*(alice.post("/v1/calls", json=body, headers=KEY) for _ in range(CONCURRENT_REQUESTS)))
 
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["call"]["id"] for answer in answers}) == 1
     assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
     assert sum("callback_secret" in answer.json() for answer in answers) == 1
-    assert (service.rows()["calls"], service.rows()["webhooks"]) == (1, 1)
+    assert (service.count_rows()["calls"], service.count_rows()["webhooks"]) == (1, 1)
 
 
-async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     first = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
     second = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
-    await service.finish(first.json()["call"]["id"])
+    await service.finish_call(first.json()["call"]["id"])
     third = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
 
     assert [answer.status_code for answer in (first, second, third)] == [202, 202, 200]
@@ -40,15 +40,15 @@ async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(service: Serv
     "other", [{"tool": "git_status"}, {"arguments": {"repo_path": "/elsewhere"}}, {"callback": {"url": CALLBACK_URL}}]
 )
 async def test_a_key_that_was_used_for_another_request_is_a_conflict(
-    service: Service, alice: httpx.AsyncClient, other: dict[str, object]
+    service: ServiceUnderTest, alice: httpx.AsyncClient, other: dict[str, object]
 ) -> None:
     await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
-    before = service.rows()
+    before = service.count_rows()
 
     answer = await alice.post("/v1/calls", json=CALL_BODY | other, headers=KEY)
 
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/idempotency-conflict")
-    assert service.rows() == before
+    assert service.count_rows() == before
 
 
 async def test_the_order_of_arguments_does_not_make_another_request(alice: httpx.AsyncClient) -> None:
@@ -70,15 +70,15 @@ async def test_two_principals_may_use_the_same_key(alice: httpx.AsyncClient, bob
     assert his.json()["call"]["id"] != hers.json()["call"]["id"]
 
 
-async def test_a_key_outlives_its_expired_call_and_starts_nothing(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_key_outlives_its_expired_call_and_starts_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     service.clock.advance(RETENTION_SECONDS + 1)
-    await service.clean_up()
+    await service.run_janitor()
 
     same = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
     other = await alice.post("/v1/calls", json=CALL_BODY | {"tool": "git_status"}, headers=KEY)
 
     assert (same.status_code, same.json()["type"]) == (410, "/problems/call-expired")
     assert other.status_code == 409
-    assert service.rows()["calls"] == 0
+    assert service.count_rows()["calls"] == 0

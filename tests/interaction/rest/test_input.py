@@ -11,16 +11,16 @@ from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Scope
 from ringback.services.answers import INPUT_RESPONSES_MAX
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, Service
+from tests.support.service import CALL_BODY, ServiceUnderTest
 
-YES: dict[str, Any] = {"action": "accept", "content": {"sure": True}}
-NO: dict[str, Any] = {"action": "decline"}
+ACCEPTED_ANSWER: dict[str, Any] = {"action": "accept", "content": {"sure": True}}
+DECLINED_ANSWER: dict[str, Any] = {"action": "decline"}
 
 
-async def asking(service: Service, client: httpx.AsyncClient, *names: str) -> str:
+async def start_asking_call(service: ServiceUnderTest, client: httpx.AsyncClient, *names: str) -> str:
     started = await client.post("/v1/calls", json=CALL_BODY | {"accepts_input": True})
     call_id: str = started.json()["call"]["id"]
-    await service.ask(call_id, *(names or ("name", "age")))
+    await service.request_input(call_id, *(names or ("name", "age")))
     return call_id
 
 
@@ -29,8 +29,8 @@ async def answer(client: httpx.AsyncClient, call_id: str, responses: Any) -> htt
 
 
 @pytest.mark.requirement("R32")
-async def test_a_call_shows_what_its_tool_asks(service: Service, alice: httpx.AsyncClient) -> None:
-    call_id = await asking(service, alice)
+async def test_a_call_shows_its_input_requests(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    call_id = await start_asking_call(service, alice)
 
     call = (await alice.get(f"/v1/calls/{call_id}")).json()
     events = (await alice.get("/v1/events", params={"call_id": call_id})).json()["events"]
@@ -46,40 +46,40 @@ async def test_a_call_shows_what_its_tool_asks(service: Service, alice: httpx.As
 
 
 @pytest.mark.requirement("R32")
-async def test_answers_may_come_in_parts_and_again(service: Service, alice: httpx.AsyncClient) -> None:
-    call_id = await asking(service, alice)
+async def test_answers_may_be_partial_and_repeated(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    call_id = await start_asking_call(service, alice)
 
-    first = (await answer(alice, call_id, {"r1.2": YES, "r7.1": YES})).json()
-    again = (await answer(alice, call_id, {"r1.2": NO})).json()
-    last = (await answer(alice, call_id, {"r1.1": NO})).json()
+    first = (await answer(alice, call_id, {"r1.2": ACCEPTED_ANSWER, "r7.1": ACCEPTED_ANSWER})).json()
+    again = (await answer(alice, call_id, {"r1.2": DECLINED_ANSWER})).json()
+    last = (await answer(alice, call_id, {"r1.1": DECLINED_ANSWER})).json()
 
     assert (first["accepted"], first["ignored"], first["call"]["status"]) == (["r1.2"], ["r7.1"], "input_required")
     assert list(first["call"]["input_requests"]) == ["r1.1"]
     assert (again["accepted"], again["ignored"]) == ([], ["r1.2"])
     assert (last["accepted"], last["call"]["status"], last["call"]["input_requests"]) == (["r1.1"], "working", {})
-    assert (await service.call(call_id)).input_responses == {"age": YES, "name": NO}
+    assert (await service.read_call(call_id)).input_responses == {"age": ACCEPTED_ANSWER, "name": DECLINED_ANSWER}
 
 
-async def test_whoever_waits_for_a_change_hears_of_the_question_and_of_the_answer(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_waiting_client_gets_the_input_request_and_the_answer(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    call_id = await asking(service, alice, "name")
+    call_id = await start_asking_call(service, alice, "name")
     waiting = asyncio.create_task(alice.get(f"/v1/calls/{call_id}", params={"wait_seconds": 30}))
     await asyncio.sleep(0)
 
-    await answer(alice, call_id, {"r1.1": YES})
+    await answer(alice, call_id, {"r1.1": ACCEPTED_ANSWER})
 
     assert (await asyncio.wait_for(waiting, WAIT_SECONDS)).json()["status"] == "working"
 
 
 @pytest.mark.requirement("R32")
 async def test_an_answer_to_a_call_that_has_ended_is_refused_with_a_reason(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    call_id = await asking(service, alice)
-    await service.finish(call_id)
+    call_id = await start_asking_call(service, alice)
+    await service.finish_call(call_id)
 
-    refused = await answer(alice, call_id, {"r1.1": YES})
+    refused = await answer(alice, call_id, {"r1.1": ACCEPTED_ANSWER})
 
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/call-ended")
     assert "completed" in refused.json()["detail"]
@@ -87,23 +87,23 @@ async def test_an_answer_to_a_call_that_has_ended_is_refused_with_a_reason(
 
 @pytest.mark.requirement("R25")
 async def test_a_foreign_call_is_answered_like_an_unknown_one(
-    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
-    call_id = await asking(service, alice)
+    call_id = await start_asking_call(service, alice)
 
-    foreign = await answer(bob, call_id, {"r1.1": YES})
-    unknown = await answer(bob, "call_01KAGZ8A000000000000000000", {"r1.1": YES})
+    foreign = await answer(bob, call_id, {"r1.1": ACCEPTED_ANSWER})
+    unknown = await answer(bob, "call_01KAGZ8A000000000000000000", {"r1.1": ACCEPTED_ANSWER})
 
     assert foreign.status_code == unknown.status_code == 404
     assert foreign.content == unknown.content
-    assert (await service.call(call_id)).input_responses == {}
+    assert (await service.read_call(call_id)).input_responses == {}
 
 
-async def test_answering_takes_the_scope_of_calls(service: Service, alice: httpx.AsyncClient) -> None:
-    call_id = await asking(service, alice)
-    reader = await service.client("alice", scopes=frozenset({Scope.READ}))
+async def test_answering_takes_the_scope_of_calls(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    call_id = await start_asking_call(service, alice)
+    reader = await service.create_client("alice", scopes=frozenset({Scope.READ}))
 
-    assert (await answer(reader, call_id, {"r1.1": YES})).status_code == 403
+    assert (await answer(reader, call_id, {"r1.1": ACCEPTED_ANSWER})).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -117,28 +117,28 @@ async def test_answering_takes_the_scope_of_calls(service: Service, alice: httpx
         {"r1.1": {"action": ["accept"]}},
         {"r1.1": {"action": "accept", "content": "yes"}},
         {"r1.1": {"action": "accept", "content": {"text": "x" * INPUT_BYTES_MAX}}},
-        dict.fromkeys((f"r1.{number}" for number in range(INPUT_RESPONSES_MAX + 1)), NO),
+        dict.fromkeys((f"r1.{number}" for number in range(INPUT_RESPONSES_MAX + 1)), DECLINED_ANSWER),
     ],
     ids=["none", "null", "text", "empty", "action", "actions", "content", "large", "many"],
 )
-async def test_what_is_no_answer_is_refused_and_changes_nothing(
-    service: Service, alice: httpx.AsyncClient, responses: Any
+async def test_an_invalid_answer_is_refused_and_changes_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, responses: Any
 ) -> None:
-    call_id = await asking(service, alice)
-    before = await service.call(call_id)
+    call_id = await start_asking_call(service, alice)
+    before = await service.read_call(call_id)
 
     refused = await answer(alice, call_id, responses)
 
     assert refused.status_code in {413, 422}
-    assert await service.call(call_id) == before
+    assert await service.read_call(call_id) == before
 
 
 async def test_cancelling_a_call_that_was_answered_and_is_queued_ends_it_at_once(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    call_id = await asking(service, alice, "name")
-    await answer(alice, call_id, {"r1.1": YES})
-    assert (await service.call(call_id)).phase is CallPhase.QUEUED
+    call_id = await start_asking_call(service, alice, "name")
+    await answer(alice, call_id, {"r1.1": ACCEPTED_ANSWER})
+    assert (await service.read_call(call_id)).phase is CallPhase.QUEUED
 
     cancelled = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 
@@ -146,9 +146,9 @@ async def test_cancelling_a_call_that_was_answered_and_is_queued_ends_it_at_once
 
 
 async def test_cancelling_a_call_that_waits_for_answers_ends_it_at_once(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    call_id = await asking(service, alice)
+    call_id = await start_asking_call(service, alice)
 
     cancelled = (await alice.post(f"/v1/calls/{call_id}/cancel")).json()
 

@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from ringback.domain.call import CallOutcome, failed_completion
-from tests.support.service import CALL_BODY, RETENTION_SECONDS, Service
+from tests.support.service import CALL_BODY, RETENTION_SECONDS, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R11"), pytest.mark.usefixtures("only_rings")]
 
-PROMPT_SECONDS = 50.0
+SHORT_WAIT_SECONDS = 50.0
 """Less than a wait takes that nobody ends: what is faster was rung."""
 LONG = 60
 UNKNOWN = "call_01KAGZ8A00QW7T3M5N9R1S2V4X"
@@ -21,66 +21,66 @@ async def start(client: httpx.AsyncClient) -> str:
     return (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 
 
-async def join(client: httpx.AsyncClient, *call_ids: str, **body: Any) -> dict[str, Any]:
+async def wait_for_calls(client: httpx.AsyncClient, *call_ids: str, **body: Any) -> dict[str, Any]:
     answer = await client.post("/v1/calls/wait", json={"call_ids": list(call_ids)} | body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
-async def test_calls_are_shown_in_the_order_asked_for_with_whether_enough_have_ended(
-    service: Service, alice: httpx.AsyncClient, ended: int
+async def test_calls_are_returned_in_the_requested_order_with_whether_enough_have_ended(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, ended: int
 ) -> None:
     calls = [await start(alice) for _ in range(2)]
     for call_id in calls[:ended]:
-        await service.finish(call_id)
+        await service.finish_call(call_id)
 
-    joined = await join(alice, calls[1], calls[0], calls[1], mode="all")
+    joined = await wait_for_calls(alice, calls[1], calls[0], calls[1], mode="all")
 
     assert [call["id"] for call in joined["calls"]] == [calls[1], calls[0], calls[1]]
     assert joined["done"] is (ended == 2)
-    assert (await join(alice, *calls, mode="any"))["done"] is (ended > 0)
+    assert (await wait_for_calls(alice, *calls, mode="any"))["done"] is (ended > 0)
 
 
-async def test_waiting_for_any_wakes_at_the_first_end(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_waiting_for_any_wakes_at_the_first_end(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     calls = [await start(alice) for _ in range(3)]
-    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
-        waiting = group.create_task(join(alice, *calls, mode="any", wait_seconds=LONG))
-        await service.finish(calls[2], failed_completion(CallOutcome.UNKNOWN, "lost"))
+    async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(wait_for_calls(alice, *calls, mode="any", wait_seconds=LONG))
+        await service.finish_call(calls[2], failed_completion(CallOutcome.UNKNOWN, "lost"))
 
     joined = waiting.result()
     assert [call["status"] for call in joined["calls"]] == ["working", "working", "failed"]
     assert joined["done"]
 
 
-async def test_waiting_for_all_wakes_at_the_last_end(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_waiting_for_all_wakes_at_the_last_end(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     calls = [await start(alice) for _ in range(3)]
-    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
-        waiting = group.create_task(join(alice, *calls, mode="all", wait_seconds=LONG))
+    async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(wait_for_calls(alice, *calls, mode="all", wait_seconds=LONG))
         for call_id in calls:
             assert not waiting.done()
-            await service.finish(call_id)
+            await service.finish_call(call_id)
 
     assert waiting.result()["done"]
 
 
 async def test_a_wait_that_is_over_shows_the_calls_as_they_are(alice: httpx.AsyncClient) -> None:
-    joined = await join(alice, await start(alice), wait_seconds=0.05)
+    joined = await wait_for_calls(alice, await start(alice), wait_seconds=0.05)
 
     assert (joined["done"], joined["calls"][0]["status"]) == (False, "working")
 
 
-async def test_a_service_that_stops_lets_those_go_who_wait(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_service_that_stops_lets_those_go_who_wait(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    async with asyncio.timeout(PROMPT_SECONDS), asyncio.TaskGroup() as group:
-        waiting = group.create_task(join(alice, call_id, wait_seconds=LONG))
+    async with asyncio.timeout(SHORT_WAIT_SECONDS), asyncio.TaskGroup() as group:
+        waiting = group.create_task(wait_for_calls(alice, call_id, wait_seconds=LONG))
         service.services.lifecycle.begin_shutdown()
 
     assert not waiting.result()["done"]
 
 
 @pytest.mark.requirement("R25")
-async def test_a_foreign_call_among_them_looks_like_an_unknown_one(
+async def test_a_foreign_call_among_them_is_reported_as_unknown(
     alice: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
     mine, hers = await start(bob), await start(alice)
@@ -94,11 +94,11 @@ async def test_a_foreign_call_among_them_looks_like_an_unknown_one(
     assert len({answer.content for answer in answers}) == 1
 
 
-async def test_an_expired_call_among_them_says_so(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_an_expired_call_among_them_says_so(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     call_id = await start(alice)
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     service.clock.advance(RETENTION_SECONDS + 1)
-    await service.clean_up()
+    await service.run_janitor()
 
     answer = await alice.post("/v1/calls/wait", json={"call_ids": [call_id]})
 

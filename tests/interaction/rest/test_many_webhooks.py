@@ -16,10 +16,10 @@ from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
 from ringback.notifier.catch_up_worker import CatchUpWorker
 from ringback.storage.sqlite import database
-from tests.support.builders import a_webhook, an_event
+from tests.support.builders import make_webhook, make_event
 from tests.support.examples import ALICE
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
-from tests.support.steps import Steps, counting
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
+from tests.support.steps import VmSteps, counting_vm_steps
 
 FEW, MANY = 10, 1_000
 ADDITIONAL_STEPS_MAX: Final = 500
@@ -27,12 +27,12 @@ ADDITIONAL_STEPS_MAX: Final = 500
 
 
 @dataclass(slots=True)
-class Watched:
+class StepCounter:
     """A service, and how much its database does."""
 
-    service: Service
+    service: ServiceUnderTest
     alice: httpx.AsyncClient
-    steps: list[Steps]
+    steps: list[VmSteps]
 
     @property
     def count(self) -> int:
@@ -40,7 +40,7 @@ class Watched:
 
     async def register(self, count: int) -> None:
         """So many webhooks, each for pieces of work of its own."""
-        webhooks = [a_webhook(correlation_id=f"other-{number}", match_correlation=True) for number in range(count)]
+        webhooks = [make_webhook(correlation_id=f"other-{number}", match_correlation=True) for number in range(count)]
 
         async def insert(tx: Transaction) -> None:
             for webhook in webhooks:
@@ -48,17 +48,17 @@ class Watched:
 
         await self.service.store.write(insert)
 
-    async def steps_of_a_call(self) -> tuple[int, int]:
+    async def count_steps_of_call(self) -> tuple[int, int]:
         """What its start does, and its end."""
         before = self.count
         started = await self.alice.post("/v1/calls", json=CALL_BODY)
         between = self.count
-        await self.service.finish(started.json()["call"]["id"])
+        await self.service.finish_call(started.json()["call"]["id"])
         return between - before, self.count - between
 
     async def append(self, count: int) -> None:
         """So many events of calls that have expired since."""
-        events = [an_event(seq=seq) for seq in range(1, count + 1)]
+        events = [make_event(seq=seq) for seq in range(1, count + 1)]
 
         async def insert(tx: Transaction) -> None:
             await tx.events.reserve_seqs(ALICE, count)
@@ -68,56 +68,56 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Watched]:
+async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[StepCounter]:
     connect = database.connect
     with ExitStack() as stack:
-        steps = list[Steps]()
+        steps = list[VmSteps]()
 
         def connect_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
             connection = connect(path, lock_wait_seconds=lock_wait_seconds)
-            steps.append(stack.enter_context(counting(connection)))
+            steps.append(stack.enter_context(counting_vm_steps(connection)))
             return connection
 
         monkeypatch.setattr(database, "connect", connect_and_count)
         async with running_service(tmp_path) as service:
-            yield Watched(service, await service.client("alice"), steps)
+            yield StepCounter(service, await service.create_client("alice"), steps)
             stack.close()
 
 
 @pytest.mark.requirement("R25")
-async def test_neither_the_start_nor_the_end_of_a_call_costs_more_for_webhooks_that_do_not_hear_it(
-    watched: Watched,
+async def test_start_and_end_of_a_call_cost_nothing_for_webhooks_that_do_not_match(
+    watched: StepCounter,
 ) -> None:
     await watched.register(FEW)
-    await watched.steps_of_a_call()  # the first of all makes rows that later ones change
-    start_among_few, end_among_few = await watched.steps_of_a_call()
+    await watched.count_steps_of_call()  # the first of all makes rows that later ones change
+    start_among_few, end_among_few = await watched.count_steps_of_call()
     await watched.register(MANY)
-    start_among_many, end_among_many = await watched.steps_of_a_call()
+    start_among_many, end_among_many = await watched.count_steps_of_call()
 
     assert start_among_many - start_among_few <= ADDITIONAL_STEPS_MAX
     assert end_among_many - end_among_few <= ADDITIONAL_STEPS_MAX
 
 
 @pytest.mark.requirement("R22")
-async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: Watched) -> None:
+async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: StepCounter) -> None:
     await watched.append(2 * STEP_EVENTS_MAX + 1)
 
     answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})
 
     assert answer.status_code == 201
-    assert len(await watched.service.deliveries("alice")) == STEP_EVENTS_MAX
+    assert len(await watched.service.read_deliveries("alice")) == STEP_EVENTS_MAX
     worker = CatchUpWorker(
         store=watched.service.store, catch_ups=watched.service.recorder.catch_ups, clock=watched.service.clock
     )
     while await worker.run_once():
         pass
-    assert [delivery.seq for delivery in sorted_by_place(await watched.service.deliveries("alice"))] == list(
+    assert [delivery.seq for delivery in sorted_by_place(await watched.service.read_deliveries("alice"))] == list(
         range(1, 2 * STEP_EVENTS_MAX + 2)
     )
 
 
 @pytest.mark.requirement("R22")
-async def test_a_webhook_that_catches_up_is_among_those_who_will_be_rung(watched: Watched) -> None:
+async def test_a_webhook_that_catches_up_is_listed_as_a_recipient(watched: StepCounter) -> None:
     await watched.append(STEP_EVENTS_MAX)
     webhook = (
         await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})

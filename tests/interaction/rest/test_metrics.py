@@ -7,14 +7,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringback.domain.principal import Scope
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 Samples = dict[tuple[str, ...], float]
 
 
 @pytest.fixture
-async def admin(service: Service) -> httpx.AsyncClient:
-    return await service.client("operator", scopes=frozenset({Scope.ADMIN}))
+async def admin(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))
 
 
 async def samples(client: httpx.AsyncClient) -> Samples:
@@ -27,11 +27,11 @@ async def samples(client: httpx.AsyncClient) -> Samples:
 
 
 async def test_the_figures_are_those_of_the_rows(
-    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, admin: httpx.AsyncClient
 ) -> None:
     for client in (alice, bob):
         await client.post("/v1/webhooks", json={"url": CALLBACK_URL})
-        await service.finish((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+        await service.finish_call((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
     await alice.post("/v1/calls", json=CALL_BODY)
     service.clock.advance(30)
 
@@ -44,9 +44,9 @@ async def test_the_figures_are_those_of_the_rows(
     assert found["ringback_events_total",] == 2
 
 
-async def test_upstreams_and_workers_are_told_in_states(service: Service, admin: httpx.AsyncClient) -> None:
+async def test_metrics_show_the_states_of_upstreams_and_workers(service: ServiceUnderTest, admin: httpx.AsyncClient) -> None:
     before = await samples(admin)
-    service.failing.add("dispatcher")
+    service.failing_workers.add("dispatcher")
     service.failing_endpoints |= {"/mcp/git", "/mcp"}
     after = await samples(admin)
 
@@ -58,14 +58,14 @@ async def test_upstreams_and_workers_are_told_in_states(service: Service, admin:
     assert before["ringback_open_streams",] == 0
 
 
-async def test_a_quiet_service_has_nothing_overdue(admin: httpx.AsyncClient) -> None:
+async def test_an_idle_service_has_nothing_overdue(admin: httpx.AsyncClient) -> None:
     assert (await samples(admin))["ringback_oldest_due_delivery_age_seconds",] == 0
 
 
 @pytest.mark.requirement("R25")
-async def test_they_take_a_key_with_the_scope_of_an_admin(service: Service) -> None:
-    nobody = await service.anonymous()
-    others = await service.client("alice", scopes=frozenset(Scope) - {Scope.ADMIN})
+async def test_they_take_a_key_with_the_scope_of_an_admin(service: ServiceUnderTest) -> None:
+    nobody = await service.create_anonymous_client()
+    others = await service.create_client("alice", scopes=frozenset(Scope) - {Scope.ADMIN})
 
     assert (await nobody.get("/metrics")).status_code == 401
     assert (await others.get("/metrics")).status_code == 403
@@ -73,4 +73,4 @@ async def test_they_take_a_key_with_the_scope_of_an_admin(service: Service) -> N
 
 async def test_with_authentication_off_they_are_there_for_this_machine(tmp_path: Path) -> None:
     async with running_service(tmp_path, auth="off") as service:
-        assert (await samples(await service.anonymous()))["ringback_events_total",] == 0
+        assert (await samples(await service.create_anonymous_client()))["ringback_events_total",] == 0

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -45,63 +45,63 @@ OPERATIONS: list[tuple[str, str, dict[str, Any] | None]] = [
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedIds:
     call: str
     webhook: str
     delivery: str
 
 
 @pytest.fixture
-async def hers(service: Service, alice: httpx.AsyncClient) -> Owned:
+async def hers(service: ServiceUnderTest, alice: httpx.AsyncClient) -> OwnedIds:
     """One of everything, and all of it Alice's."""
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.finish(call)
+    await service.finish_call(call)
     (delivery,) = (await alice.get("/v1/deliveries")).json()["deliveries"]
-    return Owned(call, webhook, delivery["id"])
+    return OwnedIds(call, webhook, delivery["id"])
 
 
-def named(path: str, ids: Owned) -> str:
+def named(path: str, ids: OwnedIds) -> str:
     return path.format(call=ids.call, webhook=ids.webhook, delivery=ids.delivery)
 
 
-def told(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
+def response_bytes(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
     return answer.status_code, answer.content, dict(answer.headers)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
-async def test_a_foreign_id_looks_like_an_unknown_one(
-    service: Service, bob: httpx.AsyncClient, hers: Owned, method: str, path: str, body: dict[str, Any] | None
+async def test_a_foreign_id_gets_the_error_of_an_unknown_one(
+    service: ServiceUnderTest, bob: httpx.AsyncClient, hers: OwnedIds, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    before = service.rows()
+    before = service.count_rows()
 
     foreign = await bob.request(method, named(path, hers), json=body)
-    unknown = await bob.request(method, named(path, Owned(**UNKNOWN)), json=body)
+    unknown = await bob.request(method, named(path, OwnedIds(**UNKNOWN)), json=body)
 
-    assert told(foreign) == told(unknown)
+    assert response_bytes(foreign) == response_bytes(unknown)
     assert foreign.status_code == 404
-    assert service.rows() == before
+    assert service.count_rows() == before
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
-async def test_what_is_no_id_looks_like_an_unknown_one(
+async def test_a_malformed_id_gets_the_error_of_an_unknown_one(
     bob: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    unknown = await bob.request(method, named(path, Owned(**UNKNOWN)), json=body)
+    unknown = await bob.request(method, named(path, OwnedIds(**UNKNOWN)), json=body)
 
     for text in MISSHAPEN:
-        misshapen = await bob.request(method, named(path, Owned(text, text, text)), json=body)
-        assert told(misshapen) == told(unknown), text
+        misshapen = await bob.request(method, named(path, OwnedIds(text, text, text)), json=body)
+        assert response_bytes(misshapen) == response_bytes(unknown), text
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OPERATIONS)
 async def test_its_owner_does_see_it(
-    alice: httpx.AsyncClient, hers: Owned, method: str, path: str, body: dict[str, Any] | None
+    alice: httpx.AsyncClient, hers: OwnedIds, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     assert (await alice.request(method, named(path, hers), json=body)).is_success
 
 
-async def test_lists_show_only_ones_own(bob: httpx.AsyncClient, hers: Owned) -> None:
+async def test_lists_show_only_ones_own(bob: httpx.AsyncClient, hers: OwnedIds) -> None:
     for path, name in [
         ("/v1/calls", "calls"),
         ("/v1/webhooks", "webhooks"),
@@ -115,31 +115,31 @@ async def test_lists_show_only_ones_own(bob: httpx.AsyncClient, hers: Owned) -> 
 
 
 async def test_a_webhook_for_a_foreign_call_is_refused_like_one_for_none(
-    service: Service, bob: httpx.AsyncClient, hers: Owned
+    service: ServiceUnderTest, bob: httpx.AsyncClient, hers: OwnedIds
 ) -> None:
-    before = service.rows()
+    before = service.count_rows()
 
     foreign = await bob.post("/v1/webhooks", json={"url": CALLBACK_URL, "call_id": hers.call})
     unknown = await bob.post("/v1/webhooks", json={"url": CALLBACK_URL, "call_id": UNKNOWN["call"]})
 
-    assert told(foreign) == told(unknown)
+    assert response_bytes(foreign) == response_bytes(unknown)
     assert foreign.status_code == 422
-    assert service.rows() == before
+    assert service.count_rows() == before
 
 
-async def test_a_foreign_webhook_does_not_ring_for_ones_own_calls(
-    service: Service, bob: httpx.AsyncClient, hers: Owned
+async def test_a_foreign_webhook_gets_no_callback_for_own_calls(
+    service: ServiceUnderTest, bob: httpx.AsyncClient, hers: OwnedIds
 ) -> None:
     started = (await bob.post("/v1/calls", json=CALL_BODY)).json()
-    await service.finish(started["call"]["id"])
+    await service.finish_call(started["call"]["id"])
 
     assert started["webhooks"] == []
-    assert await service.deliveries("bob") == []
-    assert len(await service.deliveries("alice")) == 1
+    assert await service.read_deliveries("bob") == []
+    assert len(await service.read_deliveries("alice")) == 1
 
 
 async def test_a_cursor_of_anothers_log_shows_nothing_of_it(
-    service: Service, alice: httpx.AsyncClient, bob: httpx.AsyncClient, hers: Owned
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, hers: OwnedIds
 ) -> None:
     cursor = (await alice.get("/v1/events")).json()["cursor"]
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from ringback.services.quotas import Quotas
-from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, Service, running_service
+from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, ServiceUnderTest, running_service
 
 
-def refused(answer: httpx.Response, quota: str) -> None:
+def assert_quota_exceeded(answer: httpx.Response, quota: str) -> None:
     problem = answer.json()
     assert (answer.status_code, problem["type"], problem["quota"]) == (429, "/problems/quota-exceeded", quota)
     assert "Nothing was done" in problem["detail"]
@@ -24,73 +24,73 @@ async def start(client: httpx.AsyncClient, **over: Any) -> httpx.Response:
 
 async def test_open_calls_are_bounded_until_one_has_ended(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(open_calls=2)) as service:
-        alice, bob = await service.client("alice"), await service.client("bob")
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
         first = (await start(alice)).json()["call"]["id"]
         await start(alice)
-        before = service.rows()
+        before = service.count_rows()
 
-        refused(await start(alice, callback={"url": CALLBACK_URL}), "open_calls")
-        assert service.rows() == before
+        assert_quota_exceeded(await start(alice, callback={"url": CALLBACK_URL}), "open_calls")
+        assert service.count_rows() == before
         assert (await start(bob)).status_code == 202
 
-        await service.finish(first)
+        await service.finish_call(first)
         assert (await start(alice)).status_code == 202
 
 
 async def test_a_quota_is_not_overrun_by_many_at_once(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(open_calls=7)) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
 
         answers = await asyncio.gather(*(start(alice) for _ in range(30)))
 
         assert sorted(answer.status_code for answer in answers) == [202] * 7 + [429] * 23
-        assert service.rows()["calls"] == 7
+        assert service.count_rows()["calls"] == 7
 
 
 async def test_a_repeated_start_is_answered_whatever_the_quota(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(open_calls=1, starts_per_minute=1)) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         answers = [await alice.post("/v1/calls", json=CALL_BODY, headers={"Idempotency-Key": "once"}) for _ in range(3)]
 
         assert [answer.status_code for answer in answers] == [202] * 3
 
 
-async def test_calls_are_refused_while_stored_results_take_all_the_room(tmp_path: Path) -> None:
+async def test_calls_are_refused_while_stored_results_exhaust_the_quota(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(result_bytes=2 * len(RESULT))) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         for _ in range(2):
-            await service.finish((await start(alice)).json()["call"]["id"])
+            await service.finish_call((await start(alice)).json()["call"]["id"])
 
-        refused(await start(alice), "result_bytes")
+        assert_quota_exceeded(await start(alice), "result_bytes")
 
         service.clock.advance(8 * 86400)
-        await service.clean_up()
+        await service.run_janitor()
         assert (await start(alice)).status_code == 202
 
 
 async def test_webhooks_are_bounded_and_those_of_single_calls_are_not_among_them(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(webhooks=1)) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         for _ in range(3):
             assert (await start(alice, callback={"url": CALLBACK_URL})).status_code == 202
         registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
-        before = service.rows()
+        before = service.count_rows()
 
-        refused(await alice.post("/v1/webhooks", json={"url": CALLBACK_URL}), "webhooks")
+        assert_quota_exceeded(await alice.post("/v1/webhooks", json={"url": CALLBACK_URL}), "webhooks")
 
-        assert service.rows() == before
+        assert service.count_rows() == before
         await alice.delete(registered.headers["location"])
         assert (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).status_code == 201
 
 
-async def test_whatever_starts_work_counts_towards_one_rate(tmp_path: Path) -> None:
+async def test_all_requests_that_start_calls_count_towards_one_rate(tmp_path: Path) -> None:
     async with running_service(tmp_path, quotas=Quotas(starts_per_minute=3)) as service:
-        alice = await service.client("alice")
+        alice = await service.create_client("alice")
         webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
         delivery = (await alice.post(f"/v1/webhooks/{webhook}/test")).json()["id"]
         await alice.post(f"/v1/webhooks/{webhook}/replay", json={"dead": True})
         await start(alice)
-        before = service.rows()
+        before = service.count_rows()
 
         for answer in (
             await start(alice),
@@ -98,15 +98,15 @@ async def test_whatever_starts_work_counts_towards_one_rate(tmp_path: Path) -> N
             await alice.post(f"/v1/webhooks/{webhook}/replay", json={"dead": True}),
             await alice.post(f"/v1/deliveries/{delivery}/redeliver"),
         ):
-            refused(answer, "starts_per_minute")
+            assert_quota_exceeded(answer, "starts_per_minute")
 
-        assert service.rows() == before
+        assert service.count_rows() == before
         assert (await alice.get("/v1/calls")).status_code == 200
-        assert (await start(await service.client("bob"))).status_code == 202
+        assert (await start(await service.create_client("bob"))).status_code == 202
 
 
 @pytest.mark.requirement("R25")
-async def test_by_default_nobody_meets_a_quota(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_there_are_no_quotas_by_default(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*(start(alice) for _ in range(200)))
 
     assert {answer.status_code for answer in answers} == {202}

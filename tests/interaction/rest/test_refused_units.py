@@ -13,7 +13,7 @@ from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX
 from ringback.services.quotas import Quotas
 from ringback.services.verification import VerificationPolicy
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service, running_service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 T = TypeVar("T")
 CALLBACK = {"callback": {"url": CALLBACK_URL}}
@@ -22,23 +22,23 @@ REPORT: dict[str, Any] = {"key": "build-1", "upstream": "build-farm", "tool": "b
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncGenerator[Service]:
+async def service(tmp_path: Path) -> AsyncGenerator[ServiceUnderTest]:
     async with running_service(tmp_path, quotas=Quotas(open_calls=20, webhooks=20)) as running:
         yield running
 
 
 @pytest.fixture
-async def alice(service: Service) -> httpx.AsyncClient:
-    return await service.client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
+async def alice(service: ServiceUnderTest) -> httpx.AsyncClient:
+    return await service.create_client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
 
 
 @pytest.fixture
-def written_by_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def written_by_refused(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each unit of work that raised, how many rows it had written."""
     written: list[int] = []
     write = service.store.write
 
-    async def watched(work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def recording_write(work: Callable[[Transaction], Awaitable[T]]) -> T:
         async def noted(tx: Transaction) -> T:
             connection = getattr(tx, "_connection")  # noqa: B009 - what counts is SQLite's own
             before = connection.total_changes
@@ -50,36 +50,36 @@ def written_by_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> lis
 
         return await write(noted)
 
-    monkeypatch.setattr(service.store, "write", watched)
+    monkeypatch.setattr(service.store, "write", recording_write)
     return written
 
 
-async def refused(answer: Awaitable[httpx.Response]) -> None:
+async def assert_rejected(answer: Awaitable[httpx.Response]) -> None:
     assert (await answer).status_code in {404, 409, 422, 429}
 
 
-async def test_what_the_rules_of_a_call_refuse(
-    service: Service, alice: httpx.AsyncClient, written_by_refused: list[int]
+async def test_a_call_refused_by_its_rules_writes_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, written_by_refused: list[int]
 ) -> None:
     ended = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.finish(ended)
+    await service.finish_call(ended)
     await alice.post("/v1/calls/report", json=REPORT | {"result": RESULT})
     for _ in range(20):
         await alice.post("/v1/calls", json=CALL_BODY)
 
-    await refused(alice.post("/v1/calls/call_01a/cancel"))
-    await refused(alice.post(f"/v1/calls/{ended}/input", json={"responses": {"r1.1": {"action": "accept"}}}))
-    await refused(alice.post("/v1/calls", json=CALL_BODY))
-    await refused(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
-    await refused(alice.post("/v1/calls/report", json=REPORT | {"key": "build-2"}))
-    await refused(alice.post("/v1/calls/report", json=REPORT | {"result": RESULT | {"isError": True}}))
+    await assert_rejected(alice.post("/v1/calls/call_01a/cancel"))
+    await assert_rejected(alice.post(f"/v1/calls/{ended}/input", json={"responses": {"r1.1": {"action": "accept"}}}))
+    await assert_rejected(alice.post("/v1/calls", json=CALL_BODY))
+    await assert_rejected(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
+    await assert_rejected(alice.post("/v1/calls/report", json=REPORT | {"key": "build-2"}))
+    await assert_rejected(alice.post("/v1/calls/report", json=REPORT | {"result": RESULT | {"isError": True}}))
 
     assert len(written_by_refused) >= 5
     assert sum(written_by_refused) == 0
 
 
-async def test_what_the_rules_of_a_webhook_refuse(
-    service: Service,
+async def test_a_webhook_refused_by_its_rules_writes_nothing(
+    service: ServiceUnderTest,
     alice: httpx.AsyncClient,
     written_by_refused: list[int],
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +91,7 @@ async def test_what_the_rules_of_a_webhook_refuse(
     path = f"/v1/webhooks/{webhook['id']}"
     for _ in range(PREVIOUS_SECRETS_MAX):
         await alice.post(f"{path}/rotate-secret")
-    await refused(alice.post(f"{path}/rotate-secret"))
+    await assert_rejected(alice.post(f"{path}/rotate-secret"))
     monkeypatch.setattr(
         service.services.registrations._verification,  # pyright: ignore[reportPrivateUsage] - as an operator's setting
         "_policy",
@@ -100,10 +100,10 @@ async def test_what_the_rules_of_a_webhook_refuse(
     for number in range(CHALLENGES_PER_ORIGIN_MAX):
         await register(f"/{number}")
 
-    await refused(register("/one-more"))
-    await refused(alice.patch(path, json={"url": f"{CALLBACK_URL}/moved"}))
-    await refused(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
-    await refused(alice.post("/v1/calls/report", json=REPORT | CALLBACK))
+    await assert_rejected(register("/one-more"))
+    await assert_rejected(alice.patch(path, json={"url": f"{CALLBACK_URL}/moved"}))
+    await assert_rejected(alice.post("/v1/calls", json=CALL_BODY | CALLBACK))
+    await assert_rejected(alice.post("/v1/calls/report", json=REPORT | CALLBACK))
 
     assert len(written_by_refused) >= 5
     assert sum(written_by_refused) == 0

@@ -13,7 +13,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.webhook import WebhookState
 from ringback.services import replays
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]
 
@@ -22,22 +22,22 @@ async def registered(client: httpx.AsyncClient, **body: Any) -> str:
     return (await client.post("/v1/webhooks", json={"url": CALLBACK_URL} | body)).json()["id"]
 
 
-async def ended(service: Service, client: httpx.AsyncClient) -> str:
+async def finish_new_call(service: ServiceUnderTest, client: httpx.AsyncClient) -> str:
     call_id = (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     return call_id
 
 
-async def settle(service: Service, *deliveries: Delivery, state: DeliveryState = DeliveryState.DEAD) -> None:
+async def settle(service: ServiceUnderTest, *deliveries: Delivery, state: DeliveryState = DeliveryState.DEAD) -> None:
     """End these deliveries, as the dispatcher does."""
-    await service.settle([delivery for delivery in deliveries if delivery.state in OPEN_STATES], state)
+    await service.settle_deliveries([delivery for delivery in deliveries if delivery.state in OPEN_STATES], state)
 
 
-async def of_webhook(service: Service, webhook_id: str, *, generation: int | None = None) -> list[Delivery]:
+async def list_deliveries(service: ServiceUnderTest, webhook_id: str, *, generation: int | None = None) -> list[Delivery]:
     """Generation by generation, each in the order of the log."""
     found = [
         delivery
-        for delivery in await service.deliveries("alice")
+        for delivery in await service.read_deliveries("alice")
         if delivery.webhook_id == webhook_id and generation in {None, delivery.generation}
     ]
     return sorted(found, key=lambda delivery: (delivery.generation, delivery.seq or 0))
@@ -49,34 +49,34 @@ async def replay(client: httpx.AsyncClient, webhook_id: str, **body: Any) -> dic
     return answer.json()
 
 
-def told(deliveries: Sequence[Delivery]) -> list[tuple[str, bytes]]:
+def parse_deliveries(deliveries: Sequence[Delivery]) -> list[tuple[str, bytes]]:
     """What a receiver sees of them."""
     return [(delivery.message_id, delivery.body) for delivery in deliveries]
 
 
-async def test_what_was_given_up_goes_again_and_only_to_this_webhook(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_dead_delivery_is_replayed_to_its_webhook_only(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     mine, other = await registered(alice), await registered(alice)
     for _ in range(3):
-        await ended(service, alice)
-    dead = (await of_webhook(service, mine))[:2]
-    await settle(service, *dead, *(await of_webhook(service, other)))
+        await finish_new_call(service, alice)
+    dead = (await list_deliveries(service, mine))[:2]
+    await settle(service, *dead, *(await list_deliveries(service, other)))
 
     answer = await replay(alice, mine, dead=True)
 
-    again = await of_webhook(service, mine, generation=2)
+    again = await list_deliveries(service, mine, generation=2)
     assert answer == {"replayed": 2, "still_open": 0, "more": False, "cursor": None}
-    assert told(again) == told(dead)
+    assert parse_deliveries(again) == parse_deliveries(dead)
     assert {(delivery.state, delivery.attempts) for delivery in again} == {("pending", 0)}
-    assert await of_webhook(service, other, generation=2) == []
+    assert await list_deliveries(service, other, generation=2) == []
 
 
-async def test_asking_twice_sends_nothing_twice(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_repeated_replay_sends_nothing_twice(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     beginning = (await alice.get("/v1/events", params={"name": "call.progress", "limit": 1})).json()
-    await settle(service, *await of_webhook(service, webhook_id))
+    await settle(service, *await list_deliveries(service, webhook_id))
 
     answers = [await replay(alice, webhook_id, dead=True) for _ in range(2)]
     by_time = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
@@ -84,36 +84,36 @@ async def test_asking_twice_sends_nothing_twice(service: Service, alice: httpx.A
     assert [answer["replayed"] for answer in answers] == [1, 0]
     assert (by_time["replayed"], by_time["still_open"]) == (0, 1)
     assert beginning["events"] == []
-    assert len(await of_webhook(service, webhook_id)) == 2
+    assert len(await list_deliveries(service, webhook_id)) == 2
 
 
-async def test_each_replay_is_a_generation_of_its_own(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_each_replay_is_a_generation_of_its_own(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
+    await finish_new_call(service, alice)
     for _ in range(3):
-        await settle(service, *(await of_webhook(service, webhook_id))[-1:])
+        await settle(service, *(await list_deliveries(service, webhook_id))[-1:])
         assert (await replay(alice, webhook_id, dead=True))["replayed"] == 1
 
-    deliveries = await of_webhook(service, webhook_id)
+    deliveries = await list_deliveries(service, webhook_id)
     assert [delivery.generation for delivery in deliveries] == [1, 2, 3, 4]
     assert len({delivery.message_id for delivery in deliveries}) == 1
 
 
-async def test_what_was_delivered_goes_again_since_a_time_or_after_a_cursor(
-    service: Service, alice: httpx.AsyncClient
+async def test_delivered_events_are_replayed_since_a_time_or_after_a_cursor(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = await registered(alice)
     calls: list[str] = []
     for _ in range(3):
-        calls.append(await ended(service, alice))
+        calls.append(await finish_new_call(service, alice))
         service.clock.advance(60)
     events = (await alice.get("/v1/events")).json()["events"]
 
     async def replayed(**body: Any) -> list[str | None]:
-        await settle(service, *await of_webhook(service, webhook_id), state=DeliveryState.DELIVERED)
-        before = {delivery.id for delivery in await of_webhook(service, webhook_id)}
+        await settle(service, *await list_deliveries(service, webhook_id), state=DeliveryState.DELIVERED)
+        before = {delivery.id for delivery in await list_deliveries(service, webhook_id)}
         await replay(alice, webhook_id, **body)
-        new = [delivery for delivery in await of_webhook(service, webhook_id) if delivery.id not in before]
+        new = [delivery for delivery in await list_deliveries(service, webhook_id) if delivery.id not in before]
         return [delivery.call_id for delivery in sorted(new, key=lambda delivery: delivery.seq or 0)]
 
     assert await replayed(since=events[1]["timestamp"]) == calls[1:]
@@ -123,38 +123,38 @@ async def test_what_was_delivered_goes_again_since_a_time_or_after_a_cursor(
     assert await replayed(since="2020-01-01T00:00:00+01:00") == calls
 
 
-async def test_what_was_never_for_this_webhook_does_not_become_so(service: Service, alice: httpx.AsyncClient) -> None:
-    await ended(service, alice)
+async def test_events_that_never_matched_a_webhook_are_not_replayed_to_it(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    await finish_new_call(service, alice)
     webhook_id = await registered(alice)
 
     assert (await replay(alice, webhook_id, since="2020-01-01T00:00:00Z"))["replayed"] == 0
 
 
 async def test_a_replay_is_bounded_and_says_where_to_go_on(
-    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
     monkeypatch.setattr(replays, "STEP", 2)
     webhook_id = await registered(alice)
-    calls = [await ended(service, alice) for _ in range(5)]
-    await settle(service, *await of_webhook(service, webhook_id))
+    calls = [await finish_new_call(service, alice) for _ in range(5)]
+    await settle(service, *await list_deliveries(service, webhook_id))
 
     first = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
     second = await replay(alice, webhook_id, cursor=first["cursor"])
 
     assert (first["replayed"], first["more"], second["replayed"], second["more"]) == (3, True, 2, False)
-    assert [delivery.call_id for delivery in await of_webhook(service, webhook_id, generation=2)] == calls
+    assert [delivery.call_id for delivery in await list_deliveries(service, webhook_id, generation=2)] == calls
 
 
-async def test_more_dead_than_one_request_replays_go_with_the_next(
-    service: Service, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
     monkeypatch.setattr(replays, "STEP", 2)
     webhook_id = await registered(alice)
     for _ in range(5):
-        await ended(service, alice)
-    await settle(service, *await of_webhook(service, webhook_id))
+        await finish_new_call(service, alice)
+    await settle(service, *await list_deliveries(service, webhook_id))
 
     answers = [await replay(alice, webhook_id, dead=True) for _ in range(3)]
 
@@ -173,24 +173,24 @@ async def test_more_dead_than_one_request_replays_go_with_the_next(
         {"cursor": "nonsense"},
     ],
 )
-async def test_what_to_send_again_is_said_in_one_way(
-    service: Service, alice: httpx.AsyncClient, body: dict[str, Any]
+async def test_a_replay_takes_exactly_one_selection(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, body: dict[str, Any]
 ) -> None:
     webhook_id = await registered(alice)
-    before = service.rows()
+    before = service.count_rows()
 
     answer = await alice.post(f"/v1/webhooks/{webhook_id}/replay", json=body)
 
     assert answer.status_code == 422
-    assert service.rows() == before
+    assert service.count_rows() == before
 
 
 async def test_one_delivery_is_sent_again_and_one_on_its_way_is_left_alone(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
-    (first,) = await of_webhook(service, webhook_id)
+    await finish_new_call(service, alice)
+    (first,) = await list_deliveries(service, webhook_id)
 
     open_one = (await alice.post(f"/v1/deliveries/{first.id}/redeliver")).json()
     await settle(service, first, state=DeliveryState.DELIVERED)
@@ -202,19 +202,19 @@ async def test_one_delivery_is_sent_again_and_one_on_its_way_is_left_alone(
     assert (open_one["id"], open_one["generation"]) == (first.id, 1)
     assert (again["generation"], again["state"], again["event_id"]) == (2, "pending", first.event_id)
     assert repeated["id"] == again["id"]
-    assert told(await of_webhook(service, webhook_id)) == told([first, first])
+    assert parse_deliveries(await list_deliveries(service, webhook_id)) == parse_deliveries([first, first])
 
 
 @pytest.mark.parametrize("path", ["/v1/webhooks/{webhook}/replay", "/v1/webhooks/{webhook}/test"])
 async def test_nothing_is_sent_to_a_webhook_that_is_switched_off(
-    service: Service, alice: httpx.AsyncClient, path: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str
 ) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
-    (delivery,) = await of_webhook(service, webhook_id)
+    await finish_new_call(service, alice)
+    (delivery,) = await list_deliveries(service, webhook_id)
     await settle(service, delivery)
     await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "disabled"})
-    before = service.rows()
+    before = service.count_rows()
 
     body = {"dead": True} if path.endswith("replay") else None
     for answer in (
@@ -223,50 +223,50 @@ async def test_nothing_is_sent_to_a_webhook_that_is_switched_off(
     ):
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/webhook-not-active")
         assert webhook_id in answer.json()["detail"]
-    assert service.rows() == before
+    assert service.count_rows() == before
 
 
-async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
-    (delivery,) = await of_webhook(service, webhook_id)
+    await finish_new_call(service, alice)
+    (delivery,) = await list_deliveries(service, webhook_id)
     await alice.delete(f"/v1/webhooks/{webhook_id}")
 
     answer = await alice.post(f"/v1/deliveries/{delivery.id}/redeliver")
 
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/webhook-not-active")
-    assert len(await of_webhook(service, webhook_id)) == 1
+    assert len(await list_deliveries(service, webhook_id)) == 1
 
 
 async def test_a_replay_to_a_suspended_webhook_is_held_until_it_is_active_again(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = await registered(alice)
-    await ended(service, alice)
-    await settle(service, *await of_webhook(service, webhook_id))
-    await service.put_into(webhook_id, WebhookState.SUSPENDED)
+    await finish_new_call(service, alice)
+    await settle(service, *await list_deliveries(service, webhook_id))
+    await service.set_webhook_state(webhook_id, WebhookState.SUSPENDED)
 
     await replay(alice, webhook_id, dead=True)
-    held = (await of_webhook(service, webhook_id))[-1]
+    held = (await list_deliveries(service, webhook_id))[-1]
     await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "active"})
 
     assert held.state is DeliveryState.HELD
-    assert (await of_webhook(service, webhook_id))[-1] == replace(
-        held, state=DeliveryState.PENDING, due_at=(await of_webhook(service, webhook_id))[-1].due_at
+    assert (await list_deliveries(service, webhook_id))[-1] == replace(
+        held, state=DeliveryState.PENDING, due_at=(await list_deliveries(service, webhook_id))[-1].due_at
     )
 
 
-async def test_what_is_sent_again_does_not_take_a_later_callback_back_in_the_log(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_replay_does_not_move_later_cursors_backwards(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = await registered(alice)
     for _ in range(2):
-        await ended(service, alice)
-    await settle(service, *await of_webhook(service, webhook_id))
+        await finish_new_call(service, alice)
+    await settle(service, *await list_deliveries(service, webhook_id))
     await replay(alice, webhook_id, dead=True)
 
-    await ended(service, alice)
+    await finish_new_call(service, alice)
 
     events = (await alice.get("/v1/events")).json()["events"]
-    latest = (await of_webhook(service, webhook_id, generation=1))[-1]
+    latest = (await list_deliveries(service, webhook_id, generation=1))[-1]
     assert orjson.loads(latest.body)["cursor"] == events[1]["cursor"]

@@ -10,7 +10,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Scope
 from ringback.services.reports import REPORTED_RESULT_BYTES_MAX, parse_result_completion
-from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R29")
 
@@ -28,9 +28,9 @@ RESULT: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "all is we
 
 
 @pytest.fixture
-async def reporter(service: Service) -> httpx.AsyncClient:
+async def reporter(service: ServiceUnderTest) -> httpx.AsyncClient:
     """Alice's server, which runs its own tools."""
-    return await service.client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
+    return await service.create_client("alice", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
 
 
 async def report(reporter: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ async def report(reporter: httpx.AsyncClient, body: dict[str, Any]) -> dict[str,
     return dict(answer.json())
 
 
-async def refused(reporter: httpx.AsyncClient, body: dict[str, Any], *, status: int) -> dict[str, Any]:
+async def assert_rejected(reporter: httpx.AsyncClient, body: dict[str, Any], *, status: int) -> dict[str, Any]:
     answer = await reporter.post("/v1/calls/report", json=body)
     assert answer.status_code == status, answer.text
     return dict(answer.json())
@@ -50,7 +50,7 @@ async def refused(reporter: httpx.AsyncClient, body: dict[str, Any], *, status: 
 
 
 async def test_a_reported_call_is_a_call_like_any_other(
-    service: Service, reporter: httpx.AsyncClient, alice: httpx.AsyncClient
+    service: ServiceUnderTest, reporter: httpx.AsyncClient, alice: httpx.AsyncClient
 ) -> None:
     begun = await report(reporter, REPORT | {"callback": {"url": CALLBACK_URL, "secret": SECRET}})
     assert (begun["call"]["status"], begun["call"]["runs"]) == ("working", 1)
@@ -64,7 +64,7 @@ async def test_a_reported_call_is_a_call_like_any_other(
     assert (ended["call"]["id"], ended["call"]["status"], ended["call"]["outcome"]) == (call_id, "completed", "result")
     assert (await alice.get(f"/v1/calls/{call_id}/result")).json() == RESULT
 
-    (delivery,) = await service.deliveries("alice")
+    (delivery,) = await service.read_deliveries("alice")
     data = orjson.loads(delivery.body)["data"]
     assert (data["call_id"], data["upstream"], data["tool"]) == (call_id, "build-farm", "build_report")
     assert (data["client_session_id"], data["correlation_id"]) == ("session-1", "report-1")
@@ -92,7 +92,7 @@ async def test_the_end_alone_is_enough(reporter: httpx.AsyncClient, alice: httpx
         ({"status": "cancelled"}, "cancelled", "cancelled"),
     ],
 )
-async def test_every_end_is_told_as_it_was(
+async def test_every_reported_outcome_is_stored_as_reported(
     reporter: httpx.AsyncClient, end: dict[str, Any], status: str, outcome: str
 ) -> None:
     call = (await report(reporter, REPORT | end))["call"]
@@ -100,22 +100,22 @@ async def test_every_end_is_told_as_it_was(
 
 
 async def test_no_runner_takes_a_reported_call_even_of_an_upstream_that_is_configured(
-    service: Service, reporter: httpx.AsyncClient
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
 ) -> None:
     await report(reporter, REPORT | {"upstream": "git", "tool": "git_log"})
     leased = await service.store.write(
         lambda tx: tx.call_queue.lease_queued("git", owner="runner", token="t", until=tx.now() + seconds(30), limit=10)
     )
-    await service.clean_up()
+    await service.run_janitor()
     assert leased == []
 
 
-async def test_progress_rings_those_who_asked_for_it(service: Service, reporter: httpx.AsyncClient) -> None:
+async def test_progress_is_sent_to_webhooks_that_selected_it(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
     callback = {"url": CALLBACK_URL, "events": ["call.progress"]}
     await report(reporter, REPORT | {"callback": callback, "progress": {"progress": 1}})
     await report(reporter, LATER | {"progress": {"progress": 2}})
     told = [
-        orjson.loads(delivery.body)["data"]["progress"]["progress"] for delivery in await service.deliveries("alice")
+        orjson.loads(delivery.body)["data"]["progress"]["progress"] for delivery in await service.read_deliveries("alice")
     ]
     assert told == [2.0, 1.0]
 
@@ -124,17 +124,17 @@ async def test_progress_rings_those_who_asked_for_it(service: Service, reporter:
 
 
 @pytest.mark.parametrize("end", [{"result": RESULT}, {"error": {"code": 1, "message": "no"}}, {"status": "cancelled"}])
-async def test_the_same_report_again_is_the_same_answer_and_rings_nobody(
-    service: Service, reporter: httpx.AsyncClient, end: dict[str, Any]
+async def test_a_repeated_report_gets_the_same_response_and_sends_no_callback(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient, end: dict[str, Any]
 ) -> None:
     body = REPORT | {"callback": {"url": CALLBACK_URL}, "progress": {"progress": 1}} | end
     first = await report(reporter, body)
-    rows = service.rows()
+    rows = service.count_rows()
     again = await report(reporter, body)
     assert again["call"] == first["call"]
     assert first["callback_secret"].startswith("whsec_")
     assert "callback_secret" not in again
-    assert service.rows() == rows
+    assert service.count_rows() == rows
 
 
 async def test_a_result_is_the_same_whatever_the_order_of_its_members(reporter: httpx.AsyncClient) -> None:
@@ -144,22 +144,22 @@ async def test_a_result_is_the_same_whatever_the_order_of_its_members(reporter: 
 
 
 @pytest.mark.parametrize("end", [{"result": RESULT | {"isError": True}}, {"status": "cancelled"}])
-async def test_another_end_after_the_end_is_refused(
-    service: Service, reporter: httpx.AsyncClient, end: dict[str, Any]
+async def test_a_second_different_completion_is_refused(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient, end: dict[str, Any]
 ) -> None:
     call = (await report(reporter, REPORT | {"result": RESULT}))["call"]
-    rows = service.rows()
-    problem = await refused(reporter, LATER | end, status=409)
+    rows = service.count_rows()
+    problem = await assert_rejected(reporter, LATER | end, status=409)
     assert (problem["type"], problem["call_status"]) == ("/problems/call-ended", "completed")
-    assert service.rows() == rows
+    assert service.count_rows() == rows
     assert (await report(reporter, LATER))["call"] == call
 
 
-async def test_progress_after_the_end_is_ignored(service: Service, reporter: httpx.AsyncClient) -> None:
+async def test_progress_after_the_end_is_ignored(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
     call = (await report(reporter, REPORT | {"result": RESULT}))["call"]
-    rows = service.rows()
+    rows = service.count_rows()
     assert (await report(reporter, LATER | {"progress": {"progress": 9}}))["call"] == call
-    assert service.rows() == rows
+    assert service.count_rows() == rows
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_progress_after_the_end_is_ignored(service: Service, reporter: htt
 )
 async def test_a_key_names_one_call_and_no_other(reporter: httpx.AsyncClient, other: dict[str, Any]) -> None:
     await report(reporter, REPORT | {"callback": {"url": CALLBACK_URL}})
-    problem = await refused(reporter, LATER | other, status=409)
+    problem = await assert_rejected(reporter, LATER | other, status=409)
     assert problem["type"] == "/problems/idempotency-conflict"
 
 
@@ -186,33 +186,33 @@ async def test_reports_and_starts_have_their_keys_apart(reporter: httpx.AsyncCli
     assert started.json()["call"]["id"] != reported["call"]["id"]
 
 
-async def test_a_key_whose_call_has_expired_starts_nothing_new(service: Service, reporter: httpx.AsyncClient) -> None:
+async def test_a_key_whose_call_has_expired_starts_nothing_new(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
     await report(reporter, REPORT | {"result": RESULT})
     service.clock.advance(RETENTION_SECONDS + 60)
-    await service.clean_up()
-    assert (await refused(reporter, REPORT | {"result": RESULT}, status=410))["type"] == "/problems/call-expired"
+    await service.run_janitor()
+    assert (await assert_rejected(reporter, REPORT | {"result": RESULT}, status=410))["type"] == "/problems/call-expired"
 
 
 # -- what the reporter leaves behind ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_whose_reporter_vanished_ends_as_unknown(service: Service, reporter: httpx.AsyncClient) -> None:
+async def test_a_call_whose_reporter_vanished_ends_as_unknown(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
     body = REPORT | {"callback": {"url": CALLBACK_URL}, "timeout_seconds": 60}
     begun = await report(reporter, body)
     service.clock.advance(61)
-    await service.clean_up()
+    await service.run_janitor()
 
     call = (await reporter.get(f"/v1/calls/{begun['call']['id']}")).json()
     assert (call["status"], call["outcome"]) == ("failed", "unknown")
     assert call["error"]["data"] == {"outcome": "unknown"}
-    (delivery,) = await service.deliveries("alice")
+    (delivery,) = await service.read_deliveries("alice")
     assert orjson.loads(delivery.body)["data"]["outcome"] == "unknown"
-    late = await refused(reporter, body | {"result": RESULT}, status=409)
+    late = await assert_rejected(reporter, body | {"result": RESULT}, status=409)
     assert late["call_status"] == "failed"
 
 
-async def test_a_cancellation_is_told_to_the_reporter_who_alone_can_end_the_call(
+async def test_a_cancellation_request_is_returned_to_the_reporter_who_ends_the_call(
     reporter: httpx.AsyncClient, alice: httpx.AsyncClient
 ) -> None:
     begun = await report(reporter, REPORT)
@@ -225,27 +225,27 @@ async def test_a_cancellation_is_told_to_the_reporter_who_alone_can_end_the_call
 # -- who may, and what ------------------------------------------------------------------------------------------------------
 
 
-async def test_reporting_takes_the_scope_adopt(service: Service, alice: httpx.AsyncClient) -> None:
-    rows = service.rows()
-    assert (await refused(alice, REPORT, status=403))["type"] == "/problems/forbidden"
-    assert service.rows() == rows
+async def test_reporting_takes_the_scope_adopt(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    rows = service.count_rows()
+    assert (await assert_rejected(alice, REPORT, status=403))["type"] == "/problems/forbidden"
+    assert service.count_rows() == rows
 
 
-async def test_a_callback_takes_the_scope_webhooks_too(service: Service) -> None:
-    narrow = await service.client("alice", scopes=frozenset({Scope.ADOPT}))
-    await refused(narrow, REPORT | {"callback": {"url": CALLBACK_URL}}, status=403)
+async def test_a_callback_takes_the_scope_webhooks_too(service: ServiceUnderTest) -> None:
+    narrow = await service.create_client("alice", scopes=frozenset({Scope.ADOPT}))
+    await assert_rejected(narrow, REPORT | {"callback": {"url": CALLBACK_URL}}, status=403)
     await report(narrow, REPORT)
 
 
-async def test_a_key_that_is_limited_to_upstreams_reports_of_those_only(service: Service) -> None:
-    limited = await service.client("alice", scopes=ALL_SCOPES, upstreams=frozenset({"build-farm"}))
+async def test_a_key_that_is_limited_to_upstreams_reports_of_those_only(service: ServiceUnderTest) -> None:
+    limited = await service.create_client("alice", scopes=ALL_SCOPES, upstreams=frozenset({"build-farm"}))
     await report(limited, REPORT)
-    await refused(limited, REPORT | {"upstream": "git", "key": "build-2"}, status=403)
+    await assert_rejected(limited, REPORT | {"upstream": "git", "key": "build-2"}, status=403)
 
 
 @pytest.mark.requirement("R25")
-async def test_a_key_of_another_principal_names_nothing(service: Service, reporter: httpx.AsyncClient) -> None:
-    bob = await service.client("bob", scopes=ALL_SCOPES)
+async def test_a_key_of_another_principal_names_nothing(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
+    bob = await service.create_client("bob", scopes=ALL_SCOPES)
     theirs, ours = await report(bob, REPORT), await report(reporter, REPORT)
     assert theirs["call"]["id"] != ours["call"]["id"]
     assert (await bob.get(f"/v1/calls/{ours['call']['id']}")).status_code == 404
@@ -274,13 +274,13 @@ async def test_a_key_of_another_principal_names_nothing(service: Service, report
         ({"outcome": "result"}, "#/outcome"),
     ],
 )
-async def test_what_does_not_hold_together_is_refused_and_nothing_is_written(
-    service: Service, reporter: httpx.AsyncClient, wrong: dict[str, Any], says: str
+async def test_an_inconsistent_report_is_refused_and_nothing_is_written(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient, wrong: dict[str, Any], says: str
 ) -> None:
-    rows = service.rows()
-    problem = await refused(reporter, REPORT | wrong, status=422)
+    rows = service.count_rows()
+    problem = await assert_rejected(reporter, REPORT | wrong, status=422)
     assert says in problem["detail"]
-    assert service.rows() == rows
+    assert service.count_rows() == rows
 
 
 async def test_a_result_that_came_in_another_way_than_by_body_is_held_to_the_same_size() -> None:
@@ -288,10 +288,10 @@ async def test_a_result_that_came_in_another_way_than_by_body_is_held_to_the_sam
         parse_result_completion({"content": [{"type": "text", "text": "x" * REPORTED_RESULT_BYTES_MAX}]})
 
 
-async def test_what_is_reported_while_the_service_stops_is_written_if_its_call_is_known(
-    service: Service, reporter: httpx.AsyncClient
+async def test_a_report_during_shutdown_is_written_if_its_call_is_known(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
 ) -> None:
     await report(reporter, REPORT)
     service.services.lifecycle.begin_shutdown()
-    await refused(reporter, REPORT | {"key": "build-2"}, status=503)
+    await assert_rejected(reporter, REPORT | {"key": "build-2"}, status=503)
     assert (await report(reporter, LATER | {"result": RESULT}))["call"]["status"] == "completed"

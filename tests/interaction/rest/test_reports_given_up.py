@@ -8,15 +8,15 @@ import pytest
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from tests.support.service import Service
-from tests.support.stores import StoreAround
+from tests.support.service import ServiceUnderTest
+from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
 KEY = "process-1/1"
 GiveUp = Callable[[Callable[[], Awaitable[object]]], Awaitable[int]]
 
 
-class Interrupted(StoreAround):
+class Interrupted(StoreWrapper):
     """Lets a test do something between the first read and the first write of whoever has it."""
 
     def __init__(self, store: Store, between: Callable[[], Awaitable[object]]) -> None:
@@ -42,7 +42,7 @@ async def reported(reporter: httpx.AsyncClient) -> tuple[str, str]:
 
 
 @pytest.fixture
-def give_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> GiveUp:
+def give_up(service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch) -> GiveUp:
     """Give up Carol's reports, and do something between the transaction that finds them and the one that ends them."""
 
     async def give_up(between: Callable[[], Awaitable[object]]) -> int:
@@ -54,9 +54,9 @@ def give_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> GiveUp:
 
 
 async def test_a_token_that_is_revoked_while_its_call_is_given_up_stays_revoked(
-    service: Service, give_up: GiveUp
+    service: ServiceUnderTest, give_up: GiveUp
 ) -> None:
-    carol = await service.client("carol", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
+    carol = await service.create_client("carol", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
     call_id, revoked = await reported(carol)
     fresh: list[str] = []
 
@@ -71,10 +71,10 @@ async def test_a_token_that_is_revoked_while_its_call_is_given_up_stays_revoked(
     assert answers[1].json()["call"]["outcome"] == "unknown"
 
 
-async def test_a_call_that_ends_while_it_is_given_up_keeps_its_own_end(service: Service, give_up: GiveUp) -> None:
-    carol = await service.client("carol", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
+async def test_a_call_that_ends_while_it_is_given_up_keeps_its_own_end(service: ServiceUnderTest, give_up: GiveUp) -> None:
+    carol = await service.create_client("carol", scopes=DEFAULT_SCOPES | {Scope.ADOPT})
     call_id, _ = await reported(carol)
 
-    assert await give_up(lambda: service.finish(call_id)) == 0
+    assert await give_up(lambda: service.finish_call(call_id)) == 0
 
     assert (await carol.get(f"/v1/calls/{call_id}")).json()["outcome"] == "result"

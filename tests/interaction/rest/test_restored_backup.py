@@ -11,27 +11,27 @@ import pytest
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import DeliveryKind
 from ringback.domain.webhook import WebhookState
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R20")
 
 
-async def end(service: Service, client: httpx.AsyncClient, count: int) -> list[str]:
+async def finish_calls(service: ServiceUnderTest, client: httpx.AsyncClient, count: int) -> list[str]:
     """Calls that have ended, each an event in the log."""
     calls = [(await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"] for _ in range(count)]
     for call_id in calls:
-        await service.finish(call_id)
+        await service.finish_call(call_id)
     return calls
 
 
-def restore(service: Service, head: int) -> None:
+def restore_backup(service: ServiceUnderTest, head: int) -> None:
     """The log as it was at `head`: what a backup of then has."""
-    with closing(sqlite3.connect(service.file)) as connection, connection:
+    with closing(sqlite3.connect(service.database_path)) as connection, connection:
         connection.execute("DELETE FROM events WHERE seq > ?", [head])
         connection.execute("UPDATE log_heads SET seq = ?", [head])
 
 
-async def poll(client: httpx.AsyncClient, cursor: str | None = None) -> dict[str, Any]:
+async def poll_events(client: httpx.AsyncClient, cursor: str | None = None) -> dict[str, Any]:
     return (await client.get("/v1/events", params={} if cursor is None else {"cursor": cursor})).json()
 
 
@@ -39,61 +39,61 @@ def names(page: dict[str, Any]) -> list[str]:
     return [event["data"]["call_id"] for event in page["events"]]
 
 
-async def lost_cursor(service: Service, client: httpx.AsyncClient, *, grown_by: int) -> tuple[str, list[str]]:
+async def make_lost_cursor(service: ServiceUnderTest, client: httpx.AsyncClient, *, grown_by: int) -> tuple[str, list[str]]:
     """A cursor at the eighth event of a log that was restored to three and has grown since; and the calls that are in it."""
-    before = await end(service, client, 8)
-    cursor = (await poll(client))["cursor"]
-    restore(service, 3)
-    return cursor, before[:3] + await end(service, client, grown_by)
+    before = await finish_calls(service, client, 8)
+    cursor = (await poll_events(client))["cursor"]
+    restore_backup(service, 3)
+    return cursor, before[:3] + await finish_calls(service, client, grown_by)
 
 
 @pytest.mark.parametrize("grown_by", [0, 2, 5, 8])
 async def test_a_newer_cursor_says_truncated_and_skips_nothing(
-    service: Service, alice: httpx.AsyncClient, grown_by: int
+    service: ServiceUnderTest, alice: httpx.AsyncClient, grown_by: int
 ) -> None:
-    cursor, calls = await lost_cursor(service, alice, grown_by=grown_by)
+    cursor, calls = await make_lost_cursor(service, alice, grown_by=grown_by)
 
-    page = await poll(alice, cursor)
+    page = await poll_events(alice, cursor)
 
     assert page["truncated"] is True
     assert names(page) == calls
-    again = await poll(alice, page["cursor"])
+    again = await poll_events(alice, page["cursor"])
     assert (again["truncated"], again["events"]) == (False, [])
 
 
-async def test_an_events_own_cursor_is_recognised_as_well(service: Service, alice: httpx.AsyncClient) -> None:
-    await end(service, alice, 8)
-    events = (await poll(alice))["events"]
+async def test_an_events_own_cursor_is_recognised_as_well(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    await finish_calls(service, alice, 8)
+    events = (await poll_events(alice))["events"]
     common, lost = events[2]["cursor"], events[7]["cursor"]
-    restore(service, 3)
-    later = await end(service, alice, 8)
+    restore_backup(service, 3)
+    later = await finish_calls(service, alice, 8)
 
-    assert (await poll(alice, lost))["truncated"] is True
-    page = await poll(alice, common)  # what the backup held is the same log still
+    assert (await poll_events(alice, lost))["truncated"] is True
+    page = await poll_events(alice, common)  # what the backup held is the same log still
     assert (page["truncated"], names(page)) == (False, later)
 
 
-async def test_a_cursor_of_an_earlier_release_is_read_by_its_number(service: Service, alice: httpx.AsyncClient) -> None:
-    calls = await end(service, alice, 3)
+async def test_a_cursor_of_an_earlier_release_is_read_by_its_number(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    calls = await finish_calls(service, alice, 3)
 
-    known, ahead = [await poll(alice, encode_log_position(LogPosition(seq))) for seq in (2, 9)]
+    known, ahead = [await poll_events(alice, encode_log_position(LogPosition(seq))) for seq in (2, 9)]
 
     assert (known["truncated"], names(known)) == (False, calls[2:])
     assert (ahead["truncated"], names(ahead)) == (True, calls)
 
 
-async def test_a_waiting_reader_is_told_at_once(service: Service, alice: httpx.AsyncClient) -> None:
-    await end(service, alice, 3)
-    cursor = (await poll(alice))["cursor"]
-    restore(service, 0)
+async def test_a_waiting_reader_gets_the_error_at_once(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    await finish_calls(service, alice, 3)
+    cursor = (await poll_events(alice))["cursor"]
+    restore_backup(service, 0)
 
     page = (await alice.get("/v1/events", params={"cursor": cursor, "wait_seconds": 45})).json()
 
     assert (page["truncated"], page["events"]) == (True, [])
 
 
-async def test_a_stream_that_is_taken_up_again_says_truncated_first(service: Service, alice: httpx.AsyncClient) -> None:
-    cursor, calls = await lost_cursor(service, alice, grown_by=8)
+async def test_a_stream_that_is_taken_up_again_says_truncated_first(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    cursor, calls = await make_lost_cursor(service, alice, grown_by=8)
     service.services.lifecycle.begin_shutdown()  # what is there, and the end
 
     frames = (await alice.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).text.split("\n\n")
@@ -103,29 +103,29 @@ async def test_a_stream_that_is_taken_up_again_says_truncated_first(service: Ser
 
 
 async def test_a_place_whose_event_retention_has_removed_is_taken_as_it_is(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    await end(service, alice, 3)
-    last = (await poll(alice))["cursor"]
+    await finish_calls(service, alice, 3)
+    last = (await poll_events(alice))["cursor"]
     service.clock.advance(15 * 86400)
-    await service.clean_up()
+    await service.run_janitor()
 
-    page = await poll(alice, last)
-    later = await end(service, alice, 1)
+    page = await poll_events(alice, last)
+    later = await finish_calls(service, alice, 1)
 
     assert (page["truncated"], page["events"]) == (False, [])
-    assert [names(await poll(alice, cursor)) for cursor in (last, page["cursor"])] == [later, later]
+    assert [names(await poll_events(alice, cursor)) for cursor in (last, page["cursor"])] == [later, later]
 
 
 async def test_a_resume_token_of_the_lost_log_gives_all_events_of_its_call(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
-    await end(service, alice, 8)
+    await finish_calls(service, alice, 8)
     fresh = (await alice.post("/v1/resume", json={"resume_token": started["resume_token"]})).json()
-    restore(service, 3)
-    await service.finish(started["call"]["id"])
-    await end(service, alice, 8)
+    restore_backup(service, 3)
+    await service.finish_call(started["call"]["id"])
+    await finish_calls(service, alice, 8)
 
     lost, first = [
         (await alice.post("/v1/resume", json={"resume_token": token})).json()
@@ -144,41 +144,41 @@ async def test_a_resume_token_of_the_lost_log_gives_all_events_of_its_call(
 
 
 @pytest.mark.parametrize("state", [WebhookState.ACTIVE, WebhookState.PENDING_VERIFICATION])
-async def test_a_webhook_with_a_lost_cursor_hears_from_now_on_after_a_gap(
-    service: Service, alice: httpx.AsyncClient, state: WebhookState
+async def test_a_webhook_with_a_lost_cursor_gets_a_gap_and_then_new_events(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, state: WebhookState
 ) -> None:
-    cursor, calls = await lost_cursor(service, alice, grown_by=5)
+    cursor, calls = await make_lost_cursor(service, alice, grown_by=5)
 
     registered = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": cursor})
-    await service.put_into(registered.json()["id"], state)
-    later = await end(service, alice, 1)
+    await service.set_webhook_state(registered.json()["id"], state)
+    later = await finish_calls(service, alice, 1)
 
-    event, gap = await service.deliveries("alice")
+    event, gap = await service.read_deliveries("alice")
     assert (gap.kind, event.call_id) == (DeliveryKind.GAP, later[0])
     told = orjson.loads(gap.body)
     assert told["type"] == "gap"
-    assert names(await poll(alice, told["cursor"])) == calls + later
+    assert names(await poll_events(alice, told["cursor"])) == calls + later
 
 
-async def test_the_cursor_of_a_callback_is_recognised(service: Service, alice: httpx.AsyncClient) -> None:
-    await end(service, alice, 4)
+async def test_the_cursor_of_a_callback_is_recognised(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    await finish_calls(service, alice, 4)
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
-    await end(service, alice, 4)
-    newest, *_ = await service.deliveries("alice")
+    await finish_calls(service, alice, 4)
+    newest, *_ = await service.read_deliveries("alice")
     cursor = orjson.loads(newest.body)["cursor"]
-    assert (await poll(alice, cursor))["truncated"] is False
+    assert (await poll_events(alice, cursor))["truncated"] is False
 
-    restore(service, 3)
-    await end(service, alice, 8)
+    restore_backup(service, 3)
+    await finish_calls(service, alice, 8)
 
-    assert (await poll(alice, cursor))["truncated"] is True
+    assert (await poll_events(alice, cursor))["truncated"] is True
 
 
 async def test_a_replay_from_a_lost_place_is_refused_with_what_to_do(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
-    cursor, _ = await lost_cursor(service, alice, grown_by=8)
+    cursor, _ = await make_lost_cursor(service, alice, grown_by=8)
 
     refused = await alice.post(f"/v1/webhooks/{webhook}/replay", json={"cursor": cursor})
 

@@ -3,16 +3,16 @@
 import httpx
 import pytest
 
-from tests.support.service import CALL_BODY, RESULT, Service
+from tests.support.service import CALL_BODY, RESULT, ServiceUnderTest
 
 SIZE = len(RESULT)
 
 
 @pytest.fixture
-async def path(service: Service, alice: httpx.AsyncClient) -> str:
+async def path(service: ServiceUnderTest, alice: httpx.AsyncClient) -> str:
     """Of a result that is there."""
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     return f"/v1/calls/{call_id}/result"
 
 
@@ -54,7 +54,7 @@ async def test_a_range_is_answered_with_the_part(
         "bytes=\u0661-\u0662",
     ],
 )
-async def test_what_is_no_single_range_of_bytes_is_answered_with_the_whole(
+async def test_a_range_that_is_not_one_byte_range_gets_the_whole_result(
     alice: httpx.AsyncClient, path: str, asked: str
 ) -> None:
     answer = await alice.get(path, headers={b"Range": asked.encode()})
@@ -94,7 +94,7 @@ async def test_a_result_that_the_client_has_is_not_sent_in_part_either(alice: ht
     assert (answer.status_code, answer.content) == (304, b"")
 
 
-async def test_a_result_can_be_looked_at_without_being_sent(alice: httpx.AsyncClient, path: str) -> None:
+async def test_a_result_can_be_read_in_part(alice: httpx.AsyncClient, path: str) -> None:
     whole = await alice.get(path)
 
     looked = await alice.head(path, headers={"Range": "bytes=0-1"})

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from ringback.domain.call import Progress
-from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R24")
 
@@ -33,11 +33,11 @@ async def test_the_token_of_a_start_shows_the_call_while_it_runs(alice: httpx.As
 
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R21")
-async def test_the_token_of_a_callback_gives_the_result(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_the_token_of_a_callback_gives_the_result(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "correlation_id": "inbox-3"})
     started = await start(alice)
-    await service.finish(started["call"]["id"])
-    (delivery,) = await service.deliveries("alice")
+    await service.finish_call(started["call"]["id"])
+    (delivery,) = await service.read_deliveries("alice")
     data = orjson.loads(delivery.body)["data"]
 
     resumed = (await resume(alice, data["resume_token"])).json()
@@ -47,9 +47,9 @@ async def test_the_token_of_a_callback_gives_the_result(service: Service, alice:
     assert resumed["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_each_token_stands_after_the_events_that_came_with_it(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_each_token_stands_after_the_events_that_came_with_it(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     started = await start(alice)
-    await service.finish(started["call"]["id"])
+    await service.finish_call(started["call"]["id"])
 
     first = (await resume(alice, started["resume_token"])).json()
     second = (await resume(alice, first["resume_token"])).json()
@@ -59,9 +59,9 @@ async def test_each_token_stands_after_the_events_that_came_with_it(service: Ser
     assert second["result"] == first["result"]
 
 
-async def test_an_expired_token_is_gone_and_says_so(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_an_expired_token_gets_410_gone(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     started = await start(alice)
-    await service.finish(started["call"]["id"])
+    await service.finish_call(started["call"]["id"])
     token = (await resume(alice, started["resume_token"])).json()["resume_token"]
     service.clock.advance(RETENTION_SECONDS + 1)
 
@@ -70,7 +70,7 @@ async def test_an_expired_token_is_gone_and_says_so(service: Service, alice: htt
     assert (answer.status_code, answer.json()["type"]) == (410, "/problems/resume-token-expired")
 
 
-async def test_forged_truncated_and_foreign_tokens_look_alike(alice: httpx.AsyncClient, bob: httpx.AsyncClient) -> None:
+async def test_forged_truncated_and_foreign_tokens_get_the_same_error(alice: httpx.AsyncClient, bob: httpx.AsyncClient) -> None:
     token = (await start(bob))["resume_token"]
     payload, signature = token.split(".")
     wrong = [
@@ -91,9 +91,9 @@ async def test_forged_truncated_and_foreign_tokens_look_alike(alice: httpx.Async
     assert (await resume(bob, token)).status_code == 200
 
 
-async def test_a_token_does_not_stand_in_for_an_api_key(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_token_does_not_stand_in_for_an_api_key(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     token = (await start(alice))["resume_token"]
-    nobody = await service.anonymous()
+    nobody = await service.create_anonymous_client()
 
     answer = await resume(nobody, token)
 
@@ -101,16 +101,16 @@ async def test_a_token_does_not_stand_in_for_an_api_key(service: Service, alice:
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_an_overlong_token_is_refused_before_it_is_looked_at(alice: httpx.AsyncClient) -> None:
+async def test_an_overlong_token_is_refused_before_it_is_parsed(alice: httpx.AsyncClient) -> None:
     answer = await resume(alice, "a" * 5000)
 
     assert answer.status_code == 422
     assert "aaaa" not in answer.text
 
 
-async def test_a_fresh_token_stands_at_the_end_of_the_log(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_fresh_token_stands_at_the_end_of_the_log(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     started = await start(alice)
-    await service.finish(started["call"]["id"])
+    await service.finish_call(started["call"]["id"])
 
     answer = await alice.post(f"/v1/calls/{started['call']['id']}/resume-token")
     fresh = (await resume(alice, answer.json()["resume_token"])).json()
@@ -121,7 +121,7 @@ async def test_a_fresh_token_stands_at_the_end_of_the_log(service: Service, alic
 
 
 async def test_fifty_uses_at_once_of_a_revoked_token_are_all_refused(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     started = await start(alice)
     path = f"/v1/calls/{started['call']['id']}/resume-token"
@@ -135,36 +135,36 @@ async def test_fifty_uses_at_once_of_a_revoked_token_are_all_refused(
 
 
 async def test_a_revocation_outlives_everything_that_happens_to_the_call(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.finished", "call.progress"]})
     started = await start(alice)
     call_id = started["call"]["id"]
-    await service.dispatch(call_id)
+    await service.mark_dispatched(call_id)
     await alice.post(f"/v1/calls/{call_id}/resume-token", json={"revoke_older": True})
-    await service.progress(call_id, Progress(progress=1))
-    await service.finish(call_id)
+    await service.record_progress(call_id, Progress(progress=1))
+    await service.finish_call(call_id)
 
-    tokens = [orjson.loads(delivery.body)["data"]["resume_token"] for delivery in await service.deliveries("alice")]
+    tokens = [orjson.loads(delivery.body)["data"]["resume_token"] for delivery in await service.read_deliveries("alice")]
 
     assert (await resume(alice, started["resume_token"])).status_code == 404
     assert [(await resume(alice, token)).status_code for token in tokens] == [200, 200]
 
 
 async def test_progress_that_was_on_its_way_carries_a_token_that_works(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     """Whoever drives a call knows it as it was before its tokens were revoked."""
     await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "events": ["call.progress"]})
     call_id = (await start(alice))["call"]["id"]
-    await service.dispatch(call_id)
-    stale = await service.call(call_id)
+    await service.mark_dispatched(call_id)
+    stale = await service.read_call(call_id)
     await alice.post(f"/v1/calls/{call_id}/resume-token", json={"revoke_older": True})
     await service.store.write(
         lambda tx: service.recorder.record_progress(tx, stale, Progress(progress=1), lease_token="lease_1")
     )
 
-    (delivery,) = await service.deliveries("alice")
+    (delivery,) = await service.read_deliveries("alice")
 
     assert (await resume(alice, orjson.loads(delivery.body)["data"]["resume_token"])).status_code == 200
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from ringback.api.served_document import CHUNK_BYTES, OpenApiEndpoint
-from tests.support.service import Service
+from tests.support.service import ServiceUnderTest
 
 DOCUMENT = {"paths": {f"/v1/{number}": "x" * 100 for number in range(5000)}}
 
@@ -22,7 +22,7 @@ async def body_of(response: Any) -> list[bytes]:
     return [bytes(piece) async for piece in response.body_iterator]  # pyright: ignore[reportArgumentType] - bytes here
 
 
-async def test_many_who_ask_at_once_have_it_made_once() -> None:
+async def test_concurrent_requests_build_the_document_once() -> None:
     made = 0
 
     def make() -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def test_no_piece_is_larger_than_what_a_connection_holds_before_its_writer
     assert max(map(len, pieces)) <= CHUNK_BYTES
 
 
-async def test_a_document_that_could_not_be_made_is_made_for_the_next_one_who_asks() -> None:
+async def test_a_document_that_failed_to_build_is_built_for_the_next_request() -> None:
     failing = True
 
     def make() -> dict[str, Any]:
@@ -60,8 +60,8 @@ async def test_a_document_that_could_not_be_made_is_made_for_the_next_one_who_as
     assert json.loads(b"".join(await body_of(await served(request())))) == DOCUMENT
 
 
-async def test_the_service_serves_its_document_whole(service: Service) -> None:
-    nobody = await service.anonymous()
+async def test_the_service_serves_its_document_whole(service: ServiceUnderTest) -> None:
+    nobody = await service.create_anonymous_client()
 
     response = await nobody.get("/openapi.json")
 

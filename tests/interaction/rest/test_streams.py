@@ -13,10 +13,10 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.services import events
 from ringback.services.quotas import Quotas
-from tests.support.engine import until
+from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, Service, running_service
-from tests.support.serving import serving
+from tests.support.service import CALL_BODY, ServiceUnderTest, running_service
+from tests.support.serving import serving_api
 
 pytestmark = pytest.mark.requirement("R20")
 
@@ -24,7 +24,7 @@ STREAM = "/v1/events/stream"
 Frame = dict[str, str]
 
 
-class Listening:
+class EventStreamReader:
     """One open stream, frame by frame."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -49,7 +49,7 @@ class Listening:
         assert (frame["id"], frame["event"]) == (event["cursor"], event["name"])
         return event
 
-    async def rest(self) -> list[Frame]:
+    async def read_rest(self) -> list[Frame]:
         """What comes until the stream ends."""
         frames: list[Frame] = []
         while frame := await self.frame():
@@ -58,20 +58,20 @@ class Listening:
 
 
 @pytest.fixture
-async def url(service: Service) -> AsyncGenerator[str]:
-    async with serving(service.app) as url:
+async def url(service: ServiceUnderTest) -> AsyncGenerator[str]:
+    async with serving_api(service.app) as url:
         yield url
 
 
 @pytest.fixture
-async def key(service: Service) -> str:
-    return await service.key("alice")
+async def key(service: ServiceUnderTest) -> str:
+    return await service.create_api_key("alice")
 
 
 @asynccontextmanager
-async def listening(
+async def open_stream(
     url: str, key: str, *, last_event_id: str | None = None, **question: str
-) -> AsyncGenerator[Listening]:
+) -> AsyncGenerator[EventStreamReader]:
     headers = {"Authorization": f"Bearer {key}"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = last_event_id
@@ -80,22 +80,22 @@ async def listening(
         client.stream("GET", STREAM, params=question) as response,
     ):
         assert response.status_code == 200, await response.aread()
-        stream = Listening(response)
+        stream = EventStreamReader(response)
         assert await stream.frame() == {"retry": "2000"}
         yield stream
 
 
-async def ended(service: Service, client: httpx.AsyncClient, **over: str) -> str:
+async def ended(service: ServiceUnderTest, client: httpx.AsyncClient, **over: str) -> str:
     call_id = (await client.post("/v1/calls", json=CALL_BODY | over)).json()["call"]["id"]
-    await service.finish(call_id)
+    await service.finish_call(call_id)
     return call_id
 
 
-async def test_what_is_in_the_log_comes_first_and_then_what_happens(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str
+async def test_a_stream_sends_the_log_first_and_then_new_events(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
     past = await ended(service, alice)
-    async with listening(url, key) as stream:
+    async with open_stream(url, key) as stream:
         first = await stream.event()
         now = await ended(service, alice)
         second = await stream.event()
@@ -107,15 +107,15 @@ async def test_what_is_in_the_log_comes_first_and_then_what_happens(
 
 
 async def test_a_reader_that_comes_back_goes_on_where_it_was(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
     calls = [await ended(service, alice) for _ in range(3)]
-    async with listening(url, key) as stream:
+    async with open_stream(url, key) as stream:
         cursor = (await stream.event())["cursor"]
 
-    async with listening(url, key, last_event_id=cursor) as by_header, listening(url, key, cursor=cursor) as by_cursor:
+    async with open_stream(url, key, last_event_id=cursor) as by_header, open_stream(url, key, cursor=cursor) as by_cursor:
         found = [[(await stream.event())["data"]["call_id"] for _ in range(2)] for stream in (by_header, by_cursor)]
-    async with listening(url, key, last_event_id=cursor, cursor="MTpldmVudHM6MA") as both:
+    async with open_stream(url, key, last_event_id=cursor, cursor="MTpldmVudHM6MA") as both:
         over = await both.event()
 
     assert found == [calls[1:], calls[1:]]
@@ -123,23 +123,23 @@ async def test_a_reader_that_comes_back_goes_on_where_it_was(
 
 
 async def test_a_stream_is_filtered_as_a_poll_is(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    async with listening(url, key, name="call.finished", client_session_id="session-2") as stream:
+    async with open_stream(url, key, name="call.finished", client_session_id="session-2") as stream:
         await ended(service, alice)
         running = (await alice.post("/v1/calls", json=CALL_BODY | {"client_session_id": "session-2"})).json()["call"]
-        await service.dispatch(running["id"])
-        await service.progress(running["id"], Progress(progress=1))
+        await service.mark_dispatched(running["id"])
+        await service.record_progress(running["id"], Progress(progress=1))
         wanted = await ended(service, alice, client_session_id="session-2")
 
         assert (await stream.event())["data"]["call_id"] == wanted
 
 
-async def test_text_that_an_upstream_chose_stays_within_its_frame(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_text_that_an_upstream_chose_stays_within_its_frame(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     message = "a\nevent: call.finished\r\n\ndata: {}\n\n\x85"
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.dispatch(call_id)
-    await service.progress(call_id, Progress(progress=1, message=message))
+    await service.mark_dispatched(call_id)
+    await service.record_progress(call_id, Progress(progress=1, message=message))
 
     service.services.lifecycle.begin_shutdown()
     answer = await alice.get(STREAM)
@@ -149,17 +149,17 @@ async def test_text_that_an_upstream_chose_stays_within_its_frame(service: Servi
     assert json.loads(frame.partition(b"data: ")[2])["data"]["progress"]["message"] == message
 
 
-async def test_a_place_whose_events_are_gone_is_told_before_anything_else(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str
+async def test_an_expired_cursor_is_reported_before_any_event(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
     await ended(service, alice)
     cursor = (await alice.get("/v1/events")).json()["events"][0]["cursor"]
     await ended(service, alice)
     service.clock.advance(15 * 86400)
-    await service.clean_up()
+    await service.run_janitor()
     last = await ended(service, alice)
 
-    async with listening(url, key, last_event_id=cursor) as stream:
+    async with open_stream(url, key, last_event_id=cursor) as stream:
         told, event = await stream.frame(), await stream.event()
 
     assert told == {"event": "truncated", "data": '{"truncated":true}'}
@@ -167,16 +167,16 @@ async def test_a_place_whose_events_are_gone_is_told_before_anything_else(
 
 
 async def test_silence_is_broken_by_a_comment(
-    service: Service, url: str, key: str, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
 
-    async with listening(url, key) as stream:
+    async with open_stream(url, key) as stream:
         assert [await stream.frame() for _ in range(2)] == [{"": "still here"}] * 2
 
 
-async def test_a_stream_ends_by_itself_so_that_its_key_is_asked_for_again(
-    alice: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+async def test_a_stream_ends_so_that_its_key_is_checked_again(
+    alice: httpx.AsyncClient, service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "FOLLOW_SECONDS_MAX", 0)
     await ended(service, alice)
@@ -186,45 +186,45 @@ async def test_a_stream_ends_by_itself_so_that_its_key_is_asked_for_again(
     assert answer.content.count(b"\nevent: ") == 1
 
 
-async def test_a_service_that_stops_ends_its_streams_cleanly(service: Service, url: str, key: str) -> None:
-    async with listening(url, key) as stream:
+async def test_a_service_that_stops_ends_its_streams_cleanly(service: ServiceUnderTest, url: str, key: str) -> None:
+    async with open_stream(url, key) as stream:
         service.services.lifecycle.begin_shutdown()
 
-        assert [frame for frame in await stream.rest() if frame != {"": "still here"}] == []
+        assert [frame for frame in await stream.read_rest() if frame != {"": "still here"}] == []
 
 
 async def test_a_reader_that_has_stopped_reading_holds_up_neither_the_others_nor_the_end(
-    service: Service, alice: httpx.AsyncClient, key: str, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest, alice: httpx.AsyncClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.server.LAST_ANSWERS_SECONDS", 1)
     message = "x" * 50_000
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    await service.dispatch(call_id)
-    async with asyncio.timeout(WAIT_SECONDS), serving(service.app) as url:
+    await service.mark_dispatched(call_id)
+    async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url:
         port = int(url.rpartition(":")[2])
         _, slow = await asyncio.open_connection("127.0.0.1", port, limit=1)
         slow.write(f"GET {STREAM} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n".encode())
-        async with listening(url, key) as stream:
+        async with open_stream(url, key) as stream:
             for _ in range(200):  # ten megabytes: more than the buffers between two sockets hold
-                await service.progress(call_id, Progress(progress=1, message=message))
+                await service.record_progress(call_id, Progress(progress=1, message=message))
             for _ in range(200):
                 assert (await stream.event())["name"] == "call.progress"
         service.services.lifecycle.begin_shutdown()
     slow.transport.abort()
 
 
-async def test_streams_are_counted_and_a_closed_one_makes_room(tmp_path: Path) -> None:
-    async with running_service(tmp_path, quotas=Quotas(streams=1)) as service, serving(service.app) as url:
-        key, bobs = await service.key("alice"), await service.key("bob")
-        alice = await service.client("alice")
-        async with listening(url, key), listening(url, bobs):
+async def test_streams_are_counted_and_a_closed_one_frees_its_place(tmp_path: Path) -> None:
+    async with running_service(tmp_path, quotas=Quotas(streams=1)) as service, serving_api(service.app) as url:
+        key, bobs = await service.create_api_key("alice"), await service.create_api_key("bob")
+        alice = await service.create_client("alice")
+        async with open_stream(url, key), open_stream(url, bobs):
             refused = await alice.get(STREAM)
         service.services.lifecycle.begin_shutdown()
 
         async def has_noticed_that_its_reader_went() -> bool:
             return (await alice.get(STREAM)).status_code != 429
 
-        await until(has_noticed_that_its_reader_went)
+        await wait_until(has_noticed_that_its_reader_went)
 
     assert (refused.status_code, refused.json()["type"]) == (429, "/problems/quota-exceeded")
     assert (refused.json()["quota"], refused.json()["limit"]) == ("streams", 1)
@@ -241,7 +241,7 @@ async def test_a_cursor_of_nothing_is_refused_before_the_stream_begins(
 
 
 async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_without_waiting(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", 3)
     monkeypatch.setattr(events, "FOLLOW_PAGE", 2)
@@ -249,14 +249,14 @@ async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_wi
         await ended(service, alice)
     rare = await ended(service, alice, client_session_id="rare")
 
-    async with listening(url, key, client_session_id="rare") as stream:
+    async with open_stream(url, key, client_session_id="rare") as stream:
         assert (await stream.event())["data"]["call_id"] == rare
 
 
 async def test_a_full_page_after_another_comes_without_waiting(
-    service: Service, alice: httpx.AsyncClient, url: str, key: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
     calls = [await ended(service, alice) for _ in range(events.FOLLOW_PAGE_SIZE + 5)]
 
-    async with listening(url, key) as stream:
+    async with open_stream(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls

@@ -6,24 +6,24 @@ import httpx
 import pytest
 
 from ringback.domain import watches
-from tests.support.service import CALLBACK_URL, Service
+from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R17")
 
-WATCH: dict[str, Any] = {"url": CALLBACK_URL, "events": ["upstream.changed"], "upstream": "git"}
-BOOK = "file:///srv/report.md"
+CHANGE_SUBSCRIPTION: dict[str, Any] = {"url": CALLBACK_URL, "events": ["upstream.changed"], "upstream": "git"}
+BOOK_URI = "file:///srv/report.md"
 
 
-async def refusal(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    answer = await client.post("/v1/webhooks", json=WATCH | body)
+async def registration_error(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | body)
     assert answer.status_code == 422, answer.text
     return answer.json()
 
 
-async def test_a_watch_says_what_will_ring_and_keeps_what_it_was_told(alice: httpx.AsyncClient) -> None:
-    lists = (await alice.post("/v1/webhooks", json=WATCH)).json()
-    book = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": BOOK})).json()
-    both = (await alice.post("/v1/webhooks", json=WATCH | {"events": ["upstream.changed", "call.finished"]})).json()
+async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(alice: httpx.AsyncClient) -> None:
+    lists = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).json()
+    book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
+    both = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"events": ["upstream.changed", "call.finished"]})).json()
 
     assert lists["hears"] == (
         "Rings for upstream.changed when upstream 'git' tells that its tools, resources or prompts change, from now on."
@@ -33,7 +33,7 @@ async def test_a_watch_says_what_will_ring_and_keeps_what_it_was_told(alice: htt
     )
     assert both["hears"].startswith("Rings for call.finished of your calls with upstream 'git', from now on. Rings for")
     read = (await alice.get(f"/v1/webhooks/{book['id']}")).json()
-    assert (read["upstream"], read["resource_uri"]) == ("git", BOOK)
+    assert (read["upstream"], read["resource_uri"]) == ("git", BOOK_URI)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ async def test_a_watch_says_what_will_ring_and_keeps_what_it_was_told(alice: htt
         ({"tool": "git_log"}, "Register one of its own"),
         ({"client_session_id": "s"}, "Register one of its own"),
         ({"correlation_id": "c", "match_correlation": True}, "Register one of its own"),
-        ({"events": ["call.finished"], "resource_uri": BOOK}, "Add it to events"),
+        ({"events": ["call.finished"], "resource_uri": BOOK_URI}, "Add it to events"),
     ],
 )
-async def test_what_would_never_ring_is_refused_with_a_reason(
+async def test_a_webhook_that_matches_nothing_is_refused_with_a_reason(
     alice: httpx.AsyncClient, body: dict[str, Any], told: str
 ) -> None:
-    problem = await refusal(alice, **body)
+    problem = await registration_error(alice, **body)
 
     assert problem["type"] == "/problems/invalid-request"
     assert told in problem["detail"]
@@ -57,25 +57,25 @@ async def test_what_would_never_ring_is_refused_with_a_reason(
 
 @pytest.mark.parametrize("uri", ["", "x" * (watches.RESOURCE_URI_LENGTH_MAX + 1), "file:///a\nb", 7])
 async def test_a_resource_is_named_within_bounds(alice: httpx.AsyncClient, uri: Any) -> None:
-    await refusal(alice, resource_uri=uri)
+    await registration_error(alice, resource_uri=uri)
 
 
-async def test_an_upstream_that_is_not_there_cannot_be_watched(alice: httpx.AsyncClient) -> None:
-    assert (await refusal(alice, upstream="gti"))["type"] == "/problems/unknown-upstream"
+async def test_an_unknown_upstream_cannot_be_subscribed(alice: httpx.AsyncClient) -> None:
+    assert (await registration_error(alice, upstream="gti"))["type"] == "/problems/unknown-upstream"
 
 
-async def test_a_key_that_may_not_see_an_upstream_cannot_watch_it(service: Service) -> None:
-    limited = await service.client("alice", upstreams=frozenset({"time"}))
+async def test_a_key_without_access_to_an_upstream_cannot_subscribe_to_it(service: ServiceUnderTest) -> None:
+    limited = await service.create_client("alice", upstreams=frozenset({"time"}))
 
-    assert (await refusal(limited))["type"] == "/problems/unknown-upstream"
-    assert (await limited.post("/v1/webhooks", json=WATCH | {"upstream": "time"})).status_code == 201
+    assert (await registration_error(limited))["type"] == "/problems/unknown-upstream"
+    assert (await limited.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"upstream": "time"})).status_code == 201
 
 
-async def test_a_change_of_events_is_held_to_the_same_rules(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_change_of_events_is_held_to_the_same_rules(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     plain = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
-    book = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": BOOK})).json()
+    book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
     of_git = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "upstream": "git"})).json()
-    limited = await service.client("alice", upstreams=frozenset({"time"}))
+    limited = await service.create_client("alice", upstreams=frozenset({"time"}))
     asked = {"events": ["upstream.changed"]}
 
     assert (await alice.patch(f"/v1/webhooks/{plain['id']}", json=asked)).status_code == 422
@@ -84,28 +84,28 @@ async def test_a_change_of_events_is_held_to_the_same_rules(service: Service, al
     assert (await alice.patch(f"/v1/webhooks/{of_git['id']}", json=asked)).status_code == 200
 
 
-async def test_only_so_many_resources_of_an_upstream_are_watched(
+async def test_the_subscribed_resources_of_an_upstream_are_limited(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
-    for uri, status in ((BOOK, 201), (BOOK, 201), ("file:///other", 429)):
-        answer = await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": uri})
+    for uri, status in ((BOOK_URI, 201), (BOOK_URI, 201), ("file:///other", 429)):
+        answer = await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": uri})
         assert answer.status_code == status, answer.text
     assert answer.json()["quota"] == "watched_resources"
-    assert (await alice.post("/v1/webhooks", json=WATCH)).status_code == 201
+    assert (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).status_code == 201
 
 
 async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
-    first = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": BOOK})).json()
+    first = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
 
     async def change(**asked: str) -> httpx.Response:
         return await alice.patch(f"/v1/webhooks/{first['id']}", json=asked)
 
     assert (await change(state="disabled")).status_code == 200
-    other = (await alice.post("/v1/webhooks", json=WATCH | {"resource_uri": "file:///other"})).json()
+    other = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": "file:///other"})).json()
 
     refused = await change(state="active")
     assert (refused.status_code, refused.json()["quota"]) == (429, "watched_resources")

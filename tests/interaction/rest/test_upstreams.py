@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.service import CALL_BODY, Service
+from tests.support.service import CALL_BODY, ServiceUnderTest
 
 
 async def test_upstreams_are_listed_with_how_they_are_doing(alice: httpx.AsyncClient) -> None:
@@ -31,8 +31,8 @@ async def test_an_upstream_that_is_not_there_is_not_found(alice: httpx.AsyncClie
 
 
 @pytest.mark.requirement("R25")
-async def test_an_upstream_that_a_key_may_not_use_looks_like_none(service: Service) -> None:
-    limited = await service.client("alice", upstreams=frozenset({"time"}))
+async def test_a_forbidden_upstream_is_reported_as_unknown(service: ServiceUnderTest) -> None:
+    limited = await service.create_client("alice", upstreams=frozenset({"time"}))
 
     listed = (await limited.get("/v1/upstreams")).json()["upstreams"]
     forbidden = await limited.get("/v1/upstreams/git/tools")

@@ -11,17 +11,17 @@ from standardwebhooks.webhooks import Webhook as StandardVerifier
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, WebhookState
 from tests.support.engine import Engine
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R22")
 
 Deliver = Callable[[], Awaitable[None]]
 
 DAY = 86400
-OWN = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OWN_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-class Mailman:
+class TestReceiver:
     """Takes down what is sent, and answers as told."""
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Mailman:
 
 
 @pytest.fixture
-def mailman() -> Mailman:
-    return Mailman()
+def mailman() -> TestReceiver:
+    return TestReceiver()
 
 
 @pytest.fixture
-def deliver(service: Service, mailman: Mailman) -> Deliver:
+def deliver(service: ServiceUnderTest, mailman: TestReceiver) -> Deliver:
     """Send everything that is due."""
-    dispatcher = Engine(service.store, service.clock).dispatcher(mailman)
+    dispatcher = Engine(service.store, service.clock).make_dispatcher(mailman)
 
     async def deliver() -> None:
         while await dispatcher.run_once():
@@ -54,13 +54,13 @@ async def registered(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     return (await client.post("/v1/webhooks", json={"url": CALLBACK_URL} | body)).json()
 
 
-async def sent_test(client: httpx.AsyncClient, webhook_id: str) -> dict[str, Any]:
+async def send_test(client: httpx.AsyncClient, webhook_id: str) -> dict[str, Any]:
     answer = await client.post(f"/v1/webhooks/{webhook_id}/test")
     assert answer.status_code == 202, answer.text
     return answer.json()
 
 
-def verifies(post: httpx.Request, secret: str) -> bool:
+def is_signed_with(post: httpx.Request, secret: str) -> bool:
     try:
         StandardVerifier(secret).verify(post.content, dict(post.headers))
     except Exception:  # noqa: BLE001 - whatever an off-the-shelf verifier raises is a refusal
@@ -72,17 +72,17 @@ def verifies(post: httpx.Request, secret: str) -> bool:
 
 
 @pytest.mark.requirement("R23")
-async def test_a_test_goes_out_signed_and_its_delivery_tells_what_came_of_it(
-    service: Service, alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver
+async def test_a_test_is_sent_signed_and_its_delivery_shows_the_outcome(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
 ) -> None:
     webhook = await registered(alice, client_session_id="session-1", correlation_id="inbox-3")
 
-    delivery = await sent_test(alice, webhook["id"])
+    delivery = await send_test(alice, webhook["id"])
     await deliver()
 
     (post,) = mailman.posts
     body = orjson.loads(post.content)
-    assert verifies(post, webhook["secret"])
+    assert is_signed_with(post, webhook["secret"])
     assert (body["name"], body["eventId"]) == ("webhook.test", delivery["event_id"])
     assert (post.headers["webhook-id"], post.headers["x-mcp-subscription-id"]) == (delivery["event_id"], webhook["id"])
     assert body["data"] == {
@@ -95,10 +95,10 @@ async def test_a_test_goes_out_signed_and_its_delivery_tells_what_came_of_it(
 
 
 async def test_a_test_that_fails_is_tried_again_like_everything_else(
-    service: Service, alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
 ) -> None:
     webhook_id = (await registered(alice))["id"]
-    delivery = await sent_test(alice, webhook_id)
+    delivery = await send_test(alice, webhook_id)
     mailman.answer = 500
 
     await deliver()
@@ -114,40 +114,40 @@ async def test_a_test_that_fails_is_tried_again_like_everything_else(
     assert mailman.posts[0].content == mailman.posts[1].content
 
 
-async def test_nobody_else_learns_of_a_test(service: Service, alice: httpx.AsyncClient) -> None:
+async def test_a_test_is_sent_to_its_webhook_only(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     webhook_id, other = (await registered(alice))["id"], (await registered(alice))["id"]
     before = (await alice.get("/v1/events")).json()
 
-    await sent_test(alice, webhook_id)
+    await send_test(alice, webhook_id)
 
     assert (await alice.get("/v1/events")).json() == before
     assert (await alice.get("/v1/deliveries", params={"webhook_id": other})).json()["deliveries"] == []
 
 
 async def test_a_test_that_is_still_open_does_not_hold_back_the_cursor_of_what_comes_later(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = (await registered(alice))["id"]
-    await sent_test(alice, webhook_id)
+    await send_test(alice, webhook_id)
     for _ in range(2):
-        await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
-        await service.settle(
-            [each for each in await service.deliveries("alice") if each.call_id and each.state == "pending"],
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+        await service.settle_deliveries(
+            [each for each in await service.read_deliveries("alice") if each.call_id and each.state == "pending"],
             DeliveryState.DELIVERED,
         )
 
-    last = (await service.deliveries("alice"))[0]
+    last = (await service.read_deliveries("alice"))[0]
     events = (await alice.get("/v1/events")).json()["events"]
     assert orjson.loads(last.body)["cursor"] == events[0]["cursor"]
 
 
 async def test_a_test_of_a_webhook_that_waits_for_its_proof_is_held(
-    service: Service, alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
 ) -> None:
     webhook_id = (await registered(alice))["id"]
-    await service.put_into(webhook_id, WebhookState.PENDING_VERIFICATION)
+    await service.set_webhook_state(webhook_id, WebhookState.PENDING_VERIFICATION)
 
-    delivery = await sent_test(alice, webhook_id)
+    delivery = await send_test(alice, webhook_id)
     await deliver()
 
     assert delivery["state"] == "held"
@@ -165,7 +165,7 @@ async def test_nothing_can_be_registered_for_tests(alice: httpx.AsyncClient) -> 
 
 @pytest.mark.requirement("R23")
 async def test_through_three_rotations_no_receiver_refuses_a_callback(
-    alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver, *, deep: bool
+    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver, *, deep: bool
 ) -> None:
     """Receivers learn of a new secret one after the other: whichever of them each knows has to do."""
     webhook = await registered(alice)
@@ -174,9 +174,9 @@ async def test_through_three_rotations_no_receiver_refuses_a_callback(
         rotated = await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret")
         secrets.append(rotated.json()["secret"])
         for _ in range(334 if deep else 5):
-            await sent_test(alice, webhook["id"])
+            await send_test(alice, webhook["id"])
         await deliver()
-        refused += sum(not verifies(post, secret) for post in mailman.posts for secret in secrets)
+        refused += sum(not is_signed_with(post, secret) for post in mailman.posts for secret in secrets)
         assert len(mailman.posts) == (334 if deep else 5)
         mailman.posts.clear()
 
@@ -185,13 +185,13 @@ async def test_through_three_rotations_no_receiver_refuses_a_callback(
 
 
 async def test_an_old_secret_signs_until_its_overlap_is_over_and_no_longer(
-    service: Service, alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
 ) -> None:
     webhook = await registered(alice)
     await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json={"overlap_seconds": 60})
 
     async def old_one_does() -> bool:
-        await sent_test(alice, webhook["id"])
+        await send_test(alice, webhook["id"])
         await deliver()
         signatures = mailman.posts[-1].headers["webhook-signature"].split(" ")
         assert len(signatures) in {1, 2}
@@ -202,21 +202,21 @@ async def test_an_old_secret_signs_until_its_overlap_is_over_and_no_longer(
     assert not await old_one_does()
 
 
-async def test_a_leaked_secret_is_ended_at_once(alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver) -> None:
+async def test_a_leaked_secret_is_ended_at_once(alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver) -> None:
     webhook = await registered(alice)
     rotated = await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json={"overlap_seconds": 0})
-    await sent_test(alice, webhook["id"])
+    await send_test(alice, webhook["id"])
     await deliver()
 
-    assert not verifies(mailman.posts[0], webhook["secret"])
-    assert verifies(mailman.posts[0], rotated.json()["secret"])
+    assert not is_signed_with(mailman.posts[0], webhook["secret"])
+    assert is_signed_with(mailman.posts[0], rotated.json()["secret"])
 
 
 async def test_a_new_secret_is_shown_once_and_one_that_was_brought_along_never(alice: httpx.AsyncClient) -> None:
     webhook_id = (await registered(alice))["id"]
 
     generated = await alice.post(f"/v1/webhooks/{webhook_id}/rotate-secret")
-    brought = await alice.post(f"/v1/webhooks/{webhook_id}/rotate-secret", json={"secret": OWN})
+    brought = await alice.post(f"/v1/webhooks/{webhook_id}/rotate-secret", json={"secret": OWN_SECRET})
 
     assert generated.json()["secret"].startswith("whsec_")
     assert generated.json()["overlap_ends_at"] > generated.json()["updated_at"]
@@ -243,14 +243,14 @@ async def test_old_secrets_are_bounded_and_say_when_there_is_room_again(alice: h
     "body", [{"overlap_seconds": -1}, {"overlap_seconds": 7 * DAY + 1}, {"secret": "hunter2"}, {"overlap": 1}]
 )
 async def test_a_wrong_rotation_changes_nothing(
-    alice: httpx.AsyncClient, mailman: Mailman, deliver: Deliver, body: dict[str, Any]
+    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver, body: dict[str, Any]
 ) -> None:
     webhook = await registered(alice)
 
     answer = await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json=body)
-    await sent_test(alice, webhook["id"])
+    await send_test(alice, webhook["id"])
     await deliver()
 
     assert answer.status_code == 422
     assert "hunter2" not in answer.text
-    assert verifies(mailman.posts[0], webhook["secret"])
+    assert is_signed_with(mailman.posts[0], webhook["secret"])

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ringback.domain.webhook import WebhookState
-from tests.support.service import CALL_BODY, CALLBACK_URL, Service
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R22")
 
@@ -41,7 +41,7 @@ async def test_a_secret_that_was_brought_along_never_comes_back(alice: httpx.Asy
     assert "whsec_" not in answer.text
 
 
-async def test_a_registration_says_in_a_sentence_what_will_ring(alice: httpx.AsyncClient) -> None:
+async def test_a_registration_describes_its_events_in_a_sentence(alice: httpx.AsyncClient) -> None:
     registered = await register(alice, upstream="git", client_session_id="session-1")
 
     assert registered["hears"] == (
@@ -71,7 +71,7 @@ async def test_everything_that_was_registered_can_be_read(alice: httpx.AsyncClie
     assert read["expires_at"] > read["created_at"]
 
 
-async def test_a_new_webhook_says_where_it_lives(alice: httpx.AsyncClient) -> None:
+async def test_a_new_webhook_returns_its_location(alice: httpx.AsyncClient) -> None:
     answer = await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
 
     assert (await alice.get(answer.headers["location"])).json()["id"] == answer.json()["id"]
@@ -99,32 +99,32 @@ async def test_a_change_leaves_alone_what_it_does_not_name(alice: httpx.AsyncCli
     assert (await alice.get(f"/v1/webhooks/{registered['id']}")).json() == changed
 
 
-async def test_a_disabled_webhook_hears_nothing_until_it_is_active_again(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_disabled_webhook_gets_nothing_until_it_is_active_again(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = (await register(alice))["id"]
 
     async def rung_with(state: str) -> int:
         await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": state})
-        before = len(await service.deliveries("alice"))
-        await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
-        return len(await service.deliveries("alice")) - before
+        before = len(await service.read_deliveries("alice"))
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+        return len(await service.read_deliveries("alice")) - before
 
     assert [await rung_with(state) for state in ("disabled", "active")] == [0, 1]
 
 
-async def test_a_removed_webhook_is_gone_and_its_deliveries_are_cancelled(
-    service: Service, alice: httpx.AsyncClient
+async def test_a_removed_webhook_is_not_found_and_its_deliveries_are_cancelled(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = (await register(alice))["id"]
-    await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
 
     removed = await alice.delete(f"/v1/webhooks/{webhook_id}")
 
     assert (removed.status_code, removed.content) == (204, b"")
     assert (await alice.get(f"/v1/webhooks/{webhook_id}")).status_code == 404
     assert (await alice.delete(f"/v1/webhooks/{webhook_id}")).status_code == 404
-    assert [delivery.state for delivery in await service.deliveries("alice")] == ["cancelled"]
+    assert [delivery.state for delivery in await service.read_deliveries("alice")] == ["cancelled"]
 
 
 async def test_a_limit_of_the_rate_is_changed_and_removed(alice: httpx.AsyncClient) -> None:
@@ -157,7 +157,7 @@ async def test_the_url_of_a_change_is_judged_like_that_of_a_registration(alice: 
     assert (await alice.get(f"/v1/webhooks/{webhook_id}")).json()["url"] == CALLBACK_URL
 
 
-async def test_a_state_that_only_the_service_gives_cannot_be_asked_for(alice: httpx.AsyncClient) -> None:
+async def test_a_state_that_only_the_service_sets_cannot_be_requested(alice: httpx.AsyncClient) -> None:
     webhook_id = (await register(alice))["id"]
 
     answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "suspended"})
@@ -169,17 +169,17 @@ async def test_a_state_that_only_the_service_gives_cannot_be_asked_for(alice: ht
 
 
 async def test_a_suspended_webhook_is_switched_on_by_its_owner_and_what_was_held_goes_out(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id, other = (await register(alice))["id"], (await register(alice))["id"]
     for suspended in (webhook_id, other):
-        await service.put_into(suspended, WebhookState.SUSPENDED)
-    await service.finish((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
-    before = {delivery.webhook_id: delivery.state for delivery in await service.deliveries("alice")}
+        await service.set_webhook_state(suspended, WebhookState.SUSPENDED)
+    await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    before = {delivery.webhook_id: delivery.state for delivery in await service.read_deliveries("alice")}
 
     changed = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": "active"})).json()
 
-    after = {delivery.webhook_id: delivery.state for delivery in await service.deliveries("alice")}
+    after = {delivery.webhook_id: delivery.state for delivery in await service.read_deliveries("alice")}
     assert before == {webhook_id: "held", other: "held"}
     assert after == {webhook_id: "pending", other: "held"}
     assert (changed["state"], changed["failing_since"], changed["last_error"]) == ("active", None, None)
@@ -188,11 +188,11 @@ async def test_a_suspended_webhook_is_switched_on_by_its_owner_and_what_was_held
 @pytest.mark.requirement("R26")
 @pytest.mark.parametrize("state", ["active", "disabled"])
 async def test_a_webhook_that_waits_for_its_proof_is_not_switched(
-    service: Service, alice: httpx.AsyncClient, state: str
+    service: ServiceUnderTest, alice: httpx.AsyncClient, state: str
 ) -> None:
     """Neither on nor off: off and on again would be a way round."""
     webhook_id = (await register(alice))["id"]
-    await service.put_into(webhook_id, WebhookState.PENDING_VERIFICATION)
+    await service.set_webhook_state(webhook_id, WebhookState.PENDING_VERIFICATION)
 
     answer = await alice.patch(f"/v1/webhooks/{webhook_id}", json={"state": state, "description": "mine"})
 
@@ -202,10 +202,10 @@ async def test_a_webhook_that_waits_for_its_proof_is_not_switched(
 
 
 async def test_a_webhook_that_waits_for_its_proof_may_be_changed_otherwise(
-    service: Service, alice: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
     webhook_id = (await register(alice))["id"]
-    await service.put_into(webhook_id, WebhookState.PENDING_VERIFICATION)
+    await service.set_webhook_state(webhook_id, WebhookState.PENDING_VERIFICATION)
 
     changed = (await alice.patch(f"/v1/webhooks/{webhook_id}", json={"description": "mine"})).json()
 

@@ -11,25 +11,25 @@ from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.sender import Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
-from tests.support.receivers import Certificates
-from tests.support.targets import LOOPBACK, FakeResolver
+from tests.support.receivers import TestCertificates
+from tests.support.targets import LOOPBACK_POLICY, FakeResolver
 
 NAMES = {"receiver.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
 
 
 @pytest.fixture(scope="session")
-def certificates() -> Certificates:
-    return Certificates()
+def certificates() -> TestCertificates:
+    return TestCertificates()
 
 
 @pytest.fixture(scope="session")
-def client_tls(certificates: Certificates) -> ssl.SSLContext:
+def client_tls(certificates: TestCertificates) -> ssl.SSLContext:
     return certificates.client()
 
 
 @pytest.fixture
 async def http1_sender(client_tls: ssl.SSLContext) -> AsyncIterator[Http1Sender]:
-    guard = TargetGuard(LOOPBACK, resolver=FakeResolver(NAMES))
+    guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(NAMES))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=client_tls)
     yield sender
     await sender.aclose()

@@ -13,8 +13,8 @@ from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, EXCERPT_BYTES_MAX, Sender
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
-from tests.support.receivers import NO_CONTENT, answering, never_answers, response, serve
-from tests.support.targets import LOOPBACK, loopback_target
+from tests.support.receivers import NO_CONTENT, respond_with, never_respond, response, serving_receiver
+from tests.support.targets import LOOPBACK_POLICY, loopback_target
 
 HEADERS = {"content-type": "application/json", "webhook-id": "evt_1"}
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -22,7 +22,7 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTP
 
 async def test_the_body_and_the_headers_arrive_as_given(sender: Sender) -> None:
     body = '{"name":"Zoë"}'.encode()
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, body)
 
     assert answer == AttemptResult(category=AttemptCategory.DELIVERED, status_code=204)
@@ -35,8 +35,8 @@ async def test_the_body_and_the_headers_arrive_as_given(sender: Sender) -> None:
     assert request.headers["user-agent"] == f"Ringback/{__version__}"
 
 
-async def test_compression_is_not_asked_for(sender: Sender) -> None:
-    async with serve(answering(NO_CONTENT)) as receiver:
+async def test_no_compression_is_requested(sender: Sender) -> None:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert receiver.requests[0].headers["accept-encoding"] == "identity"
@@ -54,7 +54,7 @@ async def test_compression_is_not_asked_for(sender: Sender) -> None:
     ],
 )
 async def test_path_and_query_are_sent_byte_for_byte(sender: Sender, path: str) -> None:
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         await sender.post(loopback_target(receiver.url(path)), HEADERS, b"{}")
 
     assert receiver.requests[0].path == path
@@ -78,8 +78,8 @@ async def test_path_and_query_are_sent_byte_for_byte(sender: Sender, path: str) 
     ],
 )
 @pytest.mark.requirement("R27")
-async def test_a_status_is_told_as_it_came(sender: Sender, status: str, category: AttemptCategory) -> None:
-    async with serve(answering(response(status))) as receiver:
+async def test_a_status_is_returned_as_received(sender: Sender, status: str, category: AttemptCategory) -> None:
+    async with serving_receiver(respond_with(response(status))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert (answer.category, answer.status_code) == (category, int(status[:3]))
@@ -88,9 +88,9 @@ async def test_a_status_is_told_as_it_came(sender: Sender, status: str, category
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.requirement("R26")
 async def test_a_redirect_is_a_failure_and_is_never_followed(sender: Sender, status: int) -> None:
-    async with serve(answering(NO_CONTENT)) as inside:
+    async with serving_receiver(respond_with(NO_CONTENT)) as inside:
         moved = response(f"{status} Moved", location=inside.url("/secret"), refresh=f"0; url={inside.url('/secret')}")
-        async with serve(answering(moved)) as receiver:
+        async with serving_receiver(respond_with(moved)) as receiver:
             answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert (answer.category, answer.status_code) == (AttemptCategory.HTTP_3XX, status)
@@ -106,7 +106,7 @@ async def test_a_redirect_is_a_failure_and_is_never_followed(sender: Sender, sta
 async def test_proxy_variables_have_no_effect(
     sender: Sender, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serve(answering(NO_CONTENT)) as proxy, serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as proxy, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         for name in names:
             monkeypatch.setenv(name, proxy.url(""))
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
@@ -116,7 +116,7 @@ async def test_proxy_variables_have_no_effect(
 
 
 async def test_cookies_are_not_kept(sender: Sender) -> None:
-    async with serve(answering(response("200 OK", set_cookie="a=b; Path=/"))) as receiver:
+    async with serving_receiver(respond_with(response("200 OK", set_cookie="a=b; Path=/"))) as receiver:
         target = loopback_target(receiver.url())
         await sender.post(target, HEADERS, b"{}")
         await sender.post(target, HEADERS, b"{}")
@@ -128,15 +128,15 @@ async def test_cookies_are_not_kept(sender: Sender) -> None:
     ("header", "seconds"),
     [("7", 7.0), ("Fri, 20 Nov 2026 17:01:30 GMT", 90.0), ("soon", None), ("-1", None), ("9" * 400, None)],
 )
-async def test_retry_after_is_told_in_seconds(sender: Sender, header: str, seconds: float | None) -> None:
-    async with serve(answering(response("503 Busy", retry_after=header))) as receiver:
+async def test_retry_after_is_returned_in_seconds(sender: Sender, header: str, seconds: float | None) -> None:
+    async with serving_receiver(respond_with(response("503 Busy", retry_after=header))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert answer.retry_after_seconds == seconds
 
 
 async def test_the_excerpt_is_the_answers_beginning(sender: Sender) -> None:
-    async with serve(answering(response("500 Oops", b"stack trace\n" + b"x" * 5000))) as receiver:
+    async with serving_receiver(respond_with(response("500 Oops", b"stack trace\n" + b"x" * 5000))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert answer.excerpt is not None
@@ -146,7 +146,7 @@ async def test_the_excerpt_is_the_answers_beginning(sender: Sender) -> None:
 
 async def test_a_compressed_answer_is_never_inflated(sender: Sender) -> None:
     bomb = gzip.compress(b"\0" * 5_000_000)
-    async with serve(answering(response("200 OK", bomb, content_encoding="gzip"))) as receiver:
+    async with serving_receiver(respond_with(response("200 OK", bomb, content_encoding="gzip"))) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
     assert answer.category is AttemptCategory.DELIVERED
@@ -156,7 +156,7 @@ async def test_a_compressed_answer_is_never_inflated(sender: Sender) -> None:
 
 
 async def test_an_answer_within_the_limit_keeps_the_connection(sender: Sender) -> None:
-    async with serve(answering(response("200 OK", b"x" * (RESPONSE_BODY_BYTES_MAX - 1)))) as receiver:
+    async with serving_receiver(respond_with(response("200 OK", b"x" * (RESPONSE_BODY_BYTES_MAX - 1)))) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(3):
             assert (await sender.post(target, HEADERS, b"{}")).category is AttemptCategory.DELIVERED
@@ -165,7 +165,7 @@ async def test_an_answer_within_the_limit_keeps_the_connection(sender: Sender) -
 
 
 async def test_an_answer_over_the_limit_costs_the_connection(sender: Sender) -> None:
-    async with serve(answering(response("200 OK", b"x" * (10 * RESPONSE_BODY_BYTES_MAX)))) as receiver:
+    async with serving_receiver(respond_with(response("200 OK", b"x" * (10 * RESPONSE_BODY_BYTES_MAX)))) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(2):
             assert (await sender.post(target, HEADERS, b"{}")).category is AttemptCategory.DELIVERED
@@ -174,7 +174,7 @@ async def test_an_answer_over_the_limit_costs_the_connection(sender: Sender) -> 
 
 
 async def test_no_listener_is_a_refused_connection(sender: Sender) -> None:
-    async with serve(never_answers) as receiver:
+    async with serving_receiver(never_respond) as receiver:
         pass
     answer = await sender.post(loopback_target(receiver.url()), HEADERS, b"{}")
 
@@ -183,7 +183,7 @@ async def test_no_listener_is_a_refused_connection(sender: Sender) -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\rb", "a\0b", "ä", "a\x7f"])
 async def test_a_header_that_could_break_its_line_is_not_sent(sender: Sender, value: str) -> None:
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         with pytest.raises(ValueError, match="webhook-id"):
             await sender.post(loopback_target(receiver.url()), {"webhook-id": value}, b"{}")
 
@@ -193,8 +193,8 @@ async def test_a_header_that_could_break_its_line_is_not_sent(sender: Sender, va
 @given(value=st.text(st.characters(min_codepoint=0, max_codepoint=0x2FF), max_size=200))
 async def test_a_header_arrives_as_it_is_or_not_at_all(value: str) -> None:
     """Whatever a value holds, the receiver never sees another header, and never another value."""
-    async with serve(answering(NO_CONTENT)) as receiver:
-        sender, target = Http1Sender(TargetGuard(LOOPBACK), clock=FakeClock()), loopback_target(receiver.url())
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        sender, target = Http1Sender(TargetGuard(LOOPBACK_POLICY), clock=FakeClock()), loopback_target(receiver.url())
         await sender.post(target, {"webhook-id": "plain"}, b"{}")
         try:
             await sender.post(target, {"webhook-id": value}, b"{}")

@@ -23,16 +23,16 @@ from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
-    Certificates,
+    TestCertificates,
     Receiver,
-    answering,
-    hangs_up_at_once,
-    never_answers,
-    never_reads,
-    serve,
+    respond_with,
+    close_at_once,
+    never_respond,
+    never_read,
+    serving_receiver,
 )
-from tests.support.receivers import Connection as Peer
-from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target
+from tests.support.receivers import AcceptedConnection as Peer
+from tests.support.targets import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver, SocketCounter, loopback_target
 
 TIMEOUT = AttemptResult(category=AttemptCategory.TIMEOUT)
 REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
@@ -43,7 +43,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
 
 
-class Sockets:
+class OpenedSockets:
     """Real ones, remembered."""
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class Sockets:
 
 
 @asynccontextmanager
-async def sending(
+async def make_sender(
     sockets: http1_dialer.OpenSocket, tls: ssl.SSLContext, **names: list[str]
 ) -> AsyncGenerator[Http1Sender]:
-    guard = TargetGuard(LOOPBACK, resolver=FakeResolver({f"{name}.test": found for name, found in names.items()}))
+    guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver({f"{name}.test": found for name, found in names.items()}))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=tls, open_socket=sockets)
     try:
         yield sender
@@ -70,12 +70,12 @@ async def sending(
         await sender.aclose()
 
 
-def named(scheme: str, host: str, port: int) -> Target:
+def make_target(scheme: str, host: str, port: int) -> Target:
     return Target(url="", scheme=scheme, host=host, port=port, path="/", origin=f"{scheme}://{host}:{port}")
 
 
 @contextmanager
-def silent(address: str, port: int = 0) -> Generator[int]:
+def silent_address(address: str, port: int = 0) -> Generator[int]:
     """A port that accepts nothing: the listener's backlog is full, so SYNs are dropped, as a firewall drops them."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,13 +89,13 @@ async def test_a_silent_address_leaves_time_for_the_next(
     client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_dialer, "SHARE", 0.01)
-    sockets = Sockets()
+    sockets = OpenedSockets()
     async with (
-        serve(answering(NO_CONTENT)) as receiver,
-        sending(sockets, client_tls, two=["127.0.0.2", "127.0.0.1"]) as sender,
+        serving_receiver(respond_with(NO_CONTENT)) as receiver,
+        make_sender(sockets, client_tls, two=["127.0.0.2", "127.0.0.1"]) as sender,
     ):
-        with silent("127.0.0.2", receiver.port):
-            answer = await sender.post(named("http", "two.test", receiver.port), {}, b"{}")
+        with silent_address("127.0.0.2", receiver.port):
+            answer = await sender.post(make_target("http", "two.test", receiver.port), {}, b"{}")
 
     assert answer.category is AttemptCategory.DELIVERED
     assert len(sockets.opened) == 2
@@ -103,9 +103,9 @@ async def test_a_silent_address_leaves_time_for_the_next(
 
 async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
-    sockets = Sockets()
-    async with sending(sockets, client_tls) as sender, serve(never_reads) as mute, asyncio.timeout(WAIT_SECONDS):
-        with silent("127.0.0.1") as port:
+    sockets = OpenedSockets()
+    async with make_sender(sockets, client_tls) as sender, serving_receiver(never_read) as mute, asyncio.timeout(WAIT_SECONDS):
+        with silent_address("127.0.0.1") as port:
             assert (
                 await sender.post(loopback_target(f"http://127.0.0.1:{port}/"), {}, b"{}", deadline_seconds=60)
                 == TIMEOUT
@@ -116,24 +116,24 @@ async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, mo
     assert sockets.all_closed
 
 
-async def test_a_name_with_many_addresses_does_not_make_us_knock_at_all_of_them(client_tls: ssl.SSLContext) -> None:
+async def test_connections_are_attempted_to_a_limited_number_of_addresses(client_tls: ssl.SSLContext) -> None:
     sockets = SocketCounter()
     many = [f"93.184.216.{number}" for number in range(1, 100)]
-    guard = TargetGuard(PUBLIC, resolver=FakeResolver({"many.test": many}))
+    guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({"many.test": many}))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=client_tls, open_socket=sockets)
-    await sender.post(parse_target("https://many.test/", PUBLIC), {}, b"{}")
+    await sender.post(parse_target("https://many.test/", PUBLIC_POLICY), {}, b"{}")
     await sender.aclose()
 
     assert [str(address) for address in sockets.addresses] == many[:ADDRESSES_TRIED_MAX]
 
 
-async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: Certificates) -> None:
+async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: TestCertificates) -> None:
     """Nagle's algorithm would wait for the acknowledgement of the packet before: 40 ms on many machines."""
-    sockets = Sockets()
+    sockets = OpenedSockets()
     async with (
-        sending(sockets, client_tls) as sender,
-        serve(answering(NO_CONTENT)) as plain,
-        serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as encrypted,
+        make_sender(sockets, client_tls) as sender,
+        serving_receiver(respond_with(NO_CONTENT)) as plain,
+        serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as encrypted,
     ):
         for receiver in (plain, encrypted):
             await sender.post(loopback_target(receiver.url()), {}, b"{}")
@@ -142,16 +142,16 @@ async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certi
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_an_attempt_may_be_cancelled_at_any_moment(
-    *, client_tls: ssl.SSLContext, certificates: Certificates, tls: bool
+async def test_an_attempt_may_be_cancelled_at_any_time(
+    *, client_tls: ssl.SSLContext, certificates: TestCertificates, tls: bool
 ) -> None:
     """Each time one turn of the event loop later, until one attempt comes to its end."""
-    sockets, turns, delivered = Sockets(), 0, False
+    sockets, turns, delivered = OpenedSockets(), 0, False
     server_tls = certificates.server("receiver.test") if tls else None
-    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
+    async with serving_receiver(respond_with(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
         while not delivered:
-            async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
-                target = named(receiver.scheme, "receiver.test", receiver.port)
+            async with make_sender(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
+                target = make_target(receiver.scheme, "receiver.test", receiver.port)
                 attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
                 for _ in range(turns):
                     await asyncio.sleep(0)
@@ -165,16 +165,16 @@ async def test_an_attempt_may_be_cancelled_at_any_moment(
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_sender_may_be_closed_at_any_moment_of_an_attempt(
-    *, client_tls: ssl.SSLContext, certificates: Certificates, tls: bool
+async def test_a_sender_may_be_closed_at_any_time_of_an_attempt(
+    *, client_tls: ssl.SSLContext, certificates: TestCertificates, tls: bool
 ) -> None:
     """Each time one turn of the event loop later: delivered or refused, and nothing stays open."""
-    sockets, turns, delivered = Sockets(), 0, False
+    sockets, turns, delivered = OpenedSockets(), 0, False
     server_tls = certificates.server("receiver.test") if tls else None
-    async with serve(answering(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
+    async with serving_receiver(respond_with(NO_CONTENT), tls=server_tls) as receiver, asyncio.timeout(WAIT_SECONDS):
         while not delivered:
-            async with sending(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
-                target = named(receiver.scheme, "receiver.test", receiver.port)
+            async with make_sender(sockets, client_tls, receiver=["127.0.0.9", "127.0.0.1"]) as sender:
+                target = make_target(receiver.scheme, "receiver.test", receiver.port)
                 attempt = asyncio.create_task(sender.post(target, {}, b"{}"))
                 for _ in range(turns):
                     await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_a_sender_that_is_closed_while_it_dials_sends_nothing(client_tls: 
         closing.append(asyncio.create_task(sender.aclose()))
         return open_socket(address)
 
-    async with serve(answering(NO_CONTENT)) as receiver, sending(closed_meanwhile, client_tls) as sender:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver, make_sender(closed_meanwhile, client_tls) as sender:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         await asyncio.gather(*closing)
 
@@ -203,7 +203,7 @@ async def test_a_sender_that_is_closed_while_it_dials_sends_nothing(client_tls: 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_connecting_looks_nothing_up(
+async def test_connecting_causes_no_lookup(
     client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     """Names of other people's that hang may hold every thread that the event loop has for look-ups.
@@ -226,21 +226,21 @@ async def test_connecting_looks_nothing_up(
     for look_up in ("getaddrinfo", "sock_connect"):
         monkeypatch.setattr(loop, look_up, forbidden)
     monkeypatch.setattr(socket, "getaddrinfo", forbidden)
-    async with receiver, sending(open_socket, client_tls) as sender:
+    async with receiver, make_sender(open_socket, client_tls) as sender:
         told = await sender.post(target, {}, b"", deadline_seconds=WAIT_SECONDS)
 
     assert told.category is AttemptCategory.DELIVERED
 
 
-async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) -> None:
+async def test_bytes_sent_before_tls_are_no_response(client_tls: ssl.SSLContext) -> None:
     """Anybody on the way could say it."""
 
     async def speaks_first(connection: Peer) -> None:
         await connection.send(NO_CONTENT)
         await connection.reader.read()
 
-    sockets = Sockets()
-    async with serve(speaks_first) as receiver, sending(sockets, client_tls) as sender:
+    sockets = OpenedSockets()
+    async with serving_receiver(speaks_first) as receiver, make_sender(sockets, client_tls) as sender:
         target = loopback_target(f"https://127.0.0.1:{receiver.port}/")
         answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
@@ -250,8 +250,8 @@ async def test_what_is_said_before_tls_is_no_answer(client_tls: ssl.SSLContext) 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_an_attempt_that_fails_leaves_no_socket(client_tls: ssl.SSLContext, scheme: str) -> None:
-    sockets = Sockets()
-    async with serve(hangs_up_at_once) as receiver, sending(sockets, client_tls) as sender:
+    sockets = OpenedSockets()
+    async with serving_receiver(close_at_once) as receiver, make_sender(sockets, client_tls) as sender:
         target = loopback_target(f"{scheme}://127.0.0.1:{receiver.port}/")
         answer = await sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
@@ -275,10 +275,10 @@ async def connected_to(receiver: Receiver) -> AsyncGenerator[ReceiverConnection]
 async def test_an_answer_before_the_request_counts_once() -> None:
     """Receivers that are too busy say so to whoever connects. Their connection is not used for anything else."""
     until = asyncio.get_running_loop().time() + WAIT_SECONDS
-    async with serve(never_answers) as receiver, connected_to(receiver) as connection:
+    async with serving_receiver(never_respond) as receiver, connected_to(receiver) as connection:
         connection.data_received(NO_CONTENT)
         reply = await connection.send_request(b"POST / HTTP/1.1\r\n\r\n", until=until)
-        await receiver.received(1)
+        await receiver.wait_for_requests(1)
 
         assert (reply.status_code, connection.is_reusable) == (204, False)
 
@@ -288,9 +288,9 @@ async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> No
 
     async def accepts(connection: Peer) -> None:
         accepted.set()
-        await never_reads(connection)
+        await never_read(connection)
 
-    async with serve(accepts) as receiver, connected_to(receiver) as connection:
+    async with serving_receiver(accepts) as receiver, connected_to(receiver) as connection:
         await accepted.wait()
         connection.abort()
         await connection.closed
@@ -313,14 +313,14 @@ async def test_a_connection_that_is_lost_before_the_request_is_no_answer() -> No
     ],
 )
 def test_the_host_header_is_the_host_that_was_judged(url: str, host: str) -> None:
-    request = encode_request("GET", parse_target(url, PUBLIC), {"x": "y"}, b"")
+    request = encode_request("GET", parse_target(url, PUBLIC_POLICY), {"x": "y"}, b"")
 
     assert request == f"GET / HTTP/1.1\r\nhost: {host}\r\nx: y\r\n\r\n".encode()
 
 
 @given(body=st.binary(max_size=100))
-def test_a_post_tells_the_length_of_its_body(body: bytes) -> None:
-    request = encode_request("POST", parse_target("https://receiver.example/a?b", PUBLIC), {}, body)
+def test_a_post_sends_its_content_length(body: bytes) -> None:
+    request = encode_request("POST", parse_target("https://receiver.example/a?b", PUBLIC_POLICY), {}, body)
 
     head = f"POST /a?b HTTP/1.1\r\nhost: receiver.example\r\ncontent-length: {len(body)}\r\n\r\n"
     assert request == head.encode() + body

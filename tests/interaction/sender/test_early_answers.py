@@ -12,12 +12,12 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Behaviour,
-    Certificates,
-    Connection,
-    never_reads,
+    TestCertificates,
+    AcceptedConnection,
+    never_read,
     response,
-    sends,
-    serve,
+    send_bytes,
+    serving_receiver,
 )
 from tests.support.targets import loopback_target
 
@@ -30,21 +30,21 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
 
 
-async def busy_and_deaf(connection: Connection) -> None:
+async def never_read_body(connection: AcceptedConnection) -> None:
     await connection.reader.readuntil(b"\r\n\r\n")
     await connection.send(response("503 Busy"))
-    await never_reads(connection)
+    await never_read(connection)
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize(
-    ("behaviour", "status_code"), [(sends(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), 200), (busy_and_deaf, 503)]
+    ("behaviour", "status_code"), [(send_bytes(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), 200), (never_read_body, 503)]
 )
 async def test_an_answer_that_ends_or_begins_out_of_turn_ends_its_connection(
-    *, http1_sender: Http1Sender, certificates: Certificates, behaviour: Behaviour, status_code: int, tls: bool
+    *, http1_sender: Http1Sender, certificates: TestCertificates, behaviour: Behaviour, status_code: int, tls: bool
 ) -> None:
     """With the end of the connection, or before the end of the request."""
-    async with serve(behaviour, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
+    async with serving_receiver(behaviour, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
         target = loopback_target(receiver.url())
         for _ in range(2):
             answer = await http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS)
@@ -53,7 +53,7 @@ async def test_an_answer_that_ends_or_begins_out_of_turn_ends_its_connection(
         assert receiver.connections == 2
 
 
-class AcknowledgesFirst(asyncio.Protocol):
+class EarlyAcknowledgement(asyncio.Protocol):
     """Says 204 to the first bytes of a request, and reads the others afterwards."""
 
     def __init__(self, read: "asyncio.Queue[int]") -> None:
@@ -74,13 +74,13 @@ class AcknowledgesFirst(asyncio.Protocol):
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("tls", [False, True])
-async def test_what_was_acknowledged_before_it_was_read_is_still_written_to_its_end(
-    *, http1_sender: Http1Sender, certificates: Certificates, tls: bool
+async def test_a_request_acknowledged_early_is_still_written_to_its_end(
+    *, http1_sender: Http1Sender, certificates: TestCertificates, tls: bool
 ) -> None:
     """The answer is in our hands long before the request is out of them. The connection is not used again."""
     read: asyncio.Queue[int] = asyncio.Queue()
     receiver = await asyncio.get_running_loop().create_server(
-        lambda: AcknowledgesFirst(read), "127.0.0.1", 0, ssl=certificates.server("127.0.0.1") if tls else None
+        lambda: EarlyAcknowledgement(read), "127.0.0.1", 0, ssl=certificates.server("127.0.0.1") if tls else None
     )
     async with receiver, asyncio.timeout(WAIT_SECONDS):
         target = loopback_target(f"{'https' if tls else 'http'}://127.0.0.1:{receiver.sockets[0].getsockname()[1]}/")
@@ -94,7 +94,7 @@ async def test_what_was_acknowledged_before_it_was_read_is_still_written_to_its_
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("ending", ["deadline", "reset", "closed", "cancelled"])
 async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_longer_than_the_attempt(
-    *, http1_sender: Http1Sender, certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tls: bool, ending: str
+    *, http1_sender: Http1Sender, certificates: TestCertificates, monkeypatch: pytest.MonkeyPatch, tls: bool, ending: str
 ) -> None:
     """The receiver said 2xx, so that is its answer, whatever kept it from reading on."""
     finishing, finish = asyncio.Event(), http1_connection.ReceiverConnection._finish_writing  # pyright: ignore[reportPrivateUsage] - seen nowhere else
@@ -104,14 +104,14 @@ async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_l
         await finish(connection, 0.0 if ending == "deadline" else until)
 
     monkeypatch.setattr(http1_connection.ReceiverConnection, "_finish_writing", noted)
-    peers: asyncio.Queue[Connection] = asyncio.Queue()
+    peers: asyncio.Queue[AcceptedConnection] = asyncio.Queue()
 
-    async def acknowledges_only(connection: Connection) -> None:
+    async def acknowledges_only(connection: AcceptedConnection) -> None:
         await connection.send(NO_CONTENT)
         peers.put_nowait(connection)
-        await never_reads(connection)
+        await never_read(connection)
 
-    async with serve(acknowledges_only, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
+    async with serving_receiver(acknowledges_only, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
         target = loopback_target(receiver.url())
         attempt = asyncio.create_task(http1_sender.post(target, {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS))
         async with asyncio.timeout(WAIT_SECONDS / 2):
@@ -135,13 +135,13 @@ async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_l
             await http1_sender.aclose()
 
 
-async def test_a_receiver_that_has_heard_enough_is_heard(http1_sender: Http1Sender) -> None:
-    async def too_large(connection: Connection) -> None:
+async def test_a_response_before_the_end_of_the_request_is_read(http1_sender: Http1Sender) -> None:
+    async def too_large(connection: AcceptedConnection) -> None:
         await connection.reader.readuntil(b"\r\n\r\n")
         await connection.send(response("413 Content Too Large", b"enough", connection="close"))
         await connection.reader.read()
 
-    async with serve(too_large) as receiver:
+    async with serving_receiver(too_large) as receiver:
         answer = await http1_sender.post(
             loopback_target(receiver.url()), {}, MORE_THAN_BUFFERED, deadline_seconds=WAIT_SECONDS
         )

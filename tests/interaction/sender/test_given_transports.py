@@ -17,12 +17,12 @@ from ringback.notifier.httpx_sender import HttpxSender
 from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, EXCERPT_BYTES_MAX
 from ringback.notifier.target_guard import parse_target
 from tests.support.clock import FakeClock
-from tests.support.targets import PUBLIC
+from tests.support.targets import PUBLIC_POLICY
 
-TARGET = parse_target("https://receiver.example/hook?key=1", PUBLIC)
+TARGET = parse_target("https://receiver.example/hook?key=1", PUBLIC_POLICY)
 
 
-class Failing(httpx.AsyncBaseTransport):
+class FailingTransport(httpx.AsyncBaseTransport):
     """A transport that fails in a way of its own."""
 
     def __init__(self, error: Exception) -> None:
@@ -32,7 +32,7 @@ class Failing(httpx.AsyncBaseTransport):
         raise self._error
 
 
-class Endless(httpx.AsyncByteStream):
+class EndlessBody(httpx.AsyncByteStream):
     def __init__(self) -> None:
         self.sent = 0
         self.closed = False
@@ -77,7 +77,7 @@ async def test_an_asgi_application_serves_as_a_receiver() -> None:
 
 
 async def test_an_endless_answer_is_read_up_to_the_limit_and_closed() -> None:
-    endless = Endless()
+    endless = EndlessBody()
     transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=endless))
 
     answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
@@ -102,13 +102,13 @@ async def test_an_endless_answer_is_read_up_to_the_limit_and_closed() -> None:
     ],
 )
 async def test_every_failure_of_a_transport_is_one_category(error: Exception, category: AttemptCategory) -> None:
-    answer = await HttpxSender(Failing(error), clock=FakeClock()).post(TARGET, {}, b"{}")
+    answer = await HttpxSender(FailingTransport(error), clock=FakeClock()).post(TARGET, {}, b"{}")
 
     assert answer == AttemptResult(category=category)
 
 
 @pytest.mark.parametrize("status", [101, 199, 600, 999])
-async def test_what_is_no_final_status_is_no_answer(status: int) -> None:
+async def test_a_response_without_a_final_status_is_no_response(status: int) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(status))
 
     answer = await HttpxSender(transport, clock=FakeClock()).post(TARGET, {}, b"{}")
@@ -118,7 +118,7 @@ async def test_what_is_no_final_status_is_no_answer(status: int) -> None:
 
 async def test_a_bug_in_a_transport_is_not_taken_for_a_receivers_failure() -> None:
     with pytest.raises(ZeroDivisionError):
-        await HttpxSender(Failing(ZeroDivisionError()), clock=FakeClock()).post(TARGET, {}, b"{}")
+        await HttpxSender(FailingTransport(ZeroDivisionError()), clock=FakeClock()).post(TARGET, {}, b"{}")
 
 
 async def test_a_transport_that_never_answers_ends_with_the_deadline() -> None:
@@ -131,7 +131,7 @@ async def test_a_transport_that_never_answers_ends_with_the_deadline() -> None:
     assert await sender.post(TARGET, {}, b"{}", deadline_seconds=0.1) == AttemptResult(category=AttemptCategory.TIMEOUT)
 
 
-async def test_a_transport_whose_answers_cannot_be_awaited_is_told_so() -> None:
+async def test_a_transport_without_async_support_is_refused() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=iter([b"sync"])))
 
     with pytest.raises(TypeError, match="asynchronously"):

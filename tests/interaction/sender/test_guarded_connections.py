@@ -19,9 +19,9 @@ from ringback.notifier.resolver import Resolution, Resolver
 from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy, parse_target
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
-from tests.support.receivers import NO_CONTENT, Connection, answering, answering_once_each, never_answers, serve
-from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, GOOD_URLS, NAMES
-from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver, SocketCounter, loopback_target, resolved
+from tests.support.receivers import NO_CONTENT, AcceptedConnection, respond_with, respond_in_turn, never_respond, serving_receiver
+from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_URLS, ALLOWED_URLS, BLOCKED_NAMES
+from tests.support.targets import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver, SocketCounter, loopback_target, make_resolution
 
 REFUSED = AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)
 NOT_FOUND = AttemptResult(category=AttemptCategory.NAME_NOT_FOUND)
@@ -30,7 +30,7 @@ TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @asynccontextmanager
 async def counting_sender(resolver: Resolver, sockets: SocketCounter) -> AsyncGenerator[Http1Sender]:
-    guard = TargetGuard(PUBLIC, resolver=resolver)
+    guard = TargetGuard(PUBLIC_POLICY, resolver=resolver)
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
     try:
         yield sender
@@ -39,23 +39,23 @@ async def counting_sender(resolver: Resolver, sockets: SocketCounter) -> AsyncGe
 
 
 def https(host: str) -> Target:
-    return parse_target(f"https://{host}/", PUBLIC)
+    return parse_target(f"https://{host}/", PUBLIC_POLICY)
 
 
 def test_there_are_as_many_vectors_as_were_promised() -> None:
     assert len(set(BLOCKED_URLS)) >= 250
-    assert len(GOOD_URLS) >= 20
+    assert len(ALLOWED_URLS) >= 20
 
 
 @pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
 @pytest.mark.requirement("R26")
 async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when_sent(url: str) -> None:
     sockets = SocketCounter()
-    resolver = FakeResolver(NAMES)
+    resolver = FakeResolver(BLOCKED_NAMES)
     try:
-        target = parse_target(url, PUBLIC)
+        target = parse_target(url, PUBLIC_POLICY)
     except InvalidCallbackUrl:
-        assert not resolver.asked
+        assert not resolver.queried_hosts
         return
 
     async with counting_sender(resolver, sockets) as sender:
@@ -63,11 +63,11 @@ async def test_a_blocked_url_is_refused_when_registered_and_opens_no_socket_when
     assert sockets.addresses == []
 
 
-@pytest.mark.parametrize("url", GOOD_URLS)
+@pytest.mark.parametrize("url", ALLOWED_URLS)
 @pytest.mark.requirement("R26")
 async def test_a_good_url_is_connected_to(url: str) -> None:
     sockets = SocketCounter()
-    target = parse_target(url, PUBLIC)
+    target = parse_target(url, PUBLIC_POLICY)
     async with counting_sender(FakeResolver({target.host: ["93.184.216.34"]}), sockets) as sender:
         await sender.post(target, {}, b"{}")
 
@@ -80,7 +80,7 @@ async def test_a_good_url_is_connected_to(url: str) -> None:
 async def test_alternating_answers_never_reach_a_blocked_address(answers: list[list[str]]) -> None:
     """DNS rebinding. A name is asked anew for every connection."""
     sockets = SocketCounter()
-    flipping = _Flipping(answers)
+    flipping = _ChangingResolver(answers)
     async with counting_sender(flipping, sockets) as sender:
         for number in range(len(answers)):
             await sender.post(https(f"flip-{number}.test"), {}, b"{}")
@@ -90,10 +90,10 @@ async def test_alternating_answers_never_reach_a_blocked_address(answers: list[l
 
 
 @pytest.mark.requirement("R26")
-async def test_a_name_that_changes_with_every_look_up_is_never_followed_inside(*, deep: bool) -> None:
+async def test_a_name_that_changes_with_every_lookup_never_reaches_a_blocked_address(*, deep: bool) -> None:
     answers = [["127.0.0.1"], ["93.184.216.34"], ["169.254.169.254", "93.184.216.34"], ["93.184.216.34"]]
     count = 10_000 if deep else 200
-    sockets, flipping = SocketCounter(), _Flipping(answers * (count // 4))
+    sockets, flipping = SocketCounter(), _ChangingResolver(answers * (count // 4))
     async with counting_sender(flipping, sockets) as sender:
         for number in range(count):
             await sender.post(https(f"flip-{number}.test"), {}, b"{}")
@@ -104,8 +104,8 @@ async def test_a_name_that_changes_with_every_look_up_is_never_followed_inside(*
 
 async def test_an_answer_that_was_good_at_registration_is_judged_again_when_sent() -> None:
     sockets = SocketCounter()
-    resolver = _Flipping([["93.184.216.34"], ["127.0.0.1"]])
-    guard = TargetGuard(PUBLIC, resolver=resolver)
+    resolver = _ChangingResolver([["93.184.216.34"], ["127.0.0.1"]])
+    guard = TargetGuard(PUBLIC_POLICY, resolver=resolver)
     target = await guard.check_url("https://rebind.test/")
     async with counting_sender(resolver, sockets) as sender:
         assert await sender.post(target, {}, b"{}") == REFUSED
@@ -116,7 +116,7 @@ async def test_an_answer_that_was_good_at_registration_is_judged_again_when_sent
 async def test_the_socket_is_guarded_even_if_the_resolver_were_not() -> None:
     """The last line: an address that slipped past every earlier check is judged when its socket is made."""
     sockets = SocketCounter()
-    guard = _BlindGuard(PUBLIC, resolver=FakeResolver({"slipped.test": ["10.0.0.1", "::1", "93.184.216.34"]}))
+    guard = _GuardWithoutChecks(PUBLIC_POLICY, resolver=FakeResolver({"slipped.test": ["10.0.0.1", "::1", "93.184.216.34"]}))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS, open_socket=sockets)
     assert await sender.post(https("slipped.test"), {}, b"{}") == REFUSED
     await sender.aclose()
@@ -124,7 +124,7 @@ async def test_the_socket_is_guarded_even_if_the_resolver_were_not() -> None:
     assert {str(address) for address in sockets.addresses} == {"93.184.216.34"}
 
 
-async def test_a_name_that_does_not_exist_is_told_as_that() -> None:
+async def test_an_unknown_name_is_reported_as_such() -> None:
     sockets = SocketCounter()
     async with counting_sender(FakeResolver({}), sockets) as sender:
         answer = await sender.post(https("nowhere.test"), {}, b"{}")
@@ -134,7 +134,7 @@ async def test_a_name_that_does_not_exist_is_told_as_that() -> None:
 
 
 async def test_a_name_that_hangs_ends_with_the_attempt_and_is_no_receiver_that_is_slow() -> None:
-    async with counting_sender(_Hanging(), SocketCounter()) as sender:
+    async with counting_sender(_HangingResolver(), SocketCounter()) as sender:
         answer = await sender.post(https("hung.test"), {}, b"{}", deadline_seconds=0.1)
 
     assert answer == AttemptResult(category=AttemptCategory.LOOK_UP_FAILED)
@@ -150,8 +150,8 @@ async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
 
 
 async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
-    async with serve(answering(NO_CONTENT)) as receiver:
-        guard = TargetGuard(LOOPBACK, resolver=FakeResolver({"two.test": ["127.0.0.9", "127.0.0.1"]}))
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
+        guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver({"two.test": ["127.0.0.9", "127.0.0.1"]}))
         sender = Http1Sender(guard, clock=FakeClock(), ssl_context=TLS)
         target = Target(
             url="",
@@ -170,10 +170,10 @@ async def test_the_next_address_is_tried_when_the_first_does_not_answer() -> Non
 # -- kept connections -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_one(
+async def test_a_connection_closed_by_the_receiver_costs_one_new_connection(
     http1_sender: Http1Sender,
 ) -> None:
-    async with serve(answering_once_each(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_in_turn(NO_CONTENT)) as receiver:
         target = loopback_target(receiver.url())
         answers = [await http1_sender.post(target, {}, b"{}") for _ in range(2)]
 
@@ -182,34 +182,34 @@ async def test_a_connection_that_the_receiver_closed_meanwhile_costs_one_fresh_o
 
 
 async def test_a_fresh_connection_that_is_closed_is_not_tried_again(http1_sender: Http1Sender) -> None:
-    async with serve(never_answers) as receiver:
+    async with serving_receiver(never_respond) as receiver:
         task = asyncio.create_task(
             http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         )
-        await receiver.received(1)
+        await receiver.wait_for_requests(1)
     answer = await task
 
     assert answer == REFUSED
     assert receiver.connections == 1
 
 
-async def test_posts_wait_for_no_slot_of_the_clients(http1_sender: Http1Sender) -> None:
+async def test_posts_do_not_wait_for_the_pool_of_the_http_client(http1_sender: Http1Sender) -> None:
     """Clients off the shelf stop at 100 connections or fewer; this receiver answers when all have come."""
     everybody = asyncio.Barrier(120)
 
-    async def together(connection: Connection) -> None:
+    async def together(connection: AcceptedConnection) -> None:
         await connection.request()
         await everybody.wait()
         await connection.send(NO_CONTENT)
 
-    async with serve(together) as receiver:
+    async with serving_receiver(together) as receiver:
         target = loopback_target(receiver.url())
         answers = await asyncio.gather(*(http1_sender.post(target, {}, b"{}") for _ in range(120)))
 
     assert {answer.category for answer in answers} == {AttemptCategory.DELIVERED}
 
 
-class _Flipping:
+class _ChangingResolver:
     """Answers each look-up with the next of the given answers."""
 
     def __init__(self, answers: Sequence[Sequence[str]]) -> None:
@@ -219,12 +219,12 @@ class _Flipping:
     async def __call__(self, _host: str, /) -> Resolution:
         answer = self._answers[self.told]
         self.told += 1
-        return resolved(*answer)
+        return make_resolution(*answer)
 
     async def aclose(self) -> None: ...
 
 
-class _Hanging:
+class _HangingResolver:
     async def __call__(self, _host: str, /) -> Resolution:
         await asyncio.Event().wait()
         raise AssertionError
@@ -232,7 +232,7 @@ class _Hanging:
     async def aclose(self) -> None: ...
 
 
-class _BlindGuard(TargetGuard):
+class _GuardWithoutChecks(TargetGuard):
     """A guard whose judging of names is broken, to show that the socket's own check stands alone."""
 
     def __init__(self, policy: TargetPolicy, *, resolver: Resolver) -> None:

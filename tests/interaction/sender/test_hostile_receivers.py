@@ -10,7 +10,7 @@ from ringback.notifier.http1_sender import Http1Sender
 from ringback.notifier.sender import Sender
 from tests.support import receivers
 from tests.support.limits import WAIT_SECONDS
-from tests.support.receivers import NO_CONTENT, Behaviour, answering, sends, serve
+from tests.support.receivers import NO_CONTENT, Behaviour, respond_with, send_bytes, serving_receiver
 from tests.support.targets import loopback_target
 
 DEADLINE_SECONDS = 0.3
@@ -25,23 +25,23 @@ REFUSED, TIMEOUT = AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT
 async def attempt(
     sender: Sender, behaviour: Behaviour, body: bytes = b"{}", *, deadline_seconds: float = WAIT_SECONDS
 ) -> AttemptResult:
-    async with serve(behaviour) as receiver, asyncio.timeout(2 * WAIT_SECONDS):
+    async with serving_receiver(behaviour) as receiver, asyncio.timeout(2 * WAIT_SECONDS):
         return await sender.post(loopback_target(receiver.url()), {}, body, deadline_seconds=deadline_seconds)
 
 
 @pytest.mark.parametrize(
     ("behaviour", "category"),
     [
-        (receivers.never_answers, TIMEOUT),
-        (receivers.never_reads, TIMEOUT),
-        (receivers.drips_headers, TIMEOUT),
-        (receivers.endless_informational, TIMEOUT),
-        (receivers.hangs_up, REFUSED),
-        (receivers.hangs_up_at_once, REFUSED),
-        (receivers.half_closes, REFUSED),
-        (receivers.resets, REFUSED),
-        (receivers.endless_headers, REFUSED),
-        (receivers.endless_status_line, REFUSED),
+        (receivers.never_respond, TIMEOUT),
+        (receivers.never_read, TIMEOUT),
+        (receivers.send_headers_slowly, TIMEOUT),
+        (receivers.send_informational_endlessly, TIMEOUT),
+        (receivers.close_after_request, REFUSED),
+        (receivers.close_at_once, REFUSED),
+        (receivers.half_close, REFUSED),
+        (receivers.reset_connection, REFUSED),
+        (receivers.send_headers_endlessly, REFUSED),
+        (receivers.send_status_line_endlessly, REFUSED),
     ],
 )
 @pytest.mark.requirement("R27")
@@ -77,24 +77,24 @@ async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
     ids=lambda garbage: repr(garbage[:40]),
 )
 async def test_garbage_is_no_status_of_the_receivers(sender: Sender, garbage: bytes) -> None:
-    assert await attempt(sender, sends(garbage)) == AttemptResult(category=REFUSED)
+    assert await attempt(sender, send_bytes(garbage)) == AttemptResult(category=REFUSED)
 
 
 @pytest.mark.parametrize(
     ("behaviour", "excerpt"),
     [
-        (receivers.drips_body, "slow y"),
-        (receivers.endless_body, "zzz"),
-        (receivers.breaks_off, "part"),
-        (receivers.answers_unread, "ok"),
-        (sends(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), "until the end"),
+        (receivers.send_body_slowly, "slow y"),
+        (receivers.send_body_endlessly, "zzz"),
+        (receivers.close_within_body, "part"),
+        (receivers.respond_before_reading, "ok"),
+        (send_bytes(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), "until the end"),
     ],
 )
 @pytest.mark.requirement("R27")
-async def test_what_the_body_does_after_a_status_does_not_undo_it(
+async def test_a_body_failure_after_a_status_keeps_the_status(
     sender: Sender, behaviour: Behaviour, excerpt: str
 ) -> None:
-    deadline_seconds = DRIP_SECONDS if behaviour is receivers.drips_body else WAIT_SECONDS
+    deadline_seconds = DRIP_SECONDS if behaviour is receivers.send_body_slowly else WAIT_SECONDS
     answer = await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds)
 
     assert (answer.category, answer.status_code) == (AttemptCategory.DELIVERED, 200)
@@ -104,29 +104,29 @@ async def test_what_the_body_does_after_a_status_does_not_undo_it(
 async def test_a_body_that_breaks_its_own_framing_is_one_answer_or_one_failure(sender: Sender) -> None:
     """Which of the two depends on whether the bad chunk comes in the same packet as the status; an exception never does."""
     broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthis is no chunk\r\n"
-    answer = await attempt(sender, sends(broken))
+    answer = await attempt(sender, send_bytes(broken))
 
     assert answer in (AttemptResult(category=REFUSED), AttemptResult(category=AttemptCategory.DELIVERED, status_code=200))
 
 
 async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:
     answer = await attempt(
-        sender, sends(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
+        sender, send_bytes(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
     )
 
     assert answer.category is not AttemptCategory.DELIVERED
 
 
 async def test_an_informational_answer_before_the_real_one_is_passed_over(sender: Sender) -> None:
-    answer = await attempt(sender, sends(b"HTTP/1.1 103 Early Hints\r\n\r\n" + NO_CONTENT))
+    answer = await attempt(sender, send_bytes(b"HTTP/1.1 103 Early Hints\r\n\r\n" + NO_CONTENT))
 
     assert answer == AttemptResult(category=AttemptCategory.DELIVERED, status_code=204)
 
 
-async def test_a_second_answer_that_nobody_asked_for_is_not_the_next_ones(http1_sender: Http1Sender) -> None:
+async def test_an_unrequested_second_response_is_not_used_for_the_next_request(http1_sender: Http1Sender) -> None:
     """Response splitting: the surplus answer must not be taken for the answer to the next POST on that connection."""
     smuggled = NO_CONTENT + b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
-    async with serve(answering(smuggled)) as receiver:
+    async with serving_receiver(respond_with(smuggled)) as receiver:
         target = loopback_target(receiver.url())
         answers = [await http1_sender.post(target, {}, b"{}", deadline_seconds=WAIT_SECONDS) for _ in range(3)]
 
@@ -147,12 +147,12 @@ async def test_a_port_that_accepts_nothing_times_out(sender: Sender) -> None:
 
 
 async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
-    async with serve(receivers.never_answers) as hung, serve(answering(NO_CONTENT)) as healthy:
+    async with serving_receiver(receivers.never_respond) as hung, serving_receiver(respond_with(NO_CONTENT)) as healthy:
         waiting = [
             asyncio.create_task(sender.post(loopback_target(hung.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS))
             for _ in range(20)
         ]
-        await hung.received(20)
+        await hung.wait_for_requests(20)
         answer = await sender.post(loopback_target(healthy.url()), {}, b"{}", deadline_seconds=WAIT_SECONDS)
         for task in waiting:
             task.cancel()
@@ -162,9 +162,9 @@ async def test_a_hung_receiver_does_not_hold_the_others(sender: Sender) -> None:
 
 
 async def test_a_cancelled_attempt_leaves_the_sender_usable(http1_sender: Http1Sender) -> None:
-    async with serve(receivers.never_answers) as hung, serve(answering(NO_CONTENT)) as healthy:
+    async with serving_receiver(receivers.never_respond) as hung, serving_receiver(respond_with(NO_CONTENT)) as healthy:
         task = asyncio.create_task(http1_sender.post(loopback_target(hung.url()), {}, b"{}"))
-        await hung.received(1)
+        await hung.wait_for_requests(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -25,12 +25,12 @@ from ringback.notifier.resolver import (
 )
 from ringback.notifier.target_guard import TargetGuard
 from tests.support.clock import FakeClock
-from tests.support.name_servers import HANG, Behaviour, NameServer, Records, name_server
-from tests.support.receivers import NO_CONTENT, Certificates, answering, response, serve
-from tests.support.targets import LOOPBACK, loopback_target
+from tests.support.name_servers import HANG_BEHAVIOUR, Behaviour, NameServer, Records, name_server
+from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, response, serving_receiver
+from tests.support.targets import LOOPBACK_POLICY, loopback_target
 
 MALLORY, ALICE = Principal("mallory"), Principal("alice")
-FAR_SECONDS = 60
+LONG_DEADLINE_SECONDS = 60
 """Long enough for a test that asserts an order and no time, on a busy machine."""
 
 
@@ -40,8 +40,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def sending(server: NameServer, tls: ssl.SSLContext) -> AsyncGenerator[tuple[Http1Sender, TargetGuard]]:
-    guard = TargetGuard(LOOPBACK, resolver=CAresResolver([server.address]))
+async def make_sender(server: NameServer, tls: ssl.SSLContext) -> AsyncGenerator[tuple[Http1Sender, TargetGuard]]:
+    guard = TargetGuard(LOOPBACK_POLICY, resolver=CAresResolver([server.address]))
     sender = Http1Sender(guard, clock=FakeClock(), ssl_context=tls)
     try:
         yield sender, guard
@@ -93,7 +93,7 @@ async def test_both_families_are_found() -> None:
 
 
 @pytest.mark.parametrize("behaviour", [Behaviour.SERVER_FAILURE, Behaviour.REFUSED, Behaviour.MALFORMED])
-async def test_a_name_server_that_cannot_say_is_a_failed_look_up(behaviour: Behaviour) -> None:
+async def test_a_name_server_failure_is_a_failed_lookup(behaviour: Behaviour) -> None:
     async with name_server({"asked.test": behaviour}) as server, aclosing(CAresResolver([server.address])) as resolver:
         found = await resolver("asked.test")
 
@@ -101,7 +101,7 @@ async def test_a_name_server_that_cannot_say_is_a_failed_look_up(behaviour: Beha
     assert found.failure
 
 
-async def test_a_name_server_that_is_down_is_a_failed_look_up() -> None:
+async def test_an_unreachable_name_server_is_a_failed_lookup() -> None:
     async with name_server({}) as server:
         address = server.address
     async with aclosing(CAresResolver([address])) as resolver:
@@ -128,16 +128,16 @@ async def test_a_host_is_absolute_whatever_the_search_list_says(host: str, monke
     assert set(server.queries) == {host}
 
 
-async def test_a_channel_that_has_cached_enough_is_replaced_and_the_names_are_asked_for_anew(
+async def test_a_channel_with_a_full_cache_is_replaced_and_names_are_queried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resolving, "RECORDS_PER_CHANNEL", 4)
     async with (
-        name_server({"hung.test": HANG}, others=Records("127.0.0.1")) as server,
+        name_server({"hung.test": HANG_BEHAVIOUR}, others=Records("127.0.0.1")) as server,
         aclosing(CAresResolver([server.address])) as resolver,
     ):
         hung = asyncio.create_task(resolver("hung.test"))
-        await server.until_asked_for("hung.test")
+        await server.wait_for_query("hung.test")
         for _ in range(3):
             await resolver("asked.test")
         assert server.queries["asked.test"] == 4  # A and AAAA, of two channels
@@ -152,15 +152,15 @@ async def test_a_channel_that_has_cached_enough_is_replaced_and_the_names_are_as
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("hung", [64, 500])
 async def test_names_that_hang_keep_no_healthy_name_of_another_principal_waiting(
-    hung: int, certificates: Certificates, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    hung: int, certificates: TestCertificates, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the resolver that had 64 threads, every one of them was held."""
-    monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", FAR_SECONDS)
+    monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", LONG_DEADLINE_SECONDS)
     threads_before = threading.active_count()
     async with (
-        name_server({"healthy.test": Records("127.0.0.1")}, others=HANG) as server,
-        sending(server, client_tls) as (sender, _),
-        serve(answering(NO_CONTENT), tls=certificates.server("healthy.test")) as receiver,
+        name_server({"healthy.test": Records("127.0.0.1")}, others=HANG_BEHAVIOUR) as server,
+        make_sender(server, client_tls) as (sender, _),
+        serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("healthy.test")) as receiver,
     ):
         bad = [
             asyncio.create_task(
@@ -168,9 +168,9 @@ async def test_names_that_hang_keep_no_healthy_name_of_another_principal_waiting
             )
             for number in range(hung)
         ]
-        await server.until_asked_for(*(f"hung-{number}.test" for number in range(16)))
+        await server.wait_for_query(*(f"hung-{number}.test" for number in range(16)))
         good = loopback_target(receiver.url(host="healthy.test"))
-        answer = await sender.post(good, {}, b"{}", principal=ALICE, deadline_seconds=FAR_SECONDS)
+        answer = await sender.post(good, {}, b"{}", principal=ALICE, deadline_seconds=LONG_DEADLINE_SECONDS)
 
         assert answer.category is AttemptCategory.DELIVERED
         assert threading.active_count() <= threads_before + 2  # c-ares' one, and the one that closes its channels
@@ -183,13 +183,13 @@ async def test_names_that_hang_keep_no_healthy_name_of_another_principal_waiting
 async def test_registering_names_that_hang_keeps_no_registration_of_another_principal_waiting(
     client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", FAR_SECONDS)
+    monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", LONG_DEADLINE_SECONDS)
     async with (
-        name_server({"healthy.test": Records("127.0.0.1")}, others=HANG) as server,
-        sending(server, client_tls) as (_, guard),
+        name_server({"healthy.test": Records("127.0.0.1")}, others=HANG_BEHAVIOUR) as server,
+        make_sender(server, client_tls) as (_, guard),
     ):
         checks = [asyncio.create_task(guard.check_url(f"https://hung-{number}.test/", MALLORY)) for number in range(200)]
-        await server.until_asked_for(*(f"hung-{number}.test" for number in range(16)))
+        await server.wait_for_query(*(f"hung-{number}.test" for number in range(16)))
         assert await guard.resolve_host("healthy.test", ALICE) == addresses("127.0.0.1")
         assert (await guard.check_url("https://healthy.test/", ALICE)).host == "healthy.test"
         for check in checks:
@@ -197,14 +197,14 @@ async def test_registering_names_that_hang_keeps_no_registration_of_another_prin
         await asyncio.gather(*checks, return_exceptions=True)
 
 
-async def test_a_receiver_that_closes_after_each_answer_costs_one_look_up(
-    certificates: Certificates, client_tls: ssl.SSLContext
+async def test_a_receiver_that_closes_after_each_response_costs_one_lookup(
+    certificates: TestCertificates, client_tls: ssl.SSLContext
 ) -> None:
     async with (
         name_server({"closes.test": Records("127.0.0.1", ttl_seconds=60)}) as server,
-        sending(server, client_tls) as (sender, guard),
-        serve(
-            answering(response("204 No Content", connection="close")), tls=certificates.server("closes.test")
+        make_sender(server, client_tls) as (sender, guard),
+        serving_receiver(
+            respond_with(response("204 No Content", connection="close")), tls=certificates.server("closes.test")
         ) as receiver,
     ):
         target = loopback_target(receiver.url(host="closes.test"))
@@ -218,19 +218,19 @@ async def test_a_receiver_that_closes_after_each_answer_costs_one_look_up(
 
 @pytest.mark.requirement("R26")
 async def test_an_answer_that_changes_to_a_blocked_address_is_judged_and_not_connected_to(
-    client_tls: ssl.SSLContext, certificates: Certificates
+    client_tls: ssl.SSLContext, certificates: TestCertificates
 ) -> None:
     """DNS rebinding, by a real name server: whatever the cache holds is judged for each connection."""
     names = {"rebind.test": Records("127.0.0.1", ttl_seconds=0)}
     async with (
         name_server(names) as server,
-        sending(server, client_tls) as (_, guard),
-        serve(answering(NO_CONTENT), tls=certificates.server("rebind.test")) as receiver,
+        make_sender(server, client_tls) as (_, guard),
+        serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("rebind.test")) as receiver,
     ):
         target = loopback_target(receiver.url(host="rebind.test"))
         await guard.check_url(target.url, ALICE)
         server.names["rebind.test"] = Records("10.0.0.1", ttl_seconds=0)
-        async with sending(server, client_tls) as (later, _):  # after the seconds that the first answer was good for
+        async with make_sender(server, client_tls) as (later, _):  # after the seconds that the first answer was good for
             answer = await later.post(target, {}, b"{}", principal=ALICE)
 
     assert answer == AttemptResult(category=AttemptCategory.CONNECTION_REFUSED)

@@ -18,7 +18,7 @@ from ringback.notifier.http1_answer import (
 from ringback.notifier.sender import RESPONSE_BODY_BYTES_MAX, BODY_PREFIX_BYTES_MAX
 from tests.support.receivers import NO_CONTENT, response
 
-EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nretry-after: 99\r\nlink: </a>; rel=preload\r\n\r\n"
+EARLY_HINTS_RESPONSE = b"HTTP/1.1 103 Early Hints\r\nretry-after: 99\r\nlink: </a>; rel=preload\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 PERSISTENT = [
     NO_CONTENT,
@@ -30,7 +30,7 @@ PERSISTENT = [
     b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
     CHUNKED + b"5\r\nhello\r\n0\r\n\r\n",
     CHUNKED + b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nretry-after: 5\r\nx-trailer: 1\r\n\r\n",
-    EARLY_HINTS + b"HTTP/1.1 100 Continue\r\n\r\n" + response("410 Gone", b"gone"),
+    EARLY_HINTS_RESPONSE + b"HTTP/1.1 100 Continue\r\n\r\n" + response("410 Gone", b"gone"),
     b"HTTP/1.1 429 Slow Down\r\nx-empty:\r\nRetry-After: 3\r\nretry-after: 4\r\ncontent-length: 0\r\n\r\n",
 ]
 ENDING = [
@@ -44,43 +44,43 @@ ENDING = [
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedResponse:
     status_code: int
     retry_after: str | None
     head: bytes
     exact: bool
 
 
-def read(*packets: bytes) -> Read:
+def parse_response(*packets: bytes) -> ParsedResponse:
     """What is known after these packets."""
     reader = ResponseReader()
     for packet in packets:
         reader.feed_data(packet)
-    return Read(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed)
+    return ParsedResponse(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed)
 
 
-def packets_of(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+def split_packets(data: bytes, cuts: Sequence[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
     return [data[start:end] for start, end in pairwise(places)]
 
 
 @given(st.sampled_from(PERSISTENT + ENDING), st.lists(st.integers(0, 1000)))
 def test_how_an_answer_is_cut_into_packets_changes_nothing(data: bytes, cuts: list[int]) -> None:
-    assert read(*packets_of(data, cuts)) == read(data)
+    assert parse_response(*split_packets(data, cuts)) == parse_response(data)
 
 
 @pytest.mark.parametrize("data", PERSISTENT + ENDING)
 def test_an_answer_may_come_byte_by_byte(data: bytes) -> None:
-    assert read(*packets_of(data, range(len(data)))) == read(data)
-    assert read(data).exact == (data in PERSISTENT)
+    assert parse_response(*split_packets(data, range(len(data)))) == parse_response(data)
+    assert parse_response(data).exact == (data in PERSISTENT)
 
 
 @given(st.sampled_from(PERSISTENT), st.binary(min_size=1) | st.sampled_from([*PERSISTENT, b"\n", b"\r\n", b"\r\n\r\n"]))
 def test_anything_behind_an_answer_spoils_the_connection_and_never_the_answer(data: bytes, behind: bytes) -> None:
-    alone = read(data)
+    alone = parse_response(data)
 
     assert alone.exact
-    for followed in (read(data + behind), read(data, behind)):
+    for followed in (parse_response(data + behind), parse_response(data, behind)):
         assert followed == replace(alone, exact=False)
 
 
@@ -89,7 +89,7 @@ def test_one_reader_reads_one_answer_after_the_other() -> None:
     for data in PERSISTENT * 2:
         reader.reset()
         reader.feed_data(data)
-        assert Read(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed) == read(data)
+        assert ParsedResponse(reader.status_code, reader.retry_after, bytes(reader.body_prefix), reader.is_cleanly_framed) == parse_response(data)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_one_reader_reads_one_answer_after_the_other() -> None:
     ],
 )
 def test_retry_after_is_the_final_heads_first(data: bytes, retry_after: str | None) -> None:
-    assert read(data).retry_after == retry_after
+    assert parse_response(data).retry_after == retry_after
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_retry_after_is_the_final_heads_first(data: bytes, retry_after: str | No
     ],
     ids=lambda garbage: repr(garbage[:60]),
 )
-def test_what_is_no_answer_of_http_1_is_none(garbage: bytes) -> None:
-    for packets in ([garbage], packets_of(garbage, range(len(garbage)))):
+def test_bytes_that_are_no_http_1_response_are_refused(garbage: bytes) -> None:
+    for packets in ([garbage], split_packets(garbage, range(len(garbage)))):
         with pytest.raises(InvalidResponse):
-            read(*packets)
+            parse_response(*packets)
 
 
 @pytest.mark.parametrize("packet_bytes", [1 << 20, 5000])
@@ -151,25 +151,25 @@ def test_a_head_is_read_up_to_its_limit(*, packet_bytes: int, surplus: int, acce
     packets = [data[start : start + packet_bytes] for start in range(0, len(data), packet_bytes)]
 
     if accepted:
-        assert read(*packets) == Read(200, None, b"some body", exact=True)
+        assert parse_response(*packets) == ParsedResponse(200, None, b"some body", exact=True)
     else:
         with pytest.raises(InvalidResponse, match="65536 bytes"):
-            read(*packets)
+            parse_response(*packets)
 
 
 def test_informational_answers_count_towards_the_limit_of_the_head() -> None:
     hint = b"HTTP/1.1 103 Early Hints\r\nlink: %s\r\n\r\n" % (b"a" * (RESPONSE_HEADER_BYTES_MAX // 4))
 
     with pytest.raises(InvalidResponse, match="65536 bytes"):
-        read(*[hint] * 4)
+        parse_response(*[hint] * 4)
 
 
 def test_informational_answers_are_passed_over_up_to_a_limit() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * INFORMATIONAL_RESPONSES_MAX
 
-    assert read(hints + NO_CONTENT).status_code == 204
+    assert parse_response(hints + NO_CONTENT).status_code == 204
     with pytest.raises(TooManyInformationalResponses):
-        read(hints + hints)
+        parse_response(hints + hints)
 
 
 @pytest.mark.parametrize("packet_bytes", [1, 1 << 20])
@@ -214,7 +214,7 @@ def test_a_body_is_read_up_to_a_limit_of_bytes_on_the_wire(packet_bytes: int, wi
 )
 def test_no_bytes_are_more_than_an_answer_or_none(pieces: list[bytes], cuts: list[int]) -> None:
     try:
-        known = read(*packets_of(b"".join(pieces), cuts))
+        known = parse_response(*split_packets(b"".join(pieces), cuts))
     except InvalidResponse:
         return
     assert known.status_code == 0 or 200 <= known.status_code <= 599

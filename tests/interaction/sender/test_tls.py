@@ -12,39 +12,39 @@ from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
-    Certificates,
-    Connection,
-    answering,
-    answering_once_each,
-    hangs_up_at_once,
-    never_reads,
-    serve,
+    TestCertificates,
+    AcceptedConnection,
+    respond_with,
+    respond_in_turn,
+    close_at_once,
+    never_read,
+    serving_receiver,
 )
-from tests.support.targets import LOOPBACK, FakeResolver, loopback_target
+from tests.support.targets import LOOPBACK_POLICY, FakeResolver, loopback_target
 
 BROKEN_TLS = AttemptResult(category=AttemptCategory.TLS_ERROR)
 
 
 async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
-    http1_sender: Http1Sender, certificates: Certificates
+    http1_sender: Http1Sender, certificates: TestCertificates
 ) -> None:
-    async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
 
     assert answer.category is AttemptCategory.DELIVERED
     assert receiver.requests[0].headers["host"] == f"receiver.test:{receiver.port}"
 
 
-async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certificates: Certificates) -> None:
-    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certificates: TestCertificates) -> None:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer.category is AttemptCategory.DELIVERED
 
 
 @pytest.mark.requirement("R26")
-async def test_a_certificate_for_another_name_is_refused(http1_sender: Http1Sender, certificates: Certificates) -> None:
-    async with serve(answering(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
+async def test_a_certificate_for_another_name_is_refused(http1_sender: Http1Sender, certificates: TestCertificates) -> None:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
 
     assert answer == BROKEN_TLS
@@ -52,15 +52,15 @@ async def test_a_certificate_for_another_name_is_refused(http1_sender: Http1Send
 
 
 async def test_a_certificate_of_an_unknown_authority_is_refused(sender: Sender) -> None:
-    async with serve(answering(NO_CONTENT), tls=Certificates().server("127.0.0.1")) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer == BROKEN_TLS
     assert receiver.requests == []
 
 
-async def test_an_expired_certificate_is_refused(sender: Sender, certificates: Certificates) -> None:
-    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)) as receiver:
+async def test_an_expired_certificate_is_refused(sender: Sender, certificates: TestCertificates) -> None:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer == BROKEN_TLS
@@ -68,7 +68,7 @@ async def test_an_expired_certificate_is_refused(sender: Sender, certificates: C
 
 
 async def test_plain_http_where_tls_is_expected_is_a_tls_error(sender: Sender) -> None:
-    async with serve(_speaks_first) as receiver:
+    async with serving_receiver(_speaks_first) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
         answer = await sender.post(loopback_target(url), {}, b"{}")
 
@@ -76,7 +76,7 @@ async def test_plain_http_where_tls_is_expected_is_a_tls_error(sender: Sender) -
 
 
 async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender) -> None:
-    async with serve(never_reads) as receiver:
+    async with serving_receiver(never_read) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
         answer = await http1_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
 
@@ -84,27 +84,27 @@ async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender
 
 
 async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender: Sender) -> None:
-    async with serve(hangs_up_at_once) as receiver:
+    async with serving_receiver(close_at_once) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
         answer = await sender.post(loopback_target(url), {}, b"{}", deadline_seconds=WAIT_SECONDS)
 
     assert answer.category in {AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TLS_ERROR}
 
 
-async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Sender, certificates: Certificates) -> None:
+async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Sender, certificates: TestCertificates) -> None:
     """On TLS 1.3 the refusal comes after the handshake, in the place of an answer: as an alert or as a bare reset."""
     demanding = certificates.server("127.0.0.1")
     demanding.verify_mode = ssl.CERT_REQUIRED
-    async with serve(answering(NO_CONTENT), tls=demanding) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=demanding) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer.category in {AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TLS_ERROR}
 
 
 async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
-    http1_sender: Http1Sender, certificates: Certificates
+    http1_sender: Http1Sender, certificates: TestCertificates
 ) -> None:
-    async with serve(answering_once_each(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+    async with serving_receiver(respond_in_turn(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         target = loopback_target(receiver.url())
         answers = [await http1_sender.post(target, {}, b"{}") for _ in range(3)]
 
@@ -113,9 +113,9 @@ async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
 
 
 async def test_one_tls_connection_carries_one_post_after_the_other(
-    http1_sender: Http1Sender, certificates: Certificates
+    http1_sender: Http1Sender, certificates: TestCertificates
 ) -> None:
-    async with serve(answering(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         for _ in range(5):
             assert (await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")).category is AttemptCategory.DELIVERED
 
@@ -124,14 +124,14 @@ async def test_one_tls_connection_carries_one_post_after_the_other(
 
 async def test_the_machines_own_trust_is_the_default() -> None:
     """A test authority is unknown to it, so a sender made without a context refuses."""
-    sender = Http1Sender(TargetGuard(LOOPBACK, resolver=FakeResolver({})), clock=FakeClock())
-    async with serve(answering(NO_CONTENT), tls=Certificates().server("127.0.0.1")) as receiver:
+    sender = Http1Sender(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver({})), clock=FakeClock())
+    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
     await sender.aclose()
 
     assert answer == BROKEN_TLS
 
 
-async def _speaks_first(connection: Connection) -> None:
+async def _speaks_first(connection: AcceptedConnection) -> None:
     await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\nThis is no TLS.\r\n")
     await connection.reader.read()

@@ -15,8 +15,8 @@ from ringback.runner.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
 from ringback.runner.faults import FaultCounter
 from ringback.runner.large_results import LargeResults
 from ringback.runner.transport import make_guarded_transport, make_http_client
-from tests.interaction.upstreams.test_http_transport import ON_THIS_MACHINE, Server, Talk, read_request, serving
-from tests.support.upstreams import http_config
+from tests.interaction.upstreams.test_http_transport import ON_THIS_MACHINE, RawServer, ServeConnection, read_request, serving_raw
+from tests.support.upstreams import make_http_config
 
 WAIT_SECONDS: Final = 60
 CALL: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -24,7 +24,7 @@ ANSWER: Final = jsontext.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": [
 EVENT: Final = b"event: message\ndata: " + ANSWER + b"\n\n"
 
 
-def setting(server: Server, cookies: Iterator[list[str]], *, stream: bool = False) -> Talk:
+def setting(server: RawServer, cookies: Iterator[list[str]], *, stream: bool = False) -> ServeConnection:
     """Answers every request, and sets the next of these cookies with it."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,8 +39,8 @@ def setting(server: Server, cookies: Iterator[list[str]], *, stream: bool = Fals
 
 
 @asynccontextmanager
-async def client(server: Server, **headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
-    config = http_config(server.url)
+async def client(server: RawServer, **headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    config = make_http_config(server.url)
     transport = make_guarded_transport(
         config, None, look_up=ON_THIS_MACHINE, faults=FaultCounter("a", clock=SystemClock()), large_results=LargeResults()
     )
@@ -54,8 +54,8 @@ def cookies_of(request: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "event stream"])
 async def test_the_cookie_of_a_load_balancer_is_sent_back_and_kept_from_the_sdk(*, stream: bool) -> None:
-    server, cookies = Server(), iter([["lb=one; Path=/; HttpOnly"], [], ["lb=two; Path=/"], []])
-    async with serving(setting(server, cookies, stream=stream), server), client(server) as http:
+    server, cookies = RawServer(), iter([["lb=one; Path=/; HttpOnly"], [], ["lb=two; Path=/"], []])
+    async with serving_raw(setting(server, cookies, stream=stream), server), client(server) as http:
         for _ in range(4):
             answer = await http.post(server.url, json=CALL)
             assert ANSWER in answer.content
@@ -70,10 +70,10 @@ async def test_the_cookie_of_a_load_balancer_is_sent_back_and_kept_from_the_sdk(
     ]
 
 
-async def test_an_upstream_that_sets_a_new_cookie_with_every_answer_fills_nothing() -> None:
-    server, numbers = Server(), count()
+async def test_the_number_of_stored_cookies_is_bounded() -> None:
+    server, numbers = RawServer(), count()
     cookies = ([f"a{next(numbers)}={'x' * 10}" for _ in range(40)] for _ in count())
-    async with serving(setting(server, cookies), server), client(server) as http:
+    async with serving_raw(setting(server, cookies), server), client(server) as http:
         for _ in range(20):
             await http.post(server.url, json=CALL)
 
@@ -82,9 +82,9 @@ async def test_an_upstream_that_sets_a_new_cookie_with_every_answer_fills_nothin
 
 
 async def test_a_full_jar_still_takes_the_new_value_of_a_cookie_that_it_holds() -> None:
-    server = Server()
+    server = RawServer()
     cookies = iter([[f"a{number}=old" for number in range(COOKIES_MAX)], ["b=other", "a7=new"], []])
-    async with serving(setting(server, cookies), server), client(server) as http:
+    async with serving_raw(setting(server, cookies), server), client(server) as http:
         for _ in range(3):
             await http.post(server.url, json=CALL)
 
@@ -94,9 +94,9 @@ async def test_a_full_jar_still_takes_the_new_value_of_a_cookie_that_it_holds() 
 
 
 async def test_a_cookie_that_is_too_large_or_of_another_host_is_not_kept() -> None:
-    server = Server()
+    server = RawServer()
     cookies = iter([["large=" + "x" * COOKIE_BYTES_MAX, "foreign=1; Domain=example.com", "small=1"], []])
-    async with serving(setting(server, cookies), server), client(server) as http:
+    async with serving_raw(setting(server, cookies), server), client(server) as http:
         for _ in range(2):
             await http.post(server.url, json=CALL)
 
@@ -104,8 +104,8 @@ async def test_a_cookie_that_is_too_large_or_of_another_host_is_not_kept() -> No
 
 
 async def test_a_configured_cookie_is_sent_as_it_is() -> None:
-    server, cookies = Server(), iter([["lb=one"], []])
-    async with serving(setting(server, cookies), server), client(server, cookie="ours=1") as http:
+    server, cookies = RawServer(), iter([["lb=one"], []])
+    async with serving_raw(setting(server, cookies), server), client(server, cookie="ours=1") as http:
         for _ in range(2):
             await http.post(server.url, json=CALL)
 

@@ -18,7 +18,7 @@ from ringback.runner.http_transport import PooledHttpTransport
 from tests.support.targets import FakeResolver
 
 WAIT_SECONDS = 60
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ServeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
@@ -35,16 +35,16 @@ ON_THIS_MACHINE = names({"localhost": ["127.0.0.1"]})
 
 
 @dataclass
-class Server:
+class RawServer:
     url: str = ""
     connections: int = 0
     open: int = 0
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    closed_count: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[bytes] = field(default_factory=list[bytes])
 
 
 @asynccontextmanager
-async def serving(talk: Talk, server: Server, tls: ssl.SSLContext | None = None) -> AsyncGenerator[None]:
+async def serving_raw(talk: ServeConnection, server: RawServer, tls: ssl.SSLContext | None = None) -> AsyncGenerator[None]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connections += 1
         server.open += 1
@@ -54,7 +54,7 @@ async def serving(talk: Talk, server: Server, tls: ssl.SSLContext | None = None)
             pass
         finally:
             server.open -= 1
-            server.left.set()
+            server.closed_count.set()
             writer.close()
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
@@ -66,14 +66,14 @@ async def serving(talk: Talk, server: Server, tls: ssl.SSLContext | None = None)
         listening.close()
 
 
-async def read_request(reader: asyncio.StreamReader, server: Server) -> bytes:
+async def read_request(reader: asyncio.StreamReader, server: RawServer) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")), 0)
     server.requests.append(head + await reader.readexactly(length))
     return head
 
 
-def answering(server: Server, *pieces: bytes, close: bool = False) -> Talk:
+def respond_to_requests(server: RawServer, *pieces: bytes, close: bool = False) -> ServeConnection:
     """Says the same to every request of a connection, piece by piece."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,8 +99,8 @@ async def client(
 
 
 async def test_requests_that_follow_each_other_share_a_connection() -> None:
-    server = Server()
-    async with serving(answering(server, OK), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, OK), server), client() as http:
         answers = [(await http.post(server.url, json={"number": number})).text for number in range(3)]
 
     assert answers == ["ok"] * 3
@@ -109,14 +109,14 @@ async def test_requests_that_follow_each_other_share_a_connection() -> None:
 
 
 async def test_requests_at_the_same_time_have_a_connection_each() -> None:
-    server, all_there = Server(), asyncio.Barrier(3)
+    server, all_there = RawServer(), asyncio.Barrier(3)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
         await all_there.wait()
         writer.write(OK)
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         answers = await asyncio.gather(*(http.post(server.url) for _ in range(3)))
 
     assert [answer.text for answer in answers] == ["ok"] * 3
@@ -135,8 +135,8 @@ async def test_requests_at_the_same_time_have_a_connection_each() -> None:
     ids=["chunks", "until the end of the connection", "informational responses", "no body", "small pieces"],
 )
 async def test_every_framing_of_http_1_1_is_read(pieces: tuple[bytes, ...], *, close: bool, text: str) -> None:
-    server = Server()
-    async with serving(answering(server, *pieces, close=close), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, *pieces, close=close), server), client() as http:
         assert (await http.post(server.url)).text == text
         assert (await http.post(server.url)).text == text
 
@@ -154,14 +154,14 @@ async def test_every_framing_of_http_1_1_is_read(pieces: tuple[bytes, ...], *, c
     ids=["nothing", "no HTTP", "two lengths", "a body cut off", "chunks cut off", "another protocol"],
 )
 async def test_a_response_that_is_none_or_breaks_off_is_an_error(said: bytes, error: type[Exception]) -> None:
-    server = Server()
-    async with serving(answering(server, said, close=True), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, said, close=True), server), client() as http:
         with pytest.raises(error):
             await http.post(server.url)
 
 
 async def test_a_head_without_end_is_refused_before_it_is_stored() -> None:
-    server = Server()
+    server = RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -170,13 +170,13 @@ async def test_a_head_without_end_is_refused_before_it_is_stored() -> None:
             writer.write(b"x-more: " + b"x" * 4096 + b"\r\n")
             await writer.drain()
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
             await http.post(server.url)
 
 
-async def test_reading_pauses_while_nobody_takes_what_has_come() -> None:
-    server, written, stalled = Server(), 0, asyncio.Event()
+async def test_reading_pauses_while_the_response_is_not_consumed() -> None:
+    server, written, stalled = RawServer(), 0, asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal written
@@ -192,7 +192,7 @@ async def test_reading_pauses_while_nobody_takes_what_has_come() -> None:
                 stalled.set()
                 await writer.drain()
 
-    async with serving(talk, server), client() as http, http.stream("POST", server.url) as response:
+    async with serving_raw(talk, server), client() as http, http.stream("POST", server.url) as response:
         await stalled.wait()
         held = written
         taken = 0
@@ -204,7 +204,7 @@ async def test_reading_pauses_while_nobody_takes_what_has_come() -> None:
 
 
 async def test_a_stream_that_is_left_closes_its_connection() -> None:
-    server, gone = Server(), asyncio.Event()
+    server, gone = RawServer(), asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -214,14 +214,14 @@ async def test_a_stream_that_is_left_closes_its_connection() -> None:
         finally:
             gone.set()
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         async with http.stream("POST", server.url) as response:
             assert await anext(response.aiter_raw()) == b"data: 1\n\n"
         await gone.wait()
 
 
 async def test_a_request_that_is_cancelled_closes_its_connection() -> None:
-    server, asked, gone = Server(), asyncio.Event(), asyncio.Event()
+    server, asked, gone = RawServer(), asyncio.Event(), asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -231,7 +231,7 @@ async def test_a_request_that_is_cancelled_closes_its_connection() -> None:
         finally:
             gone.set()
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         request = asyncio.create_task(http.post(server.url))
         await asked.wait()
         request.cancel()
@@ -240,10 +240,10 @@ async def test_a_request_that_is_cancelled_closes_its_connection() -> None:
             await request
 
 
-async def test_what_comes_behind_a_response_is_never_the_next_ones() -> None:
-    server = Server()
+async def test_bytes_after_a_response_are_never_the_next_response() -> None:
+    server = RawServer()
     surplus = OK + b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother"
-    async with serving(answering(server, surplus), server), client() as http:
+    async with serving_raw(respond_to_requests(server, surplus), server), client() as http:
         answers = [(await http.post(server.url)).text for _ in range(3)]
 
     assert answers == ["ok"] * 3
@@ -251,7 +251,7 @@ async def test_what_comes_behind_a_response_is_never_the_next_ones() -> None:
 
 
 async def test_a_kept_connection_that_the_server_closed_is_not_used_again() -> None:
-    server, closed = Server(), asyncio.Event()
+    server, closed = RawServer(), asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -260,7 +260,7 @@ async def test_a_kept_connection_that_the_server_closed_is_not_used_again() -> N
         await writer.wait_closed()
         closed.set()
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         for _ in range(5):
             closed.clear()
             assert (await http.post(server.url)).text == "ok"
@@ -270,7 +270,7 @@ async def test_a_kept_connection_that_the_server_closed_is_not_used_again() -> N
 
 
 async def test_a_response_before_the_request_was_taken_is_read() -> None:
-    server = Server()
+    server = RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -278,7 +278,7 @@ async def test_a_response_before_the_request_was_taken_is_read() -> None:
         await writer.drain()
         await asyncio.Event().wait()
 
-    async with client() as http, serving(talk, server):
+    async with client() as http, serving_raw(talk, server):
         response = await http.post(server.url, content=b"x" * 50_000_000)
 
     assert (response.status_code, response.text) == (413, "no")
@@ -286,8 +286,8 @@ async def test_a_response_before_the_request_was_taken_is_read() -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "a\x00b"])
 async def test_a_header_that_would_inject_another_is_never_sent(value: str) -> None:
-    server = Server()
-    async with serving(answering(server, OK), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, OK), server), client() as http:
         with pytest.raises(httpx2.LocalProtocolError):
             await http.post(server.url, headers={"authorization": value})
 
@@ -295,14 +295,14 @@ async def test_a_header_that_would_inject_another_is_never_sent(value: str) -> N
 
 
 async def test_a_silent_server_ends_a_request_with_a_read_time() -> None:
-    server = Server()
-    async with serving(answering(server, b""), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, b""), server), client() as http:
         with pytest.raises(httpx2.ReadTimeout):
             await http.post(server.url, timeout=httpx2.Timeout(None, read=0.01))
 
 
-async def test_a_port_where_nobody_listens_is_a_connect_error() -> None:
-    listening = await asyncio.start_server(answering(Server()), "127.0.0.1", 0)
+async def test_a_closed_port_is_a_connect_error() -> None:
+    listening = await asyncio.start_server(respond_to_requests(RawServer()), "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     listening.close()
     await listening.wait_closed()
@@ -317,13 +317,13 @@ async def test_another_scheme_is_refused() -> None:
             await http.post("ftp://127.0.0.1/mcp")
 
 
-async def test_tls_is_spoken_with_the_name_of_the_url() -> None:
-    authority, server = trustme.CA(), Server()
+async def test_tls_uses_the_host_name_of_the_url() -> None:
+    authority, server = trustme.CA(), RawServer()
     offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(offered)  # pyright: ignore[reportUnknownMemberType] - OpenSSL
     trusted = ssl.create_default_context()
     authority.configure_trust(trusted)  # pyright: ignore[reportUnknownMemberType] - pyOpenSSL has no types here
-    async with serving(answering(server, OK), server, tls=offered):
+    async with serving_raw(respond_to_requests(server, OK), server, tls=offered):
         async with client(trusted) as http:
             assert (await http.post(server.url)).text == "ok"
         async with client(ssl.create_default_context()) as http:
@@ -332,7 +332,7 @@ async def test_tls_is_spoken_with_the_name_of_the_url() -> None:
 
 
 async def test_closing_the_transport_closes_what_is_kept_and_what_is_in_use() -> None:
-    server, gone = Server(), asyncio.Event()
+    server, gone = RawServer(), asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -340,7 +340,7 @@ async def test_closing_the_transport_closes_what_is_kept_and_what_is_in_use() ->
         await reader.read()
         gone.set()
 
-    async with serving(talk, server):
+    async with serving_raw(talk, server):
         async with client() as http:
             await http.post(server.url)
         async with asyncio.timeout(WAIT_SECONDS):
@@ -351,13 +351,13 @@ async def test_closing_the_transport_closes_what_is_kept_and_what_is_in_use() ->
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", OK[:20]])
-async def test_on_a_connection_that_the_server_has_closed_or_spoken_on_first_nothing_is_sent(said: bytes) -> None:
-    server = Server()
+async def test_nothing_is_sent_on_a_connection_that_the_server_closed_or_wrote_to(said: bytes) -> None:
+    server = RawServer()
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
 
-    async with asyncio.timeout(WAIT_SECONDS), serving(talk, server):
+    async with asyncio.timeout(WAIT_SECONDS), serving_raw(talk, server):
         url = httpx2.URL(server.url)
         connection = await connected(url.host, url.port or 0)
         while not connection.is_closing:  # noqa: ASYNC110 - it tells nobody
@@ -378,8 +378,8 @@ async def test_on_a_connection_that_the_server_has_closed_or_spoken_on_first_not
     ],
     ids=["headers", "informational responses", "a reason", "trailers", "one trailer", "a chunk extension"],
 )
-async def test_what_has_no_end_around_a_body_is_refused(begin: bytes, more: bytes) -> None:
-    server = Server()
+async def test_a_response_without_a_defined_body_end_is_refused(begin: bytes, more: bytes) -> None:
+    server = RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader, server)
@@ -388,25 +388,25 @@ async def test_what_has_no_end_around_a_body_is_refused(begin: bytes, more: byte
             writer.write(more)
             await writer.drain()
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
             await http.post(server.url)
-        await until_left(server)
+        await wait_until_closed(server)
 
 
 async def test_a_head_of_many_headers_in_one_piece_is_refused() -> None:
-    server = Server()
+    server = RawServer()
     many = OK.replace(b"\r\n\r\n", b"\r\n" + b"x: y\r\n" * 20_000 + b"\r\n")
-    async with serving(answering(server, many), server), client() as http:
+    async with serving_raw(respond_to_requests(server, many), server), client() as http:
         with pytest.raises(httpx2.RemoteProtocolError, match=f"{HEAD_BYTES_MAX} bytes"):
             await http.post(server.url)
 
 
-async def test_a_connection_whose_large_response_nobody_read_is_not_used_again() -> None:
-    server = Server()
+async def test_a_connection_with_an_unread_large_response_is_not_reused() -> None:
+    server = RawServer()
     size = 4 * BUFFERED_BYTES_MAX
     large = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
-    async with serving(answering(server, large), server), client() as http:
+    async with serving_raw(respond_to_requests(server, large), server), client() as http:
         for _ in range(3):
             async with http.stream("POST", server.url):
                 for _ in range(100):
@@ -415,7 +415,7 @@ async def test_a_connection_whose_large_response_nobody_read_is_not_used_again()
 
 
 async def test_a_server_that_ends_its_half_and_reads_no_further_ends_the_request_and_the_connection() -> None:
-    server = Server()
+    server = RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -424,14 +424,14 @@ async def test_a_server_that_ends_its_half_and_reads_no_further_ends_the_request
         while await reader.read(65_536):
             pass
 
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         with pytest.raises(httpx2.TransportError):
             await http.post(server.url, content=b"x" * 50_000_000)
-        await until_left(server)
+        await wait_until_closed(server)
 
 
-async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_and_no_answer_to_another() -> None:
-    server = Server()
+async def test_a_request_cancelled_at_any_time_leaves_no_connection_and_no_response_to_another() -> None:
+    server = RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -441,7 +441,7 @@ async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_an
             await writer.drain()
             writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
 
-    async with serving(talk, server):
+    async with serving_raw(talk, server):
         async with client() as http:
             for turns in range(60):
                 request = asyncio.create_task(http.post(server.url, content=b"cancelled"))
@@ -450,11 +450,11 @@ async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_an
                 request.cancel()
                 await asyncio.wait({request})
                 assert (await http.post(server.url, content=b"%d" % turns)).text == str(turns)
-        await until_left(server)
+        await wait_until_closed(server)
 
 
 async def test_an_upstream_may_be_slow_to_take_a_request_as_long_as_it_goes_on() -> None:
-    server, size = Server(), 20_000_000
+    server, size = RawServer(), 20_000_000
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         taken = 0
@@ -465,39 +465,39 @@ async def test_an_upstream_may_be_slow_to_take_a_request_as_long_as_it_goes_on()
         await reader.read()
 
     timeout = httpx2.Timeout(None, write=WAIT_SECONDS)
-    async with serving(talk, server), client() as http:
+    async with serving_raw(talk, server), client() as http:
         assert (await http.post(server.url, content=b"x" * size, timeout=timeout)).text == "ok"
 
 
 async def test_an_upstream_that_takes_nothing_of_a_request_ends_it() -> None:
-    server, over = Server(), asyncio.Event()
+    server, over = RawServer(), asyncio.Event()
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cast("asyncio.Transport", writer.transport).pause_reading()
         await over.wait()  # a connection that reads nothing does not notice its own end
         writer.transport.abort()
 
-    async with client() as http, serving(talk, server):
+    async with client() as http, serving_raw(talk, server):
         with pytest.raises(httpx2.WriteTimeout):
             await http.post(server.url, content=b"x" * 50_000_000, timeout=httpx2.Timeout(None, write=0.05))
         over.set()
-        await server.left.wait()
+        await server.closed_count.wait()
 
 
 async def test_a_body_of_which_the_length_is_not_known_is_not_sent() -> None:
     async def body() -> AsyncGenerator[bytes]:
         yield b"0\r\n\r\nPOST /other HTTP/1.1\r\n\r\n"
 
-    server = Server()
-    async with serving(answering(server, OK), server), client() as http:
+    server = RawServer()
+    async with serving_raw(respond_to_requests(server, OK), server), client() as http:
         with pytest.raises(httpx2.LocalProtocolError):
             await http.post(server.url, content=body())
     assert server.requests == []
 
 
 async def test_a_transport_that_is_closed_while_it_connects_sends_nothing() -> None:
-    server, transport = Server(), PooledHttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=ON_THIS_MACHINE)
-    async with asyncio.timeout(WAIT_SECONDS), serving(answering(server, OK), server):
+    server, transport = RawServer(), PooledHttpTransport(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), look_up=ON_THIS_MACHINE)
+    async with asyncio.timeout(WAIT_SECONDS), serving_raw(respond_to_requests(server, OK), server):
         request = asyncio.create_task(transport.handle_async_request(httpx2.Request("POST", server.url)))
         await asyncio.sleep(0)
         await transport.aclose()
@@ -512,29 +512,29 @@ async def connected(host: str, port: int) -> UpstreamHttpConnection:
     return connection
 
 
-async def until_left(server: Server) -> None:
+async def wait_until_closed(server: RawServer) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while server.open:
-            server.left.clear()
-            await server.left.wait()
+            server.closed_count.clear()
+            await server.closed_count.wait()
 
 
-async def test_an_address_where_nobody_listens_leaves_time_for_the_next() -> None:
+async def test_an_address_without_a_listener_leaves_time_for_the_next() -> None:
     """As with a host whose IPv6 does not work. 127.0.0.9 is an address of this machine too, and nothing listens there."""
-    server, look_up = Server(), names({"two.example": ["127.0.0.9", "127.0.0.1"]})
-    async with serving(answering(server, OK), server), client(look_up=look_up) as http:
+    server, look_up = RawServer(), names({"two.example": ["127.0.0.9", "127.0.0.1"]})
+    async with serving_raw(respond_to_requests(server, OK), server), client(look_up=look_up) as http:
         port = httpx2.URL(server.url).port or 0
         assert (await http.post(f"http://two.example:{port}/mcp")).text == "ok"
 
 
-async def test_the_event_loop_looks_up_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_loop_makes_no_blocking_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would do so in a few threads that all upstreams share, and that names which hang would hold."""
-    server = Server()
+    server = RawServer()
 
     def refuse(host: str, *_: object, **__: object) -> None:
         raise AssertionError(host)
 
-    async with serving(answering(server, OK), server), client(look_up=names({"only.ours.test": ["127.0.0.1"]})) as http:
+    async with serving_raw(respond_to_requests(server, OK), server), client(look_up=names({"only.ours.test": ["127.0.0.1"]})) as http:
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         port = httpx2.URL(server.url).port or 0
         assert (await http.post(f"http://only.ours.test:{port}/mcp")).text == "ok"

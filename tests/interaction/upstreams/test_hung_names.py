@@ -9,8 +9,8 @@ from ringback.domain.call import CallOutcome
 from ringback.notifier import look_ups
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.resolver import Resolution
-from tests.support.targets import resolved
-from tests.support.upstreams import Stage, drive, http_config, opened, serving, until_so
+from tests.support.targets import make_resolution
+from tests.support.upstreams import ControlledUpstream, run_upstream_call, make_http_config, open_upstreams, serving, wait_until_true
 
 
 @pytest.fixture
@@ -27,18 +27,18 @@ class PartlyHanging:
         if host.startswith("hung"):
             self.hanging.add(host)
             await asyncio.Event().wait()
-        return resolved("127.0.0.1")
+        return make_resolution("127.0.0.1")
 
     async def aclose(self) -> None: ...
 
 
-async def test_an_upstream_is_connected_to_beside_many_whose_names_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upstream_connects_while_other_names_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 60.0)  # so that they hang as long as the test lasts
     resolver = PartlyHanging()
-    hung = [http_config(f"http://hung-{number}.test/mcp", name=f"hung-{number}") for number in range(20)]
-    async with serving(Stage().app()) as server, opened(*hung, hosts=ConfiguredHosts(resolver)) as upstreams:
-        await until_so(lambda: len(resolver.hanging) == len(hung))
+    hung = [make_http_config(f"http://hung-{number}.test/mcp", name=f"hung-{number}") for number in range(20)]
+    async with serving(ControlledUpstream().app()) as server, open_upstreams(*hung, hosts=ConfiguredHosts(resolver)) as upstreams:
+        await wait_until_true(lambda: len(resolver.hanging) == len(hung))
         port = urlsplit(server.url).port
-        upstreams.reconfigure([*hung, http_config(f"http://localhost:{port}/mcp")])
+        upstreams.reconfigure([*hung, make_http_config(f"http://localhost:{port}/mcp")])
 
-        assert (await drive(upstreams, "echo", {"text": "hello"})).outcome is CallOutcome.RESULT
+        assert (await run_upstream_call(upstreams, "echo", {"text": "hello"})).outcome is CallOutcome.RESULT

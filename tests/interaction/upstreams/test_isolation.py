@@ -11,7 +11,7 @@ from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.principal import Principal
 from ringback.runner.config import Isolation
 from ringback.runner.upstreams import UpstreamRegistry
-from tests.support.desks import PaperDesk
+from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
 from tests.support.upstreams import (
     STDIO_SERVER,
@@ -19,27 +19,27 @@ from tests.support.upstreams import (
     Receive,
     Scope,
     Send,
-    Stage,
-    http_config,
-    legacy_only,
-    opened,
-    python_config,
+    ControlledUpstream,
+    make_http_config,
+    make_legacy_app,
+    open_upstreams,
+    make_python_config,
     serving,
 )
 
-CHILD = replace(python_config(str(STDIO_SERVER)), isolation=Isolation.PRINCIPAL)
+CHILD = replace(make_python_config(str(STDIO_SERVER)), isolation=Isolation.PRINCIPAL)
 
 
-async def drive_for(upstreams: UpstreamRegistry, principal: str, tool: str) -> CallCompletion:
+async def run_call_for(upstreams: UpstreamRegistry, principal: str, tool: str) -> CallCompletion:
     call = replace(CALL, principal=Principal(principal), upstream="stage", tool=tool, arguments={})
     async with asyncio.timeout(WAIT_SECONDS), upstreams.open_call_session(call) as session:
-        ending = await session.run_call(PaperDesk(call))
+        ending = await session.run_call(RecordingCallContext(call))
         assert isinstance(ending, CallCompletion)
         return ending
 
 
-async def pid_of(upstreams: UpstreamRegistry, principal: str) -> int:
-    ending = await drive_for(upstreams, principal, "whoami")
+async def get_pid(upstreams: UpstreamRegistry, principal: str) -> int:
+    ending = await run_call_for(upstreams, principal, "whoami")
     assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
 
@@ -47,22 +47,22 @@ async def pid_of(upstreams: UpstreamRegistry, principal: str) -> int:
 @pytest.mark.requirement("R25")
 @pytest.mark.requirement("R28")
 @pytest.mark.requirement("R33")
-async def test_each_principal_has_a_process_and_when_it_dies_another_and_nobody_else_notices() -> None:
-    async with opened(CHILD) as upstreams:
-        alice, bob = await pid_of(upstreams, "alice"), await pid_of(upstreams, "bob")
+async def test_each_principal_has_a_process_and_its_death_affects_no_other_principal() -> None:
+    async with open_upstreams(CHILD) as upstreams:
+        alice, bob = await get_pid(upstreams, "alice"), await get_pid(upstreams, "bob")
         assert alice != bob
-        assert await asyncio.gather(*(pid_of(upstreams, "alice") for _ in range(3))) == [alice] * 3
+        assert await asyncio.gather(*(get_pid(upstreams, "alice") for _ in range(3))) == [alice] * 3
 
-        died = await drive_for(upstreams, "alice", "die")
+        died = await run_call_for(upstreams, "alice", "die")
 
         assert died.outcome is CallOutcome.UNKNOWN
-        assert await pid_of(upstreams, "alice") not in {alice, bob}
-        assert await pid_of(upstreams, "bob") == bob
+        assert await get_pid(upstreams, "alice") not in {alice, bob}
+        assert await get_pid(upstreams, "bob") == bob
 
 
-async def test_with_room_for_one_the_next_waits_until_its_process_is_free() -> None:
-    async with opened(replace(CHILD, max_concurrent=1)) as upstreams:
-        alice = await pid_of(upstreams, "alice")
+async def test_with_one_session_the_next_principal_waits_until_it_is_free() -> None:
+    async with open_upstreams(replace(CHILD, max_concurrent=1)) as upstreams:
+        alice = await get_pid(upstreams, "alice")
         inside = asyncio.Event()
         call = replace(CALL, principal=Principal("alice"), upstream="stage", tool="hold", arguments={})
 
@@ -71,30 +71,30 @@ async def test_with_room_for_one_the_next_waits_until_its_process_is_free() -> N
                 inside.set()
 
             async with upstreams.open_call_session(call) as session:
-                await session.run_call(PaperDesk(call, on_progress=told))
+                await session.run_call(RecordingCallContext(call, on_progress=told))
 
         holding = asyncio.create_task(hold())
         await asyncio.wait_for(inside.wait(), WAIT_SECONDS)
-        waiting = asyncio.create_task(pid_of(upstreams, "bob"))
-        assert await pid_of(upstreams, "alice") == alice
+        waiting = asyncio.create_task(get_pid(upstreams, "bob"))
+        assert await get_pid(upstreams, "alice") == alice
         assert not waiting.done()
         holding.cancel()
 
         assert await waiting != alice
-        os.kill(await pid_of(upstreams, "alice"), 0)
+        os.kill(await get_pid(upstreams, "alice"), 0)
 
 
 async def test_a_server_over_http_is_called_in_a_session_for_each_principal() -> None:
-    app, sessions = legacy_only(Stage().app()), set[str]()
+    app, sessions = make_legacy_app(ControlledUpstream().app()), set[str]()
 
     async def watching(scope: Scope, receive: Receive, send: Send) -> None:
         sessions.add(dict(scope.get("headers", [])).get(b"mcp-session-id", b"").decode())
         await app(scope, receive, send)
 
     async with serving(watching) as server:
-        config = replace(http_config(server.url), isolation=Isolation.PRINCIPAL)
-        async with opened(config) as upstreams:
-            endings = [await drive_for(upstreams, who, "echo") for who in ("alice", "bob", "alice")]
+        config = replace(make_http_config(server.url), isolation=Isolation.PRINCIPAL)
+        async with open_upstreams(config) as upstreams:
+            endings = [await run_call_for(upstreams, who, "echo") for who in ("alice", "bob", "alice")]
 
     assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert len(sessions - {""}) == 3, "alice's, bob's, and the one in which tools are listed"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome, Progress
-from tests.support.upstreams import WAIT_SECONDS, drive, opened, python_config
+from tests.support.upstreams import WAIT_SECONDS, run_upstream_call, open_upstreams, make_python_config
 
 SERVER = Path(__file__).parents[3] / "scripts" / "examples" / "measure_files.py"
 
@@ -28,14 +28,14 @@ def measured(ending: CallCompletion) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R28")
-async def test_it_measures_every_file_and_tells_its_progress(folder: Path) -> None:
+async def test_the_tool_measures_every_file_and_reports_progress(folder: Path) -> None:
     seen: list[Progress] = []
 
     async def keep(progress: Progress) -> None:
         seen.append(progress)
 
-    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
-        ending = await drive(upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep)
+    async with open_upstreams(make_python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+        ending = await run_upstream_call(upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep)
 
     assert ending.outcome is CallOutcome.RESULT
     result = measured(ending)
@@ -46,26 +46,26 @@ async def test_it_measures_every_file_and_tells_its_progress(folder: Path) -> No
 
 @pytest.mark.parametrize("asked", ["..", "/", "absent", "data/a.txt"])
 async def test_it_refuses_what_is_no_folder_of_its_own(folder: Path, asked: str) -> None:
-    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
-        ending = await drive(upstreams, "measure_files", {"folder": asked})
+    async with open_upstreams(make_python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+        ending = await run_upstream_call(upstreams, "measure_files", {"folder": asked})
 
     assert ending.outcome is CallOutcome.TOOL_ERROR
 
 
-async def test_it_answers_others_while_it_works_and_stops_when_it_is_told_to(folder: Path) -> None:
+async def test_the_tool_serves_other_requests_while_it_works_and_stops_on_cancellation(folder: Path) -> None:
     working = asyncio.Event()
 
     async def began(_: Progress) -> None:
         working.set()
 
     (folder / "z.bin").write_bytes(b"x" * 1_000_000)  # at this many rounds it would take the best part of an hour
-    async with opened(python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
+    async with open_upstreams(make_python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
         call = asyncio.create_task(
-            drive(upstreams, "measure_files", {"folder": str(folder), "rounds": 20_000}, on_progress=began)
+            run_upstream_call(upstreams, "measure_files", {"folder": str(folder), "rounds": 20_000}, on_progress=began)
         )
         async with asyncio.timeout(WAIT_SECONDS):
             await working.wait()
-        other = await drive(upstreams, "measure_files", {"folder": str(folder / "deep"), "rounds": 1})
+        other = await run_upstream_call(upstreams, "measure_files", {"folder": str(folder / "deep"), "rounds": 1})
         call.cancel()
         await asyncio.wait({call})
 

@@ -18,13 +18,13 @@ from ringback.runner import child
 from ringback.runner.child_records import ChildRecord, ChildRecords, read_boot_id, signal_processes, read_process_status
 from ringback.runner.upstreams import UpstreamRegistry
 from tests.support.application import running_application
-from tests.support.upstreams import WAIT_SECONDS, drive, opened, raw_config, until_so
+from tests.support.upstreams import WAIT_SECONDS, run_upstream_call, open_upstreams, make_raw_config, wait_until_true
 
 ROOT: Final = Path(__file__).parents[3]
-STUBBORN: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
+STUBBORN_CHILD: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
 
 
-def is_there(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     status = read_process_status(pid)
     return status is not None and status.state not in {"Z", "X"}
 
@@ -33,8 +33,8 @@ def records_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.json"))
 
 
-async def pids_of(upstreams: UpstreamRegistry) -> dict[str, int]:
-    ending = await drive(upstreams, "whoami")
+async def list_pids(upstreams: UpstreamRegistry) -> dict[str, int]:
+    ending = await run_upstream_call(upstreams, "whoami")
     assert ending.result is not None
     return json.loads(json.loads(ending.result)["content"][0]["text"])
 
@@ -45,16 +45,16 @@ async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_res
     assert holder.stdout is not None
     async with asyncio.timeout(2 * WAIT_SECONDS):
         pids = json.loads(await holder.stdout.readline())
-    assert is_there(pids["pid"])
-    assert is_there(pids["grandchild"])
+    assert process_exists(pids["pid"])
+    assert process_exists(pids["grandchild"])
 
     holder.send_signal(signal.SIGKILL)
     await holder.wait()
-    await until_so(lambda: not is_there(pids["pid"]))
-    assert is_there(pids["grandchild"])
+    await wait_until_true(lambda: not process_exists(pids["pid"]))
+    assert process_exists(pids["grandchild"])
 
-    async with opened(children_folder=tmp_path):
-        await until_so(lambda: not is_there(pids["grandchild"]))
+    async with open_upstreams(children_folder=tmp_path):
+        await wait_until_true(lambda: not process_exists(pids["grandchild"]))
     assert records_in(tmp_path) == []
 
 
@@ -62,12 +62,12 @@ async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "END_SECONDS", 0.1)
-    async with opened(raw_config(**STUBBORN), children_folder=tmp_path) as upstreams:
-        pids = await pids_of(upstreams)
+    async with open_upstreams(make_raw_config(**STUBBORN_CHILD), children_folder=tmp_path) as upstreams:
+        pids = await list_pids(upstreams)
         assert len(records_in(tmp_path)) == 1
 
-    assert not is_there(pids["pid"])
-    await until_so(lambda: not is_there(pids["grandchild"]))
+    assert not process_exists(pids["pid"])
+    await wait_until_true(lambda: not process_exists(pids["grandchild"]))
     assert records_in(tmp_path) == []
 
 
@@ -75,18 +75,18 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "END_SECONDS", 0.1)
-    async with opened(raw_config(RAW_GRANDCHILD="1"), children_folder=tmp_path) as upstreams:
-        first = await pids_of(upstreams)
+    async with open_upstreams(make_raw_config(RAW_GRANDCHILD="1"), children_folder=tmp_path) as upstreams:
+        first = await list_pids(upstreams)
         os.kill(first["pid"], signal.SIGKILL)
-        await until_so(lambda: not is_there(first["grandchild"]))
-        second = await pids_of(upstreams)
+        await wait_until_true(lambda: not process_exists(first["grandchild"]))
+        second = await list_pids(upstreams)
 
     assert second["pid"] != first["pid"]
 
 
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
-    async with running_application(tmp_path, raw_config()):
-        await until_so(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
+    async with running_application(tmp_path, make_raw_config()):
+        await wait_until_true(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])
     assert records_in(tmp_path) == []
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
         (tmp_path / "1.json").write_text(json.dumps({name: getattr(changed, name) for name in ChildRecord.__slots__}))
 
         assert records.kill_leftovers() == 0
-        assert is_there(stranger.pid)
+        assert process_exists(stranger.pid)
         assert records_in(tmp_path) == []
         assert signal_processes(record) == 1
     finally:
@@ -151,7 +151,7 @@ def test_a_record_that_cannot_be_read_is_thrown_away(tmp_path: Path) -> None:
     assert read_boot_id()
 
 
-class _FullDisk(ChildRecords):
+class _FailingChildRecords(ChildRecords):
     def __init__(self) -> None:
         super().__init__(None)
         self.pids: list[int] = []
@@ -163,13 +163,13 @@ class _FullDisk(ChildRecords):
 
 
 async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
-    records = _FullDisk()
+    records = _FailingChildRecords()
 
     with pytest.raises(OSError, match="No space left"):
         await child.start_child_process("sleep", ("600",), env={}, cwd=None, errlog=sys.stderr, child_records=records)
 
     (pid,) = records.pids
-    await until_so(lambda: not is_there(pid))
+    await wait_until_true(lambda: not process_exists(pid))
 
 
 class _NoPermission(ChildRecords):
@@ -188,8 +188,8 @@ async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: 
         with pytest.raises(PermissionError):
             await started.stop()
 
-        assert not is_there(started.pid)
-        assert is_there(holder)
+        assert not process_exists(started.pid)
+        assert process_exists(holder)
         process: Any = getattr(started, "_process", None)  # nothing public tells whether its pipes are closed
         assert process._transport.is_closing()
     finally:

@@ -12,166 +12,166 @@ from ringback.domain.upstreams import UpstreamChange, Listing, UpstreamErrorResp
 from ringback.runner import link as link_module
 from ringback.runner import passage as passage_module
 from ringback.runner import watching as watching_module
-from tests.support.library import BOOK, NAME, Library
-from tests.support.passages import both_eras, eventually, next_of, passing
+from tests.support.library import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
+from tests.support.passages import parametrize_eras, list_when_connected, next_change, serving_proxy
 from tests.support.upstreams import (
     WAIT_SECONDS,
     Send,
-    Spoiled,
-    answer_json,
-    answering,
+    OverriddenResponses,
+    send_json,
+    respond_with,
     free_port,
-    http_config,
-    opened,
+    make_http_config,
+    open_upstreams,
     serving,
 )
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
-@both_eras
-async def test_a_list_that_changed_is_told_and_asked_for_again(era: str) -> None:
-    library = Library()
-    async with passing(library, era) as (passage, _), passage.subscribe_resource(NAME, BOOK):
-        with passage.subscribe_changes(NAME) as changes:
+@parametrize_eras
+async def test_a_changed_list_is_notified_and_read_again(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
             library.books.append("book://new")
             library.prompts = [*library.prompts, types.Prompt(name="summary")]
-            await library.tell_of_lists()
-            told = {(await next_of(changes)).listing, (await next_of(changes)).listing}
-            books = await passage.list_entries(NAME, Listing.RESOURCES)
-            prompts = await passage.list_entries(NAME, Listing.PROMPTS)
+            await library.publish_list_changes()
+            told = {(await next_change(changes)).listing, (await next_change(changes)).listing}
+            books = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+            prompts = await passage.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
 
     assert told == {Listing.RESOURCES, Listing.PROMPTS}
     assert books[-1]["uri"] == "book://new"
     assert [prompt["name"] for prompt in prompts] == ["review", "summary"]
 
 
-@both_eras
-async def test_a_watched_resource_that_changes_is_heard_by_everybody_over_one_subscription(era: str) -> None:
-    library = Library()
-    async with passing(library, era) as (passage, _):
-        async with passage.subscribe_resource(NAME, BOOK), passage.subscribe_resource(NAME, BOOK):
-            with passage.subscribe_changes(NAME) as one, passage.subscribe_changes(NAME) as other:
-                await library.change(BOOK)
+@parametrize_eras
+async def test_a_change_of_a_subscribed_resource_reaches_every_subscriber_over_one_subscription(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _):
+        async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            with passage.subscribe_changes(UPSTREAM_NAME) as one, passage.subscribe_changes(UPSTREAM_NAME) as other:
+                await library.publish_resource_change(BOOK_URI)
 
-                assert await next_of(one) == await next_of(other) == UpstreamChange(upstream=NAME, uri=BOOK)
+                assert await next_change(one) == await next_change(other) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
         if era == "legacy":
-            assert (library.subscribed, library.unsubscribed) == ([BOOK], [BOOK])
+            assert (library.subscribed, library.unsubscribed) == ([BOOK_URI], [BOOK_URI])
 
 
-@both_eras
+@parametrize_eras
 async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_counts_as_a_change(era: str) -> None:
-    library, port = Library(), free_port()
-    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
-    async with AsyncExitStack() as servers, opened(config) as upstreams:
+    library, port = LibraryUpstream(), free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
         first = await servers.enter_async_context(serving(library.app(era), port=port))
         passage = upstreams.proxy
-        await eventually(passage, NAME, Listing.PROMPTS)
-        async with passage.subscribe_resource(NAME, BOOK):
-            with passage.subscribe_changes(NAME) as changes:
-                await first.kill()
+        await list_when_connected(passage, UPSTREAM_NAME, Listing.PROMPTS)
+        async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+                await first.kill_server()
                 with pytest.raises(Unavailable):
-                    await passage.send_request(NAME, "resources/read", {"uri": BOOK})  # somebody notices
+                    await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
                 await servers.enter_async_context(serving(library.app(era), port=port))
 
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
-                await library.change(BOOK)
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+                await library.publish_resource_change(BOOK_URI)
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
 
 
-@both_eras
+@parametrize_eras
 async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching_module, "SETTLE_SECONDS", 0.01)
     port = free_port()
-    config = http_config(f"http://127.0.0.1:{port}/mcp", name=NAME)
-    async with AsyncExitStack() as servers, opened(config) as upstreams:
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
         passage = upstreams.proxy
-        with passage.subscribe_changes(NAME) as changes:
-            async with passage.subscribe_resource(NAME, BOOK):
-                await servers.enter_async_context(serving(Library().app(era), port=port))
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                await servers.enter_async_context(serving(LibraryUpstream().app(era), port=port))
 
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
 
 
-@both_eras
-async def test_a_part_of_a_watched_resource_stands_for_the_whole(era: str) -> None:
-    library = Library()
-    async with passing(library, era) as (passage, _), passage.subscribe_resource(NAME, BOOK):
-        with passage.subscribe_changes(NAME) as changes:
-            await library.change(f"{BOOK}/chapter")
+@parametrize_eras
+async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            await library.publish_resource_change(f"{BOOK_URI}/chapter")
             if era == "legacy":
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=f"{BOOK}/chapter")
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
-            await library.change(BOOK)
-            assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=f"{BOOK_URI}/chapter")
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+            await library.publish_resource_change(BOOK_URI)
+            assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
 
 
-@both_eras
-async def test_only_so_many_resources_of_an_upstream_are_watched(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@parametrize_eras
+async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching_module, "WATCHED_MAX", 1)
-    async with passing(Library(), era) as (passage, _), passage.subscribe_resource(NAME, BOOK):
+    async with serving_proxy(LibraryUpstream(), era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
         with pytest.raises(Exception, match="watched already"):
-            async with passage.subscribe_resource(NAME, "book://2"):
+            async with passage.subscribe_resource(UPSTREAM_NAME, "book://2"):
                 pass
 
 
-@both_eras
-async def test_a_session_that_the_upstream_has_forgotten_is_noticed_while_something_is_watched(
+@parametrize_eras
+async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a session of before 2026-07-28 nothing else would tell; on 2026-07-28 the stream itself ends."""
     monkeypatch.setattr(watching_module, "PING_SECONDS", 0.05)
-    library = Library()
-    forgotten = answering(404, "application/json", b"{}")
-    app = Spoiled(library.app(era), {"ping": forgotten})
-    async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
-        with upstreams.proxy.subscribe_changes(NAME) as changes:
-            async with upstreams.proxy.subscribe_resource(NAME, BOOK):
-                library.end_streams()
+    library = LibraryUpstream()
+    forgotten = respond_with(404, "application/json", b"{}")
+    app = OverriddenResponses(library.app(era), {"ping": forgotten})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                library.close_listen_streams()
 
-                assert await next_of(changes) == UpstreamChange(upstream=NAME, uri=BOOK)
-    assert library.subscribed[:2] == [BOOK, BOOK]
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+    assert library.subscribed[:2] == [BOOK_URI, BOOK_URI]
 
 
-@both_eras
-async def test_what_changed_while_no_stream_was_open_is_found_by_looking(
+@parametrize_eras
+async def test_changes_without_an_open_stream_are_found_by_polling(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "LISTEN_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(passage_module, "AGE_SECONDS_MAX", -1.0)
-    library = Library()
-    async with passing(library, era) as (passage, _):
-        await passage.list_entries(NAME, Listing.RESOURCES)
-        with passage.subscribe_changes(NAME) as changes:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _):
+        await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
             library.books.append("book://new")
-            library.end_streams()
+            library.close_listen_streams()
             if era == "legacy":
-                await passage.list_entries(NAME, Listing.RESOURCES)  # an old list is asked for again, and compared
+                await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)  # an old list is asked for again, and compared
 
-            assert await next_of(changes) == UpstreamChange(upstream=NAME, listing=Listing.RESOURCES)
+            assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
 
 
-@both_eras
-async def test_whoever_watches_what_the_upstream_refuses_is_told_so(era: str) -> None:
+@parametrize_eras
+async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era: str) -> None:
     async def refuse(message: dict[str, Any], send: Send) -> None:
         refusal = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "not this one"}}
-        await answer_json(send, refusal)
+        await send_json(send, refusal)
 
-    app = Spoiled(Library().app(era), {"subscriptions/listen" if era == "modern" else "resources/subscribe": refuse})
-    async with serving(app) as server, opened(http_config(server.url, name=NAME)) as upstreams:
+    app = OverriddenResponses(LibraryUpstream().app(era), {"subscriptions/listen" if era == "modern" else "resources/subscribe": refuse})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
         with pytest.raises(UpstreamErrorResponse) as refused:
-            async with upstreams.proxy.subscribe_resource(NAME, BOOK):
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
                 pass
 
     assert refused.value.error["message"] == "not this one"
 
 
-async def test_a_resource_can_be_watched_again_although_whoever_left_last_was_cut_off_while_leaving() -> None:
-    library = Library()
-    async with passing(library, "legacy") as (passage, _):
-        watching = passage.subscribe_resource(NAME, BOOK)
+async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscribe() -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, "legacy") as (passage, _):
+        watching = passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI)
         await watching.__aenter__()
         leaving = asyncio.create_task(watching.__aexit__(None, None, None))
         await asyncio.sleep(0)
@@ -180,6 +180,6 @@ async def test_a_resource_can_be_watched_again_although_whoever_left_last_was_cu
             await leaving
 
         async with asyncio.timeout(WAIT_SECONDS):
-            async with passage.subscribe_resource(NAME, BOOK):
+            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
                 pass
-    assert library.subscribed == [BOOK, BOOK]
+    assert library.subscribed == [BOOK_URI, BOOK_URI]

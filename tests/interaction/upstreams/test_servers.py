@@ -20,17 +20,17 @@ from tests.support.upstreams import (
     App,
     HttpServer,
     Send,
-    Spoiled,
-    Stage,
-    answer,
-    answer_json,
-    answering_result,
-    drive,
-    http_config,
-    legacy_only,
-    opened,
-    python_config,
-    respond,
+    OverriddenResponses,
+    ControlledUpstream,
+    send_response,
+    send_json,
+    respond_with_result,
+    run_upstream_call,
+    make_http_config,
+    make_legacy_app,
+    open_upstreams,
+    make_python_config,
+    send_result,
     serving,
 )
 
@@ -38,7 +38,7 @@ MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
-REFUSES_TO_BE_PROBED = r"""
+PROBE_ERROR = r"""
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
@@ -60,35 +60,35 @@ def era(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def app_of(stage: Stage, era: str, **options: Any) -> App:
-    return stage.app(**options) if era == MODERN else legacy_only(stage.app(**options))
+def make_app(stage: ControlledUpstream, era: str, **options: Any) -> App:
+    return stage.app(**options) if era == MODERN else make_legacy_app(stage.app(**options))
 
 
 @asynccontextmanager
-async def on_stage(stage: Stage, era: str, **options: Any) -> AsyncGenerator[tuple[UpstreamRegistry, HttpServer]]:
-    async with serving(app_of(stage, era, **options)) as server, opened(http_config(server.url)) as upstreams:
+async def serving_era(stage: ControlledUpstream, era: str, **options: Any) -> AsyncGenerator[tuple[UpstreamRegistry, HttpServer]]:
+    async with serving(make_app(stage, era, **options)) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         yield upstreams, server
 
 
-def result_of(ending: CallCompletion) -> dict[str, Any]:
+def completion_result(ending: CallCompletion) -> dict[str, Any]:
     assert ending.result is not None
     return json.loads(ending.result)
 
 
-def text_of(ending: CallCompletion) -> Any:
-    return json.loads(result_of(ending)["content"][0]["text"])
+def completion_text(ending: CallCompletion) -> Any:
+    return json.loads(completion_result(ending)["content"][0]["text"])
 
 
 @pytest.mark.requirement("R28")
 async def test_a_tool_answers_over_http_in_both_eras(era: str) -> None:
-    stage = Stage()
+    stage = ControlledUpstream()
     arguments = {"a": None, "b": [None, 1.5], "c": {"d": "ä"}}
-    async with on_stage(stage, era) as (upstreams, _):
-        ending = await drive(upstreams, "echo", arguments, meta={"vendor/trace": "t1"})
+    async with serving_era(stage, era) as (upstreams, _):
+        ending = await run_upstream_call(upstreams, "echo", arguments, meta={"vendor/trace": "t1"})
 
         assert ending.outcome is CallOutcome.RESULT
-        assert text_of(ending) == arguments
-        assert "_meta" not in result_of(ending)
+        assert completion_text(ending) == arguments
+        assert "_meta" not in completion_result(ending)
         assert stage.versions == [era]
         assert stage.calls[0].meta is not None
         assert stage.calls[0].meta["vendor/trace"] == "t1"  # pyright: ignore[reportGeneralTypeIssues] - any key may be there
@@ -98,14 +98,14 @@ async def test_a_tool_answers_over_http_in_both_eras(era: str) -> None:
 
 @pytest.mark.parametrize("options", [{"json_response": True}, {"stateless_http": True}])
 async def test_servers_that_answer_in_json_or_keep_no_sessions_are_served(era: str, options: dict[str, bool]) -> None:
-    async with on_stage(Stage(), era, **options) as (upstreams, _):
-        assert text_of(await drive(upstreams, "echo", {"n": 1})) == {"n": 1}
+    async with serving_era(ControlledUpstream(), era, **options) as (upstreams, _):
+        assert completion_text(await run_upstream_call(upstreams, "echo", {"n": 1})) == {"n": 1}
 
 
-async def test_what_a_tool_reports_is_kept_apart(era: str) -> None:
-    async with on_stage(Stage(), era) as (upstreams, _):
-        failed = await drive(upstreams, "fail")
-        refused = await drive(upstreams, "refuse")
+async def test_tool_errors_and_protocol_errors_are_stored_apart(era: str) -> None:
+    async with serving_era(ControlledUpstream(), era) as (upstreams, _):
+        failed = await run_upstream_call(upstreams, "fail")
+        refused = await run_upstream_call(upstreams, "refuse")
 
     assert failed.outcome is CallOutcome.TOOL_ERROR
     assert refused.outcome is CallOutcome.UPSTREAM_ERROR
@@ -118,19 +118,19 @@ async def test_progress_arrives_before_the_result(era: str) -> None:
     async def keep(progress: Progress) -> None:
         seen.append(progress)
 
-    async with on_stage(Stage(), era) as (upstreams, _):
-        await drive(upstreams, "steps", on_progress=keep)
+    async with serving_era(ControlledUpstream(), era) as (upstreams, _):
+        await run_upstream_call(upstreams, "steps", on_progress=keep)
 
     assert seen == [Progress(progress=1, total=2, message="half"), Progress(progress=2, total=2)]
 
 
 async def test_cancelling_reaches_the_tool_and_leaves_other_calls_alone(era: str) -> None:
-    stage = Stage()
-    async with on_stage(stage, era) as (upstreams, _):
-        doomed = asyncio.create_task(drive(upstreams, "hold", {"n": 1}))
-        await stage.until_inside(1)
-        other = asyncio.create_task(drive(upstreams, "hold", {"n": 2}))
-        await stage.until_inside(2)
+    stage = ControlledUpstream()
+    async with serving_era(stage, era) as (upstreams, _):
+        doomed = asyncio.create_task(run_upstream_call(upstreams, "hold", {"n": 1}))
+        await stage.wait_until_held(1)
+        other = asyncio.create_task(run_upstream_call(upstreams, "hold", {"n": 2}))
+        await stage.wait_until_held(2)
         doomed.cancel()
         async with asyncio.timeout(WAIT_SECONDS):
             await stage.cancelled.wait()
@@ -141,29 +141,29 @@ async def test_cancelling_reaches_the_tool_and_leaves_other_calls_alone(era: str
 
 @pytest.mark.requirement("R11")
 async def test_three_hundred_calls_reach_one_http_upstream_at_once(era: str) -> None:
-    stage = Stage()
-    async with on_stage(stage, era) as (upstreams, _):
-        calls = [asyncio.create_task(drive(upstreams, "hold", {"n": number})) for number in range(300)]
+    stage = ControlledUpstream()
+    async with serving_era(stage, era) as (upstreams, _):
+        calls = [asyncio.create_task(run_upstream_call(upstreams, "hold", {"n": number})) for number in range(300)]
         async with asyncio.timeout(WAIT_SECONDS):
-            await stage.until_inside(300)
+            await stage.wait_until_held(300)
         assert upstreams.tool_catalog.list_upstreams()[0].calls_in_flight == 300
         stage.release.set()
         endings = await asyncio.gather(*calls)
 
     assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
-    assert [text_of(ending)["n"] for ending in endings] == list(range(300))
+    assert [completion_text(ending)["n"] for ending in endings] == list(range(300))
 
 
 async def test_configured_headers_go_out_and_nothing_is_compressed() -> None:
     seen: list[dict[bytes, bytes]] = []
-    inner = Stage().app()
+    inner = ControlledUpstream().app()
 
     async def spy(scope: Any, receive: Any, send: Any) -> None:
         seen.append(dict(scope.get("headers", [])))
         await inner(scope, receive, send)
 
-    async with serving(spy) as server, opened(http_config(server.url, headers={"X-Key": "k1"})) as upstreams:
-        await drive(upstreams, "echo")
+    async with serving(spy) as server, open_upstreams(make_http_config(server.url, headers={"X-Key": "k1"})) as upstreams:
+        await run_upstream_call(upstreams, "echo")
 
     assert {headers[b"x-key"] for headers in seen[1:]} == {b"k1"}  # the first is the server's own start
     assert {headers[b"accept-encoding"] for headers in seen[1:]} == {b"identity"}
@@ -174,13 +174,13 @@ async def test_configured_headers_go_out_and_nothing_is_compressed() -> None:
     [{"supportedVersions": [LEGACY], "capabilities": {}}, {"hello": "world"}],
     ids=["old only", "nonsense"],
 )
-async def test_a_server_that_answers_the_probe_without_a_new_version_is_asked_in_the_old_way(
+async def test_a_server_without_a_modern_version_is_initialized_as_legacy(
     discovered: dict[str, Any],
 ) -> None:
-    stage = Stage()
-    app = Spoiled(stage.app(), {"server/discover": answering_result(discovered)})
-    async with serving(app) as server, opened(http_config(server.url)) as upstreams:
-        await drive(upstreams, "echo")
+    stage = ControlledUpstream()
+    app = OverriddenResponses(stage.app(), {"server/discover": respond_with_result(discovered)})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "echo")
 
     assert stage.versions == [LEGACY]
 
@@ -192,18 +192,18 @@ async def test_a_server_that_was_too_slow_for_the_probe_is_probed_again_when_it_
         nonlocal probes
         probes += 1
         if probes == 1:
-            await answer(send, 503, "text/plain", b"starting")
+            await send_response(send, 503, "text/plain", b"starting")
         else:
-            await respond(message, {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, **COMPLETE}, send)
+            await send_result(message, {"supportedVersions": [MODERN], "capabilities": {"tools": {}}, **COMPLETE}, send)
 
     async def initialize(message: dict[str, Any], send: Send) -> None:
         error = {"code": -32022, "message": "Unsupported", "data": {"supported": [MODERN], "requested": LEGACY}}
-        await answer_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+        await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
 
-    stage = Stage()
-    app = Spoiled(stage.app(), {"server/discover": discover, "initialize": initialize})
-    async with serving(app) as server, opened(http_config(server.url)) as upstreams:
-        await drive(upstreams, "echo")
+    stage = ControlledUpstream()
+    app = OverriddenResponses(stage.app(), {"server/discover": discover, "initialize": initialize})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "echo")
 
     assert (stage.versions, probes) == ([MODERN], 2)
 
@@ -213,23 +213,23 @@ async def test_a_server_that_was_too_slow_for_the_probe_is_probed_again_when_it_
 
 @pytest.mark.requirement("R28")
 async def test_git_and_time_from_pypi_are_served_over_stdio() -> None:
-    git = python_config("-m", "mcp_server_git", name="git")
-    time = python_config("-m", "mcp_server_time", name="time")
+    git = make_python_config("-m", "mcp_server_git", name="git")
+    time = make_python_config("-m", "mcp_server_time", name="time")
     repository = str(Path(__file__).parents[3])
-    async with opened(git, time) as upstreams:
+    async with open_upstreams(git, time) as upstreams:
         log, now = await asyncio.gather(
-            drive(upstreams, "git_status", {"repo_path": repository}, upstream="git"),
-            drive(upstreams, "get_current_time", {"timezone": "Europe/Madrid"}, upstream="time"),
+            run_upstream_call(upstreams, "git_status", {"repo_path": repository}, upstream="git"),
+            run_upstream_call(upstreams, "get_current_time", {"timezone": "Europe/Madrid"}, upstream="time"),
         )
 
     assert (log.outcome, now.outcome) == (CallOutcome.RESULT, CallOutcome.RESULT)
-    assert text_of(now)["timezone"] == "Europe/Madrid"
+    assert completion_text(now)["timezone"] == "Europe/Madrid"
 
 
 async def test_a_child_sees_only_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_SECRET", "ours")
-    async with opened(python_config(str(STDIO_SERVER), env={"THEIRS": "yes"})) as upstreams:
-        environment = text_of(await drive(upstreams, "whoami"))["environment"]
+    async with open_upstreams(make_python_config(str(STDIO_SERVER), env={"THEIRS": "yes"})) as upstreams:
+        environment = completion_text(await run_upstream_call(upstreams, "whoami"))["environment"]
 
     assert environment["THEIRS"] == "yes"
     assert "RINGBACK_SECRET" not in environment
@@ -239,8 +239,8 @@ async def test_a_childs_noise_disturbs_nothing_and_is_logged_at_debug_level(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="ringback")
-    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
-        ending = await drive(upstreams, "noise")
+    async with open_upstreams(make_python_config(str(STDIO_SERVER))) as upstreams:
+        ending = await run_upstream_call(upstreams, "noise")
 
     assert ending.outcome is CallOutcome.RESULT
     noise = [record for record in caplog.records if "a secret of the child" in str(vars(record).get("text"))]
@@ -255,31 +255,31 @@ async def test_a_call_whose_child_is_killed_is_unknown_and_the_next_one_finds_a_
     async def inside(_: Progress) -> None:
         told.set()
 
-    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
-        first = text_of(await drive(upstreams, "whoami"))["pid"]
-        call = asyncio.create_task(drive(upstreams, "hold", on_progress=inside))
+    async with open_upstreams(make_python_config(str(STDIO_SERVER))) as upstreams:
+        first = completion_text(await run_upstream_call(upstreams, "whoami"))["pid"]
+        call = asyncio.create_task(run_upstream_call(upstreams, "hold", on_progress=inside))
         async with asyncio.timeout(WAIT_SECONDS):
             await told.wait()
         os.kill(first, signal.SIGKILL)
         ending = await call
-        second = text_of(await drive(upstreams, "whoami"))["pid"]
+        second = completion_text(await run_upstream_call(upstreams, "whoami"))["pid"]
 
     assert ending.outcome is CallOutcome.UNKNOWN
     assert first != second
 
 
 async def test_a_child_that_kills_itself_ends_only_its_call() -> None:
-    async with opened(python_config(str(STDIO_SERVER))) as upstreams:
-        assert (await drive(upstreams, "die")).outcome is CallOutcome.UNKNOWN
-        assert (await drive(upstreams, "whoami")).outcome is CallOutcome.RESULT
+    async with open_upstreams(make_python_config(str(STDIO_SERVER))) as upstreams:
+        assert (await run_upstream_call(upstreams, "die")).outcome is CallOutcome.UNKNOWN
+        assert (await run_upstream_call(upstreams, "whoami")).outcome is CallOutcome.RESULT
 
 
 async def test_a_server_that_exits_when_it_is_probed_is_reached_by_the_old_handshake(tmp_path: Path) -> None:
     script = tmp_path / "old.py"
-    script.write_text(REFUSES_TO_BE_PROBED, encoding="utf-8")
-    async with opened(python_config(str(script))) as upstreams:
-        ending = await drive(upstreams, "old")
+    script.write_text(PROBE_ERROR, encoding="utf-8")
+    async with open_upstreams(make_python_config(str(script))) as upstreams:
+        ending = await run_upstream_call(upstreams, "old")
         (info,) = upstreams.tool_catalog.list_upstreams()
 
-    assert result_of(ending) == {"content": [{"type": "text", "text": "still here"}]}
+    assert completion_result(ending) == {"content": [{"type": "text", "text": "still here"}]}
     assert info.protocol_version == "2025-06-18"

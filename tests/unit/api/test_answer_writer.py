@@ -15,16 +15,16 @@ PIECES = [(b"al", True), (b"l", False)]
 
 
 @dataclass(slots=True)
-class Exchange:
+class FakeExchange:
     """One request: its server, whose client can go away after so many messages, and what is done once it is answered."""
 
-    gone_after: int = 100
+    disconnect_after: int = 100
     sent: list[Message] = field(default_factory=list[Message])
     done: list[int] = field(default_factory=list[int])
     failing: bool = False
 
     async def receive(self) -> Message:
-        if len(self.sent) < self.gone_after:
+        if len(self.sent) < self.disconnect_after:
             await asyncio.Event().wait()
         return {"type": "http.disconnect"}
 
@@ -51,8 +51,8 @@ class Exchange:
         return b"".join(message.get("body", b"") for message in self.sent)
 
 
-async def test_what_was_left_to_do_is_done_once_the_whole_answer_was_taken() -> None:
-    exchange = Exchange()
+async def test_the_hook_runs_once_the_whole_response_was_sent() -> None:
+    exchange = FakeExchange()
     await exchange.run(PIECES)
     assert exchange.body == b"all"
     assert [message.get("more_body", False) for message in exchange.sent[1:]] == [True, True, True, False]
@@ -61,24 +61,24 @@ async def test_what_was_left_to_do_is_done_once_the_whole_answer_was_taken() -> 
 
 @pytest.mark.parametrize("gone_after", [0, 2, 3, 4])
 async def test_a_client_that_went_before_the_answer_was_complete_was_not_answered(gone_after: int) -> None:
-    exchange = Exchange(gone_after=gone_after)
+    exchange = FakeExchange(disconnect_after=gone_after)
     await exchange.run(PIECES)
     assert exchange.done == []
 
 
 async def test_an_answer_that_breaks_off_is_none() -> None:
-    exchange = Exchange()
+    exchange = FakeExchange()
     await exchange.run(PIECES[:1])
     assert exchange.done == []
 
 
 async def test_any_other_answer_goes_out_as_it_is() -> None:
-    exchange = Exchange()
+    exchange = FakeExchange()
     await exchange.run(PIECES, noted=False)
     assert (exchange.body, len(exchange.sent)) == (b"all", 3)
 
 
 async def test_a_store_that_is_down_spoils_no_answer() -> None:
-    exchange = Exchange(failing=True)
+    exchange = FakeExchange(failing=True)
     await exchange.run(PIECES)
     assert exchange.body == b"all"

@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from ringback.api.schemas import examples
 from ringback.cli import call as command
-from tests.support.requests import body_of, last_of, requests_of
+from tests.support.requests import parse_body, get_last_request, list_requests
 
 Run = Callable[..., Result]
 
@@ -31,7 +31,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
         yield router
 
 
-def test_a_started_call_is_told_with_its_token_and_whom_it_rings(run: Run, service: respx.MockRouter) -> None:
+def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, service: respx.MockRouter) -> None:
     webhooks = [{"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}]
     answer = started(webhooks=webhooks, callback_secret="whsec_1")
     route = service.post("/v1/calls").respond(202, json=answer)
@@ -49,8 +49,8 @@ def test_a_started_call_is_told_with_its_token_and_whom_it_rings(run: Run, servi
         "rings: https://agent.example/callback (wh_1, active)",
         "callback_secret: whsec_1",
     ]
-    assert last_of(route).headers["authorization"] == "Bearer rbk_x"
-    assert body_of(last_of(route)) == {
+    assert get_last_request(route).headers["authorization"] == "Bearer rbk_x"
+    assert parse_body(get_last_request(route)) == {
         "upstream": "git",
         "tool": "git_log",
         "arguments": {"repo_path": "."},
@@ -75,7 +75,7 @@ def test_arguments_are_read_as_the_tool_wants_them(run: Run, service: respx.Mock
 
     run("call", "git", "commit", "--arg", "message=3", "--arg", "count=3")
 
-    assert body_of(last_of(route))["arguments"] == {"message": "3", "count": 3}
+    assert parse_body(get_last_request(route))["arguments"] == {"message": "3", "count": 3}
 
 
 def test_arguments_are_json_where_nothing_is_known_of_the_tool(run: Run, service: respx.MockRouter) -> None:
@@ -84,10 +84,10 @@ def test_arguments_are_json_where_nothing_is_known_of_the_tool(run: Run, service
 
     run("call", "git", "commit", "--arg", "message=3")
 
-    assert body_of(last_of(route))["arguments"] == {"message": 3}
+    assert parse_body(get_last_request(route))["arguments"] == {"message": 3}
 
 
-def test_waiting_looks_until_the_end_and_prints_the_result(run: Run, service: respx.MockRouter) -> None:
+def test_waiting_polls_until_the_end_and_prints_the_result(run: Run, service: respx.MockRouter) -> None:
     progress = {"progress": 1, "total": 2, "message": "half \x1b[2J"}
     service.post("/v1/calls").respond(202, json=started())
     looks = service.get(f"/v1/calls/{WORKING['id']}")
@@ -103,7 +103,7 @@ def test_waiting_looks_until_the_end_and_prints_the_result(run: Run, service: re
     assert (ran.exit_code, ran.stdout) == (0, "a\nb\n")
     assert WORKING["id"] in ran.stderr
     assert "\x1b" not in ran.stderr
-    assert len(requests_of(looks)) == 3
+    assert len(list_requests(looks)) == 3
 
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}

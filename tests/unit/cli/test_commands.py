@@ -88,7 +88,7 @@ def test_version_is_the_package_s(run: Run) -> None:
         (("dial",), "dial"),
     ],
 )
-def test_a_wrong_command_line_is_refused_before_anything_is_asked(
+def test_an_invalid_command_line_is_refused_before_any_request(
     run: Run, arguments: tuple[str, ...], words: str
 ) -> None:
     refused = run(*arguments)

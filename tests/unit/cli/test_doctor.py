@@ -32,8 +32,8 @@ from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.lock import FileLock
 from tests.support.examples import WEBHOOK
-from tests.support.receivers import NO_CONTENT, Certificates, answering, serve
-from tests.support.targets import LOOPBACK, FakeResolver
+from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
+from tests.support.targets import LOOPBACK_POLICY, FakeResolver
 from tests.support.upstreams import STDIO_SERVER
 
 Run = Callable[..., Result]
@@ -51,10 +51,10 @@ def service() -> Generator[respx.MockRouter]:
 
 
 def healthy(_request: httpx.Request) -> httpx.Response:
-    return ready()
+    return make_ready_response()
 
 
-def ready(*, seconds_off: float = 0, degraded: Sequence[str] = ()) -> httpx.Response:
+def make_ready_response(*, seconds_off: float = 0, degraded: Sequence[str] = ()) -> httpx.Response:
     now = datetime.now(UTC) + timedelta(seconds=seconds_off)  # noqa: TID251 - the doctor compares with the machine's clock
     body = {"status": "ready", "degraded": list(degraded)}
     return httpx.Response(200, json=body, headers={"date": format_datetime(now, usegmt=True)})
@@ -64,12 +64,12 @@ def findings(ran: Result) -> Found:
     return {found["about"]: (found["ok"], found["told"]) for found in json.loads(ran.stdout)}
 
 
-def wrong(ran: Result) -> Found:
+def list_failed_checks(ran: Result) -> Found:
     assert ran.exit_code == 1
     return {about: (ok, told) for about, (ok, told) in findings(ran).items() if not ok}
 
 
-def examined(run: Run, *more: str) -> Result:
+def list_checks(run: Run, *more: str) -> Result:
     return run("doctor", "--json", *more)
 
 
@@ -79,7 +79,7 @@ def key(run: Run) -> str:
     return run("keys", "create", "alice").stdout.strip()
 
 
-def test_where_nothing_is_wrong_it_says_so(run: Run, service: respx.MockRouter, key: str) -> None:
+def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRouter, key: str) -> None:
     ran = run("doctor", *UPSTREAM)
 
     assert ran.exit_code == 0, ran.stdout
@@ -89,9 +89,9 @@ def test_where_nothing_is_wrong_it_says_so(run: Run, service: respx.MockRouter, 
 
 
 def test_before_the_first_start_only_what_is_missing_is_wrong(run: Run, tmp_path: Path) -> None:
-    ran = examined(run)
+    ran = list_checks(run)
 
-    assert set(wrong(ran)) == {"upstreams", "service"}
+    assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]
     assert list(tmp_path.iterdir()) == []
 
@@ -99,7 +99,7 @@ def test_before_the_first_start_only_what_is_missing_is_wrong(run: Run, tmp_path
 def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_PORT", "many")
 
-    assert "RINGBACK_PORT" in wrong(examined(run))["settings"][1]
+    assert "RINGBACK_PORT" in list_failed_checks(list_checks(run))["settings"][1]
 
 
 @pytest.mark.parametrize(
@@ -109,46 +109,46 @@ def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, mo
         ("sqlite:////nowhere/at/all/ringback.db", "/nowhere/at/all"),
     ],
 )
-def test_a_database_that_cannot_be_is_told(run: Run, database: str, words: str) -> None:
-    assert words in wrong(examined(run, "--database", database))["database"][1]
+def test_a_database_that_cannot_be_created_is_reported(run: Run, database: str, words: str) -> None:
+    assert words in list_failed_checks(list_checks(run, "--database", database))["database"][1]
 
 
-def test_a_file_that_is_no_database_is_told(run: Run, key: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(run: Run, key: str, tmp_path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         (tmp_path / f"ringback.db{suffix}").unlink(missing_ok=True)
     (tmp_path / "ringback.db").write_bytes(b"this is no database, and never was one" * 100)
 
-    assert "not a database" in wrong(examined(run))["database"][1]
+    assert "not a database" in list_failed_checks(list_checks(run))["database"][1]
 
 
-def test_a_key_file_that_is_gone_is_told_and_none_is_made_in_its_place(run: Run, key: str, tmp_path: Path) -> None:
+def test_a_missing_key_file_is_reported_and_none_is_created(run: Run, key: str, tmp_path: Path) -> None:
     (tmp_path / "ringback.db.key").unlink()
 
-    assert "Restore it" in wrong(examined(run))["key ring"][1]
+    assert "Restore it" in list_failed_checks(list_checks(run))["key ring"][1]
     assert not (tmp_path / "ringback.db.key").exists()
 
 
-def test_a_key_file_that_others_may_read_is_told(run: Run, key: str, tmp_path: Path) -> None:
+def test_a_key_file_that_others_may_read_is_reported(run: Run, key: str, tmp_path: Path) -> None:
     (tmp_path / "ringback.db.key").chmod(0o644)
 
-    assert "chmod 600" in wrong(examined(run))["key ring"][1]
+    assert "chmod 600" in list_failed_checks(list_checks(run))["key ring"][1]
 
 
 @pytest.mark.parametrize("ring", ["short", "k1:AAAA"])
-def test_a_key_ring_that_is_none_is_told(run: Run, key: str, monkeypatch: pytest.MonkeyPatch, ring: str) -> None:
+def test_an_invalid_key_ring_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch, ring: str) -> None:
     monkeypatch.setenv("RINGBACK_SECRET_KEYS", ring)
 
-    assert "RINGBACK_SECRET_KEYS" in wrong(examined(run))["key ring"][1]
+    assert "RINGBACK_SECRET_KEYS" in list_failed_checks(list_checks(run))["key ring"][1]
 
 
-def test_a_database_without_a_key_that_opens_a_door_is_told(run: Run, key: str) -> None:
+def test_a_database_without_a_valid_api_key_is_reported(run: Run, key: str) -> None:
     listed = json.loads(run("keys", "list", "--json").stdout)
     run("keys", "revoke", listed[0]["id"])
 
-    assert "ringback keys create" in wrong(examined(run))["API keys"][1]
+    assert "ringback keys create" in list_failed_checks(list_checks(run))["API keys"][1]
 
 
-def test_a_database_that_was_sealed_with_other_keys_is_told(
+def test_a_database_sealed_with_other_keys_is_reported(
     run: Run, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def register() -> None:
@@ -156,65 +156,65 @@ def test_a_database_that_was_sealed_with_other_keys_is_told(
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
 
     asyncio.run(register())
-    assert findings(examined(run))["sealed data"][0]
+    assert findings(list_checks(run))["sealed data"][0]
 
     monkeypatch.setenv("RINGBACK_SECRET_KEYS", generate_key_ring_entry(b"k" * KEY_BYTES))
-    assert "not in the key ring" in wrong(examined(run))["sealed data"][1]
+    assert "not in the key ring" in list_failed_checks(list_checks(run))["sealed data"][1]
 
 
 def test_with_authentication_off_no_key_is_missed(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_AUTH", "off")
 
-    assert findings(examined(run))["API keys"][0]
+    assert findings(list_checks(run))["API keys"][0]
 
 
-def test_an_upstream_that_cannot_be_reached_is_told(run: Run, service: respx.MockRouter) -> None:
-    ran = examined(run, *UPSTREAM, "--upstream", "gone=/nowhere/at/all")
+def test_an_unreachable_upstream_is_reported(run: Run, service: respx.MockRouter) -> None:
+    ran = list_checks(run, *UPSTREAM, "--upstream", "gone=/nowhere/at/all")
 
-    assert set(wrong(ran)) == {"upstream gone"}
-    assert "Check 'command' and 'cwd'" in wrong(ran)["upstream gone"][1]
+    assert set(list_failed_checks(ran)) == {"upstream gone"}
+    assert "Check 'command' and 'cwd'" in list_failed_checks(ran)["upstream gone"][1]
     assert findings(ran)["upstream odd"][0]
 
 
-def test_a_configuration_that_is_not_there_is_told(run: Run) -> None:
-    assert "missing.json" in wrong(examined(run, "--config", "missing.json"))["upstreams"][1]
+def test_a_missing_configuration_is_reported(run: Run) -> None:
+    assert "missing.json" in list_failed_checks(list_checks(run, "--config", "missing.json"))["upstreams"][1]
 
 
 def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRouter) -> None:
     service.get("/readyz").respond(503, json={"detail": "Not ready: the runner failed."}, headers={"date": "now"})
 
-    found = wrong(examined(run))
+    found = list_failed_checks(list_checks(run))
 
     assert "the runner failed" in found["service"][1]
     assert "no time" in found["clock"][1]
 
 
 def test_failed_mcp_endpoints_of_a_ready_service_are_named(run: Run, service: respx.MockRouter) -> None:
-    service.get("/readyz").mock(side_effect=[ready(degraded=["/mcp/paint"])])
+    service.get("/readyz").mock(side_effect=[make_ready_response(degraded=["/mcp/paint"])])
 
-    assert "/mcp/paint" in wrong(examined(run))["service"][1]
+    assert "/mcp/paint" in list_failed_checks(list_checks(run))["service"][1]
 
 
-def test_something_else_at_the_url_is_told(run: Run, service: respx.MockRouter) -> None:
+def test_another_service_at_the_url_is_reported(run: Run, service: respx.MockRouter) -> None:
     service.get("/readyz").respond(404, html="<h1>Not Found</h1>")
 
-    assert "Is this a Ringback?" in wrong(examined(run))["service"][1]
+    assert "Is this a Ringback?" in list_failed_checks(list_checks(run))["service"][1]
 
 
 @pytest.mark.parametrize("seconds", [90, -90])
-def test_clocks_that_differ_are_told(run: Run, service: respx.MockRouter, seconds: float) -> None:
-    service.get("/readyz").mock(side_effect=[ready(seconds_off=seconds)])
+def test_clocks_that_differ_are_reported(run: Run, service: respx.MockRouter, seconds: float) -> None:
+    service.get("/readyz").mock(side_effect=[make_ready_response(seconds_off=seconds)])
 
-    assert "NTP" in wrong(examined(run))["clock"][1]
+    assert "NTP" in list_failed_checks(list_checks(run))["clock"][1]
 
 
-OURS = httpx.Response(200, json={"status": "ok"})
+OWN_KEY = httpx.Response(200, json={"status": "ok"})
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (OURS, ""),
+        (OWN_KEY, ""),
         (httpx.Response(502, html="<h1>Bad Gateway</h1>"), "502"),
         (httpx.Response(200, html="<h1>Welcome</h1>"), "not as Ringback"),
         (httpx.ConnectError("refused"), "ConnectError"),
@@ -231,16 +231,16 @@ def test_a_public_url_has_to_lead_here(
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
     with respx.mock(base_url="https://ringback.example") as public:
         public.get("/healthz").mock(side_effect=[answer])
-        ok, told = findings(examined(run, "--url", "http://127.0.0.1:8090"))["public URL"]
+        ok, told = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
 
-    assert ok is (answer is OURS)
+    assert ok is (answer is OWN_KEY)
     assert words in told
 
 
 # -- callbacks -------------------------------------------------------------------------------------------------------------
 
 
-def a_client(*urls: str) -> RingbackClient:
+def make_client(*urls: str) -> RingbackClient:
     webhooks = [{**examples.WEBHOOK, "id": f"wh_{number}", "url": url} for number, url in enumerate(urls)]
     answer = {"webhooks": webhooks, "next_cursor": None}
     return RingbackClient(
@@ -248,19 +248,19 @@ def a_client(*urls: str) -> RingbackClient:
     )
 
 
-async def callbacks(*urls: str, certificates: Certificates | None = None) -> list[Finding]:
+async def callbacks(*urls: str, certificates: TestCertificates | None = None) -> list[Finding]:
     """What is found of webhooks with these URLs by somebody who trusts these certificates, or those that everybody does."""
     names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
     tls = ssl.create_default_context() if certificates is None else certificates.client()
-    check = CallbackCheck(TargetGuard(LOOPBACK, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
-    async with a_client(*urls) as client:
+    check = CallbackCheck(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
+    async with make_client(*urls) as client:
         return await check.run_checks(client)
 
 
-async def test_a_receiver_whose_certificate_is_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_receiver_with_a_valid_certificate_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
-    certificates = Certificates()
-    async with serve(answering(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+    certificates = TestCertificates()
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
         url = receiver.url(host="here.example")
         found = await callbacks(url, f"{url}/other", certificates=certificates)
 
@@ -268,29 +268,29 @@ async def test_a_receiver_whose_certificate_is_good_is_told_once(monkeypatch: py
     assert receiver.requests == []
 
 
-async def test_a_certificate_that_ends_soon_is_told() -> None:
-    certificates = Certificates()
-    async with serve(answering(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
+async def test_a_certificate_that_expires_soon_is_reported() -> None:
+    certificates = TestCertificates()
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates)
 
     assert (found.ok, "Renew it" in found.detail) == (False, True)
 
 
-async def test_a_certificate_that_nobody_trusts_is_told() -> None:
-    async with serve(answering(NO_CONTENT), tls=Certificates().server("here.example")) as receiver:
+async def test_an_untrusted_certificate_is_reported() -> None:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("here.example")) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"))
 
     assert (found.ok, "TLS fails" in found.detail) == (False, True)
 
 
 async def test_a_receiver_without_tls_is_only_reached_for() -> None:
-    async with serve(answering(NO_CONTENT)) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         (found,) = await callbacks(receiver.url())
 
     assert found.ok
 
 
-async def test_receivers_that_cannot_be_called_back_are_told() -> None:
+async def test_unreachable_receivers_are_reported() -> None:
     found = await callbacks(
         "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
     )
@@ -308,17 +308,17 @@ async def test_a_receiver_that_accepts_and_stays_silent_does_not_hold_the_doctor
     async def silent(connection: Any) -> None:
         await asyncio.Event().wait()
 
-    async with serve(silent) as receiver:
+    async with serving_receiver(silent) as receiver:
         (found,) = await callbacks(receiver.url().replace("http:", "https:"))
 
     assert not found.ok
 
 
-def test_without_a_key_callbacks_cannot_be_looked_at(run: Run, service: respx.MockRouter) -> None:
+def test_callbacks_cannot_be_checked_without_a_key(run: Run, service: respx.MockRouter) -> None:
     problem = {"content-type": "application/problem+json"}
     service.get("/v1/webhooks").respond(401, json={"detail": "Send your API key."}, headers=problem)
 
-    assert "Send your API key" in wrong(examined(run, "--callbacks"))["callbacks"][1]
+    assert "Send your API key" in list_failed_checks(list_checks(run, "--callbacks"))["callbacks"][1]
 
 
 # -- bad days of the database ----------------------------------------------------------------------------------------------
@@ -336,13 +336,13 @@ def register() -> None:
     asyncio.run(work())
 
 
-def test_a_disk_with_too_little_room_is_told(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_probe, "FREE_BYTES_MIN", 2**62)
 
-    assert "disk of the database is full" in wrong(examined(run))["database"][1]
+    assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 
 
-def test_a_damaged_page_is_told_although_writes_still_succeed(run: Run, key: str, tmp_path: Path) -> None:
+def test_a_damaged_page_is_reported_although_writes_still_succeed(run: Run, key: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "ringback.db")) as looking:
         (page,) = looking.execute("SELECT rootpage FROM sqlite_master WHERE name = 'calls'").fetchone()
         (size,) = looking.execute("PRAGMA page_size").fetchone()
@@ -350,17 +350,17 @@ def test_a_damaged_page_is_told_although_writes_still_succeed(run: Run, key: str
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
 
-    found = wrong(examined(run))
+    found = list_failed_checks(list_checks(run))
 
     assert "damaged" in found["database file"][1]
     assert "database" not in found
 
 
-def test_commits_that_are_missing_are_told_until_the_restore_is_accepted(run: Run, key: str, tmp_path: Path) -> None:
+def test_missing_commits_are_reported_until_the_restore_is_accepted(run: Run, key: str, tmp_path: Path) -> None:
     (tmp_path / "ringback.db.lock").write_bytes(f"{os.getpid():<20}\n{9:020}\n".encode())
 
-    assert "Its last 9 commits are missing" in wrong(examined(run))["database file"][1]
-    accepted = examined(run, "--accept-restore")
+    assert "Its last 9 commits are missing" in list_failed_checks(list_checks(run))["database file"][1]
+    accepted = list_checks(run, "--accept-restore")
     assert findings(accepted)["restore"][0]
     assert findings(accepted)["database file"] == (True, "it is whole")
 
@@ -369,7 +369,7 @@ def test_a_restore_is_not_accepted_beside_a_running_service(run: Run, key: str, 
     lock = FileLock(tmp_path / "ringback.db.lock")
     lock.acquire()
     try:
-        assert "already serves this database" in wrong(examined(run, "--accept-restore"))["acceptance"][1]
+        assert "already serves this database" in list_failed_checks(list_checks(run, "--accept-restore"))["acceptance"][1]
     finally:
         lock.release()
 
@@ -384,15 +384,15 @@ def test_a_lost_key_file_is_never_replaced_until_the_loss_is_accepted(run: Run, 
     assert refused.exit_code != 0
     assert "--accept-lost-keys" in refused.stderr
     assert not key_file.exists()
-    assert "--accept-lost-keys" in wrong(examined(run))["key ring"][1]
+    assert "--accept-lost-keys" in list_failed_checks(list_checks(run))["key ring"][1]
 
-    assert kept.partition(":")[0] in findings(examined(run, "--accept-lost-keys"))["lost keys"][1]
+    assert kept.partition(":")[0] in findings(list_checks(run, "--accept-lost-keys"))["lost keys"][1]
     assert run("keys", "list").exit_code == 0
     assert key_file.read_text() != kept
-    assert findings(examined(run))["sealed data"][0]
+    assert findings(list_checks(run))["sealed data"][0]
 
 
-def test_a_service_does_not_start_with_another_key_ring_than_its_databases(
+def test_a_service_does_not_start_with_a_key_ring_other_than_its_databases(
     run: Run, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register()

@@ -63,7 +63,7 @@ def test_a_revoked_key_says_since_when(run: Run) -> None:
         (("list", "--database", "mysql://x"), "sqlite:///ringback.db"),
     ],
 )
-def test_a_mistake_is_one_message_that_says_what_to_do(run: Run, arguments: tuple[str, ...], words: str) -> None:
+def test_an_invalid_argument_prints_one_message_with_the_next_step(run: Run, arguments: tuple[str, ...], words: str) -> None:
     refused = run("keys", *arguments)
 
     assert refused.exit_code == 2
@@ -81,7 +81,7 @@ def test_keys_are_kept_in_the_database_that_is_named(run: Run, tmp_path: Path) -
     assert json.loads(run("keys", "list", "--json").stdout) == []
 
 
-def test_a_ring_is_a_key_ring(run: Run) -> None:
+def test_the_generated_text_is_a_valid_key_ring(run: Run) -> None:
     made = run("keys", "ring").stdout.strip()
 
     assert sealing.parse_key_ring(made).current_id

@@ -16,7 +16,7 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 MODERN = {"_meta": {VERSION: "2026-07-28"}}
 
 
-def stamped(headers: RequestHeaders, message: JSONRPCMessage) -> dict[str, str] | None:
+def stamp_headers(headers: RequestHeaders, message: JSONRPCMessage) -> dict[str, str] | None:
     metadata = headers.add_headers(message).metadata
     assert isinstance(metadata, ClientMessageMetadata)
     return metadata.headers
@@ -24,7 +24,7 @@ def stamped(headers: RequestHeaders, message: JSONRPCMessage) -> dict[str, str] 
 
 def sent(headers: RequestHeaders, method: str, params: dict[str, Any] | None = None, *, id_: int = 1) -> dict[str, str] | None:
     """The headers that a request goes out with."""
-    return stamped(headers, JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=params))
+    return stamp_headers(headers, JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=params))
 
 
 def answered(headers: RequestHeaders, result: dict[str, Any], *, id_: int = 1) -> None:
@@ -75,7 +75,7 @@ def test_before_2026_07_28_the_version_is_the_one_agreed_upon() -> None:
 
     assert sent(headers, "tools/call", {"name": "git_log"}) == {"mcp-protocol-version": "2025-06-18"}
     notification = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
-    assert stamped(headers, notification) == {"mcp-protocol-version": "2025-06-18"}
+    assert stamp_headers(headers, notification) == {"mcp-protocol-version": "2025-06-18"}
 
 
 @pytest.mark.parametrize("params", [{"_meta": "odd"}, {"_meta": None}, {"_meta": {VERSION: 7}}])
@@ -89,7 +89,7 @@ def test_an_odd_envelope_is_left_to_the_service(params: dict[str, Any]) -> None:
 Answer = httpx2.Response | Exception
 
 
-async def told(answer: Answer, **headers: str) -> httpx2.Response:
+async def read_error(answer: Answer, **headers: str) -> httpx2.Response:
     def respond(_request: httpx2.Request) -> httpx2.Response:
         if isinstance(answer, Exception):
             raise answer
@@ -100,13 +100,13 @@ async def told(answer: Answer, **headers: str) -> httpx2.Response:
     return await transport.handle_async_request(request)
 
 
-class BreaksOff(httpx2.AsyncByteStream):
+class TruncatedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield b'{"jsonrpc'
         raise httpx2.ReadError("reset")
 
 
-class TooMuch(httpx2.AsyncByteStream):
+class OversizedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for _ in range(RESPONSE_BYTES_MAX // 2**20 + 1):
             yield b" " * 2**20
@@ -123,8 +123,8 @@ HTML = {"content-type": "text/html"}
         pytest.param(httpx2.ConnectError("refused"), "ringback serve", id="refused"),
         pytest.param(httpx2.ReadError("reset"), "ringback_list_calls", id="reset"),
         pytest.param(RuntimeError("a bug"), "ringback_list_calls", id="bug"),
-        pytest.param(httpx2.Response(200, headers=JSON, stream=BreaksOff()), "lost", id="broken off"),
-        pytest.param(httpx2.Response(200, headers=JSON, stream=TooMuch()), "lost", id="too much"),
+        pytest.param(httpx2.Response(200, headers=JSON, stream=TruncatedStream()), "lost", id="broken off"),
+        pytest.param(httpx2.Response(200, headers=JSON, stream=OversizedStream()), "lost", id="too much"),
         pytest.param(
             httpx2.Response(401, headers={"content-type": "application/problem+json"}, json=PROBLEM),
             "Send your API key.\N{REPLACEMENT CHARACTER}",
@@ -134,28 +134,28 @@ HTML = {"content-type": "text/html"}
         pytest.param(httpx2.Response(502, headers=HTML, content=b"[]"), "HTTP 502", id="list"),
     ],
 )
-async def test_a_request_that_fails_is_told_what_to_do(answer: Answer, what_to_do: str) -> None:
-    response = await told(answer)
+async def test_a_failed_request_gets_an_error_with_the_next_step(answer: Answer, what_to_do: str) -> None:
+    response = await read_error(answer)
 
     assert response.status_code == 503
     assert what_to_do in response.json()["error"]["message"]
     assert response.headers["content-type"] == "application/json"
 
 
-async def test_a_session_that_is_gone_is_told_as_such() -> None:
+async def test_a_lost_session_is_reported_as_such() -> None:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "?"}}
 
-    gone = await told(httpx2.Response(404, json=body), **{"mcp-session-id": "s"})
-    other = await told(httpx2.Response(404, json=body))
+    gone = await read_error(httpx2.Response(404, json=body), **{"mcp-session-id": "s"})
+    other = await read_error(httpx2.Response(404, json=body))
 
     assert "Start this server again" in gone.json()["error"]["message"]
     assert other.json() == body
 
 
-async def test_what_is_json_rpc_passes_as_it_is() -> None:
+async def test_json_rpc_messages_pass_unchanged() -> None:
     body = {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "task", "odd": [1, None]}}
 
-    response = await told(httpx2.Response(200, json=body, headers={"mcp-session-id": "s", "set-cookie": "a"}))
+    response = await read_error(httpx2.Response(200, json=body, headers={"mcp-session-id": "s", "set-cookie": "a"}))
 
     assert response.json() == body
     assert (response.headers["mcp-session-id"], "set-cookie" in response.headers) == ("s", False)

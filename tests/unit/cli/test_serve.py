@@ -19,7 +19,7 @@ from ringback.settings import Settings, SettingsError
 Run = Callable[..., Result]
 
 
-class Served:
+class RecordingServer:
     """Stands in for the server: keeps what it was to serve."""
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class Served:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    stand_in = Served()
+def served(monkeypatch: pytest.MonkeyPatch) -> RecordingServer:
+    stand_in = RecordingServer()
     monkeypatch.setattr(server, "serve", stand_in)
     return stand_in
 
 
-def test_options_go_over_the_environment(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_go_over_the_environment(run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_PORT", "1234")
     monkeypatch.setenv("RINGBACK_HOST", "::1")
 
@@ -54,7 +54,7 @@ def test_options_go_over_the_environment(run: Run, served: Served, monkeypatch: 
     assert served.settings.auth == "keys"
 
 
-def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Served, tmp_path: Path) -> None:
+def test_upstreams_come_from_the_file_and_from_options(run: Run, served: RecordingServer, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"git": {"command": "mcp-server-git"}}}))
 
@@ -66,7 +66,7 @@ def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Served,
     assert sorted(upstream.name for upstream in served.reread()) == ["time", "web"]
 
 
-def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: Served) -> None:
+def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: RecordingServer) -> None:
     told = run("serve", "--dev")
 
     assert (served.settings.auth, served.settings.callback_http) == ("off", True)
@@ -75,7 +75,7 @@ def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, serve
     assert "ringback call demo count_primes --wait" in told.stderr
 
 
-def test_development_keeps_what_is_set_otherwise(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_keeps_what_is_set_otherwise(run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_CALLBACK_PRIVATE_CIDRS", "10.0.0.0/8")
 
     run("serve", "--dev", "--upstream", "web=http://127.0.0.1:9/mcp")
@@ -95,8 +95,8 @@ def test_development_keeps_what_is_set_otherwise(run: Run, served: Served, monke
         (("--config", "missing.json"), "missing.json"),
     ],
 )
-def test_a_mistake_is_told_before_anything_runs(
-    run: Run, served: Served, arguments: tuple[str, ...], words: str
+def test_an_invalid_setting_is_reported_before_anything_runs(
+    run: Run, served: RecordingServer, arguments: tuple[str, ...], words: str
 ) -> None:
     refused = run("serve", *arguments)
 
@@ -114,7 +114,7 @@ def test_a_mistake_is_told_before_anything_runs(
         (AddressTaken("Cannot listen on 127.0.0.1:8090."), 75),
     ],
 )
-def test_the_exit_code_of_a_refused_start_says_whether_starting_it_again_can_help(
+def test_the_exit_code_of_a_refused_start_shows_whether_a_restart_can_help(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -126,7 +126,7 @@ def test_the_exit_code_of_a_refused_start_says_whether_starting_it_again_can_hel
     assert (refused.exit_code, refused.stderr) == (code, f"Error: {error}\n")
 
 
-def test_an_address_that_is_taken_may_be_free_a_moment_later(tmp_path: Path) -> None:
+def test_an_address_in_use_is_a_temporary_failure(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(AddressTaken):
         server.serve(
             Settings(port=taken.getsockname()[1], database_url=f"sqlite:///{tmp_path / 'ringback.db'}", auth="off"), []

@@ -10,7 +10,7 @@ import respx
 from typer.testing import Result
 
 from ringback.api.schemas import examples
-from tests.support.requests import body_of, last_of, query_of, requests_of
+from tests.support.requests import parse_body, get_last_request, parse_query, list_requests
 
 Run = Callable[..., Result]
 
@@ -45,7 +45,7 @@ def test_a_webhook_is_added_with_what_was_said_and_its_secret_is_printed(run: Ru
 
     assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, f"secret: {examples.SECRET}")
     assert "Rings for" in ran.stderr
-    assert body_of(last_of(route)) == {
+    assert parse_body(get_last_request(route)) == {
         "url": "https://agent.example/callback",
         "events": ["call.finished", "call.progress"],
         "upstream": "git",
@@ -77,10 +77,10 @@ def test_a_webhook_is_shown_removed_and_switched(run: Run, service: respx.MockRo
     assert run("webhooks", "remove", "wh_1").stderr == "wh_1 is removed.\n"
     assert "is disabled." in run("webhooks", "disable", "wh_1").stderr
     assert "is active." in run("webhooks", "enable", "wh_1").stderr
-    assert [body_of(request) for request in requests_of(patch)] == [{"state": "disabled"}, {"state": "active"}]
+    assert [parse_body(request) for request in list_requests(patch)] == [{"state": "disabled"}, {"state": "active"}]
 
 
-def test_a_test_tells_which_delivery_to_look_at(run: Run, service: respx.MockRouter) -> None:
+def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRouter) -> None:
     service.post(f"{HOOK}/test").respond(202, json={**examples.DELIVERY, "call_id": None})
 
     ran = run("webhooks", "test", "wh_1")
@@ -97,14 +97,14 @@ def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> N
 
     assert ran.stdout == f"{examples.SECRET}\n"
     assert "2026-11-20 18:00:00 UTC" in ran.stderr
-    assert body_of(last_of(route)) == {"overlap_seconds": 60}
+    assert parse_body(get_last_request(route)) == {"overlap_seconds": 60}
 
 
 @pytest.mark.parametrize(
     ("state", "last_error", "told"),
     [("active", None, ""), ("pending_verification", "challenge_failed", "challenge_failed")],
 )
-def test_a_verification_tells_what_came_of_it(
+def test_a_verification_prints_its_outcome(
     run: Run, service: respx.MockRouter, state: str, last_error: str | None, told: str
 ) -> None:
     (answer,) = examples.EXAMPLES_BY_SCHEMA["WebhookView"]
@@ -125,7 +125,7 @@ REPLAYS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("options", "body"), REPLAYS)
-def test_a_replay_asks_for_what_was_named(
+def test_a_replay_sends_the_given_filters(
     run: Run, service: respx.MockRouter, options: tuple[str, ...], body: dict[str, Any]
 ) -> None:
     route = service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3, "still_open": 1, "more": False})
@@ -133,7 +133,7 @@ def test_a_replay_asks_for_what_was_named(
     ran = run("webhooks", "replay", "wh_1", *options)
 
     assert ran.stdout == "replayed: 3\nstill_open: 1\n"
-    assert body_of(last_of(route)) == body
+    assert parse_body(get_last_request(route)) == body
 
 
 @pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "ask again")])
@@ -151,14 +151,14 @@ def test_a_day_without_a_time_is_one_of_this_machine(run: Run, service: respx.Mo
 
     run("webhooks", "replay", "wh_1", "--since", "2026-11-20")
 
-    assert body_of(last_of(route))["since"].startswith("2026-11-20T00:00:00")
-    assert len(body_of(last_of(route))["since"]) > len("2026-11-20T00:00:00")
+    assert parse_body(get_last_request(route))["since"].startswith("2026-11-20T00:00:00")
+    assert len(parse_body(get_last_request(route))["since"]) > len("2026-11-20T00:00:00")
 
 
 # -- deliveries ------------------------------------------------------------------------------------------------------------
 
 
-def test_deliveries_are_listed_as_far_as_asked(run: Run, service: respx.MockRouter) -> None:
+def test_deliveries_are_listed_up_to_the_given_limit(run: Run, service: respx.MockRouter) -> None:
     first = {**examples.DELIVERY, "id": "dlv_1", "call_id": None}
     pages = [
         httpx.Response(200, json={"deliveries": [first, {**first, "id": "dlv_2"}], "next_cursor": "n"}),
@@ -172,8 +172,8 @@ def test_deliveries_are_listed_as_far_as_asked(run: Run, service: respx.MockRout
 
     assert all(name in table.stdout for name in ("dlv_1", "dlv_2", "dlv_3"))
     assert [delivery["id"] for delivery in json.loads(two.stdout)] == ["dlv_1", "dlv_2"]
-    assert query_of(requests_of(route)[0]) == {"state": "dead", "webhook_id": "wh_1", "call_id": "call_1"}
-    assert len(requests_of(route)) == 3
+    assert parse_query(list_requests(route)[0]) == {"state": "dead", "webhook_id": "wh_1", "call_id": "call_1"}
+    assert len(list_requests(route)) == 3
 
 
 def test_a_delivery_is_shown_with_its_attempts_and_sent_again(run: Run, service: respx.MockRouter) -> None:

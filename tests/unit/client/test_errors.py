@@ -106,7 +106,7 @@ async def test_a_problem_document_may_leave_everything_out(client: RingbackClien
     ],
     ids=["a page", "broken JSON", "another shape", "a redirect", "a welcome", "unknown members"],
 )
-async def test_what_is_no_answer_of_ringback_is_said_to_be_none(
+async def test_a_response_that_is_not_ringbacks_is_reported_as_such(
     client: RingbackClient, service: respx.MockRouter, answer: httpx.Response
 ) -> None:
     service.get("/v1/upstreams").mock(return_value=answer)

@@ -9,7 +9,7 @@ import respx
 from ringback.api.schemas import examples
 from ringback.client import CallbackOptions, RingbackClient
 from tests.support.clock import FakeClock
-from tests.support.requests import body_of, last_of, query_of, requests_of
+from tests.support.requests import parse_body, get_last_request, parse_query, list_requests
 
 CALL = examples.WORKING_CALL
 FINISHED = examples.FINISHED_CALL
@@ -26,7 +26,7 @@ async def test_registering_sends_what_was_said_and_nothing_else(
 
     webhook = await client.register_webhook("https://agent.example/callback", events=["call.finished"], tool="git_log")
 
-    assert body_of(last_of(route)) == {
+    assert parse_body(get_last_request(route)) == {
         "url": "https://agent.example/callback",
         "events": ["call.finished"],
         "tool": "git_log",
@@ -45,7 +45,7 @@ async def test_lists_go_on_from_page_to_page(client: RingbackClient, service: re
     webhooks = [webhook async for webhook in client.webhooks()]
 
     assert [webhook.id for webhook in webhooks] == [examples.WEBHOOK["id"]] * 2
-    assert [query_of(request) for request in requests_of(route)] == [{}, {"cursor": "second"}]
+    assert [parse_query(request) for request in list_requests(route)] == [{}, {"cursor": "second"}]
 
 
 async def test_a_webhook_is_read_changed_and_removed(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -58,10 +58,10 @@ async def test_a_webhook_is_read_changed_and_removed(client: RingbackClient, ser
     await client.delete_webhook("wh_1")
 
     assert (webhook.state, changed.state) == ("active", "disabled")
-    assert body_of(last_of(patch)) == {"state": "disabled"}
+    assert parse_body(get_last_request(patch)) == {"state": "disabled"}
 
 
-async def test_a_webhook_is_tested_and_its_past_sent_again(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_a_webhook_is_tested_and_replayed(client: RingbackClient, service: respx.MockRouter) -> None:
     delivery = {**examples.DELIVERY, "call_id": None}
     service.post("/v1/webhooks/wh_1/test").respond(202, json=delivery)
     replay = service.post("/v1/webhooks/wh_1/replay").respond(202, json={"replayed": 3, "still_open": 1, "more": False})
@@ -74,7 +74,7 @@ async def test_a_webhook_is_tested_and_its_past_sent_again(client: RingbackClien
 
     assert test.call_id is None
     assert (since.replayed, since.still_open, since.more) == (3, 1, False)
-    assert [body_of(request) for request in requests_of(replay)] == [
+    assert [parse_body(request) for request in list_requests(replay)] == [
         {"since": "2026-11-20T17:00:00+00:00"},
         {"cursor": "a"},
         {"dead": True},
@@ -82,7 +82,7 @@ async def test_a_webhook_is_tested_and_its_past_sent_again(client: RingbackClien
     assert (await client.redeliver("dlv_1")).generation == 2
 
 
-async def test_a_secret_is_rotated_as_told_or_as_the_service_likes(
+async def test_a_secret_is_rotated_to_the_given_or_a_generated_one(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     (answer,) = examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
@@ -94,7 +94,7 @@ async def test_a_secret_is_rotated_as_told_or_as_the_service_likes(
     assert rotated.secret == examples.SECRET
     assert rotated.overlap_ends_at.tzinfo == UTC
     assert examples.SECRET not in repr(rotated)
-    assert [body_of(request) for request in requests_of(route)] == [
+    assert [parse_body(request) for request in list_requests(route)] == [
         {},
         {"secret": examples.SECRET, "overlap_seconds": 0},
     ]
@@ -113,7 +113,7 @@ async def test_questions_are_read_with_the_call_and_answered_by_their_keys(
     told = await client.answer("call_1", {"r1.1": {"action": "accept", "content": {"branch": "main"}}})
 
     assert call.input_requests["r1.1"].params["message"] == "Which branch?"
-    assert body_of(last_of(route)) == examples.ANSWER
+    assert parse_body(get_last_request(route)) == examples.ANSWER
     assert (told.accepted, told.ignored, told.call.status) == (("r1.1",), ("r0.1",), "working")
 
 
@@ -125,9 +125,9 @@ async def test_starting_sends_the_call_and_a_key_of_its_own(client: RingbackClie
 
     assert started.call.id == CALL["id"]
     assert not started.call.final
-    first, second = (request.headers["idempotency-key"] for request in requests_of(route))
+    first, second = (request.headers["idempotency-key"] for request in list_requests(route))
     assert len({first, second}) == 2
-    assert body_of(requests_of(route)[0]) == {
+    assert parse_body(list_requests(route)[0]) == {
         "upstream": "git",
         "tool": "git_log",
         "arguments": {"repo_path": "."},
@@ -147,9 +147,9 @@ async def test_starting_takes_your_key_and_your_callback(client: RingbackClient,
         timeout_seconds=60,
     )
 
-    assert last_of(route).headers["idempotency-key"] == "the report of today"
-    assert body_of(last_of(route))["callback"] == {"url": "https://agent.example/callback", "include_result": True}
-    assert body_of(last_of(route))["timeout_seconds"] == 60
+    assert get_last_request(route).headers["idempotency-key"] == "the report of today"
+    assert parse_body(get_last_request(route))["callback"] == {"url": "https://agent.example/callback", "include_result": True}
+    assert parse_body(get_last_request(route))["timeout_seconds"] == 60
     assert (started.callback_secret, started.hint) == ("whsec_x", "do this")
 
 
@@ -158,7 +158,7 @@ async def test_a_start_that_waited_brings_the_result(client: RingbackClient, ser
 
     started = await client.start_call("git", "git_log", wait_seconds=10)
 
-    assert body_of(last_of(route))["wait_seconds"] == 10
+    assert parse_body(get_last_request(route))["wait_seconds"] == 10
     assert started.call.final
     assert started.result == {"content": []}
 
@@ -193,7 +193,7 @@ async def test_several_calls_are_waited_for_in_one_request_after_the_other(
 
     assert [call.final for call in every] == [True, True]
     assert [call.status for call in some] == ["working"]
-    assert [body_of(request) for request in requests_of(route)] == [
+    assert [parse_body(request) for request in list_requests(route)] == [
         *[{"call_ids": ["call_1", "call_2"], "mode": "all", "wait_seconds": 60.0}] * 2,
         {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.5},
         {"call_ids": ["call_1"], "mode": "any", "wait_seconds": 0.0},
@@ -205,7 +205,7 @@ async def test_a_fresh_token_may_be_the_only_one(client: RingbackClient, service
     route = service.post("/v1/calls/call_1/resume-token").respond(json={"resume_token": "fresh"})
 
     assert await client.fresh_resume_token("call_1", revoke_older=True) == "fresh"
-    assert body_of(last_of(route)) == {"revoke_older": True}
+    assert parse_body(get_last_request(route)) == {"revoke_older": True}
 
 
 async def test_calls_are_found_by_your_own_ids(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -214,7 +214,7 @@ async def test_calls_are_found_by_your_own_ids(client: RingbackClient, service: 
     found = [call.id async for call in client.calls(client_session_id="s1", status="working")]
 
     assert found == [CALL["id"], FINISHED["id"]]
-    assert query_of(last_of(route)) == {"client_session_id": "s1", "status": "working"}
+    assert parse_query(get_last_request(route)) == {"client_session_id": "s1", "status": "working"}
 
 
 async def test_the_result_is_what_the_upstream_gave(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -243,7 +243,7 @@ async def test_a_token_becomes_call_result_events_and_a_fresh_token(
 
     resumed = await client.resume("token", wait_seconds=5)
 
-    assert body_of(last_of(route)) == {"resume_token": "token", "wait_seconds": 5}
+    assert parse_body(get_last_request(route)) == {"resume_token": "token", "wait_seconds": 5}
     assert (resumed.call.id, resumed.resume_token) == (FINISHED["id"], "fresh")
     assert resumed.events[0].event_id == examples.EVENT["eventId"]
 
@@ -255,7 +255,7 @@ async def test_an_id_stays_one_segment_of_the_path_whatever_is_in_it(
 
     await client.call("../webhooks?x=1")
 
-    assert last_of(route).url.raw_path == b"/v1/calls/..%2Fwebhooks%3Fx%3D1"
+    assert get_last_request(route).url.raw_path == b"/v1/calls/..%2Fwebhooks%3Fx%3D1"
 
 
 # -- events and deliveries --
@@ -266,12 +266,12 @@ def page(*names: str, cursor: str, has_more: bool = False) -> httpx.Response:
     return httpx.Response(200, json={"events": events, "cursor": cursor, "truncated": False, "has_more": has_more})
 
 
-async def test_a_poll_asks_for_what_was_named(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_a_poll_sends_the_given_filters(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.get("/v1/events").mock(return_value=page("evt_1", cursor="b"))
 
     polled = await client.poll_events(cursor="a", limit=5, name="call.finished", call_id="call_1")
 
-    assert query_of(last_of(route)) == {"cursor": "a", "limit": "5", "name": "call.finished", "call_id": "call_1"}
+    assert parse_query(get_last_request(route)) == {"cursor": "a", "limit": "5", "name": "call.finished", "call_id": "call_1"}
     assert (polled.cursor, polled.truncated, polled.has_more) == ("b", False, False)
     assert polled.events[0].timestamp == datetime.fromisoformat(examples.EVENT["timestamp"])
 
@@ -281,10 +281,10 @@ async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, ser
     route.side_effect = [page("evt_1", "evt_2", cursor="b", has_more=True), page("evt_3", cursor="c")]
 
     assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1", "evt_2", "evt_3"]
-    assert [query_of(request)["cursor"] for request in requests_of(route)] == ["a", "b"]
+    assert [parse_query(request)["cursor"] for request in list_requests(route)] == ["a", "b"]
 
 
-async def test_an_empty_page_that_has_more_is_gone_on_from_at_once(
+async def test_an_empty_page_with_more_to_come_is_followed_at_once(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock
 ) -> None:
     route = service.get("/v1/events")
@@ -292,7 +292,7 @@ async def test_an_empty_page_that_has_more_is_gone_on_from_at_once(
     began = clock.monotonic()
 
     assert [event.event_id async for event in client.events(cursor="a")] == ["evt_1"]
-    assert [query_of(request)["cursor"] for request in requests_of(route)] == ["a", "b", "c"]
+    assert [parse_query(request)["cursor"] for request in list_requests(route)] == ["a", "b", "c"]
     assert clock.monotonic() == began
 
 
@@ -308,7 +308,7 @@ async def test_followed_events_go_on_without_a_hot_loop(
 
     assert names == ["evt_1", "evt_2"]
     assert clock.monotonic() - began >= 1
-    assert [query_of(request)["wait_seconds"] for request in requests_of(route)] == ["60.0"] * 3
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
 
 
 async def test_deliveries_are_listed_and_read_with_their_attempts(
@@ -321,7 +321,7 @@ async def test_deliveries_are_listed_and_read_with_their_attempts(
     delivery = await client.delivery("dlv_1")
 
     assert listed == [examples.DELIVERY["id"]]
-    assert query_of(last_of(route)) == {"state": "dead", "webhook_id": "wh_1"}
+    assert parse_query(get_last_request(route)) == {"state": "dead", "webhook_id": "wh_1"}
     assert delivery.attempt_count == examples.DELIVERY["attempt_count"]
     assert [attempt.category for attempt in delivery.attempts] == [examples.ATTEMPT["category"]]
 
@@ -341,7 +341,7 @@ async def test_upstreams_and_their_tools_are_listed(client: RingbackClient, serv
     assert tool.input_schema == examples.TOOL["inputSchema"]
 
 
-async def test_health_is_asked_once(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_health_is_requested_once(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.get("/healthz")
     route.side_effect = [httpx.Response(200, json={"status": "ok"}), httpx.Response(503), httpx.ConnectError("refused")]
 
@@ -356,10 +356,10 @@ async def test_the_api_key_goes_along(client: RingbackClient, service: respx.Moc
 
     await client.upstreams()
 
-    assert last_of(route).headers["authorization"] == "Bearer rbk_example"
+    assert get_last_request(route).headers["authorization"] == "Bearer rbk_example"
 
 
-async def test_what_a_newer_service_adds_is_ignored(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_unknown_fields_of_a_newer_service_are_ignored(client: RingbackClient, service: respx.MockRouter) -> None:
     service.get("/v1/calls/call_1").respond(json={**CALL, "status": "dreaming", "mood": {"good": True}})
 
     assert (await client.call("call_1")).status == "dreaming"

@@ -9,17 +9,17 @@ import respx
 from ringback.api.schemas import examples
 from ringback.client import ConnectionFailed, RingbackClient, Unavailable
 from tests.support.clock import FakeClock
-from tests.support.requests import last_of, query_of, requests_of
+from tests.support.requests import get_last_request, parse_query, list_requests
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "events": []}
 REFUSED = httpx.ConnectError("refused")
-BROKEN = httpx.RemoteProtocolError("broken")
-LATE = httpx.ReadTimeout("late")
+CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
+TIMEOUT_ERROR = httpx.ReadTimeout("late")
 UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
 
 
-@pytest.mark.parametrize("failure", [REFUSED, BROKEN, UNAVAILABLE], ids=["refused", "broken", "503"])
+@pytest.mark.parametrize("failure", [REFUSED, CONNECTION_ERROR, UNAVAILABLE], ids=["refused", "broken", "503"])
 async def test_reading_is_repeated_until_it_works(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response | Exception
 ) -> None:
@@ -34,17 +34,17 @@ async def test_a_start_is_repeated_with_the_same_key_and_body(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     route = service.post("/v1/calls")
-    route.side_effect = [BROKEN, UNAVAILABLE, httpx.Response(202, json=STARTED)]
+    route.side_effect = [CONNECTION_ERROR, UNAVAILABLE, httpx.Response(202, json=STARTED)]
 
     await client.start_call("git", "git_log", {"repo_path": "."})
 
-    assert len({(request.headers["idempotency-key"], request.content) for request in requests_of(route)}) == 1
+    assert len({(request.headers["idempotency-key"], request.content) for request in list_requests(route)}) == 1
     assert route.call_count == 3
 
 
 async def test_cancelling_and_resuming_are_repeated_too(client: RingbackClient, service: respx.MockRouter) -> None:
-    service.post("/v1/calls/call_1/cancel").side_effect = [BROKEN, httpx.Response(200, json=examples.WORKING_CALL)]
-    service.post("/v1/resume").side_effect = [BROKEN, httpx.Response(200, json=RESUMED)]
+    service.post("/v1/calls/call_1/cancel").side_effect = [CONNECTION_ERROR, httpx.Response(200, json=examples.WORKING_CALL)]
+    service.post("/v1/resume").side_effect = [CONNECTION_ERROR, httpx.Response(200, json=RESUMED)]
 
     assert (await client.cancel("call_1")).id == (await client.resume("token")).call.id
 
@@ -70,8 +70,8 @@ async def test_a_service_that_stays_unavailable_is_believed(client: RingbackClie
     assert route.call_count == 3
 
 
-async def test_what_must_not_happen_twice_is_tried_once(client: RingbackClient, service: respx.MockRouter) -> None:
-    route = service.post("/v1/webhooks").mock(side_effect=BROKEN)
+async def test_requests_that_must_not_be_repeated_are_sent_once(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.post("/v1/webhooks").mock(side_effect=CONNECTION_ERROR)
 
     with pytest.raises(ConnectionFailed):
         await client.register_webhook("https://agent.example/callback")
@@ -82,7 +82,7 @@ async def test_what_must_not_happen_twice_is_tried_once(client: RingbackClient, 
 async def test_a_service_that_stays_silent_is_not_waited_for_again(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
-    route = service.get("/v1/upstreams").mock(side_effect=LATE)
+    route = service.get("/v1/upstreams").mock(side_effect=TIMEOUT_ERROR)
 
     with pytest.raises(ConnectionFailed):
         await client.upstreams()
@@ -98,7 +98,7 @@ async def test_the_read_timeout_leaves_time_for_the_wait(
 
     await client.call("call_1", wait_seconds=wait_seconds)
 
-    timeout = last_of(route).extensions["timeout"]
+    timeout = get_last_request(route).extensions["timeout"]
     assert (timeout["connect"], timeout["read"]) == (5.0, 30.0 + (wait_seconds or 0))
 
 
@@ -115,7 +115,7 @@ async def test_waiting_polls_until_the_call_has_ended(
     call = await client.wait("call_1")
 
     assert call.final
-    assert [query_of(request)["wait_seconds"] for request in requests_of(route)] == ["60.0"] * 3
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
     assert clock.monotonic() == 2  # an answer that comes at once is no reason to ask again at once
 
 
@@ -128,4 +128,4 @@ async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(
 
     assert call.status == "working"
     assert clock.monotonic() == 1.5
-    assert [query_of(request)["wait_seconds"] for request in requests_of(route)] == ["1.5", "0.5", "0.0"]
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["1.5", "0.5", "0.0"]

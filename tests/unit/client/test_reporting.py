@@ -7,19 +7,19 @@ import respx
 
 from ringback.api.schemas import examples
 from ringback.client import RingbackClient
-from tests.support.requests import body_of, last_of
+from tests.support.requests import parse_body, get_last_request
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESULT = {"content": [{"type": "text", "text": "done"}]}
 
 
-async def test_a_report_says_what_was_told_and_nothing_else(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_a_report_sends_exactly_the_given_values(client: RingbackClient, service: respx.MockRouter) -> None:
     route = service.post("/v1/calls/report").respond(202, json=STARTED)
 
     started = await client.report("build-1", "farm", "build_report", result=RESULT, correlation_id="c1")
 
     assert started.call.id == examples.CALL_ID
-    assert body_of(last_of(route)) == {
+    assert parse_body(get_last_request(route)) == {
         "key": "build-1",
         "upstream": "farm",
         "tool": "build_report",
@@ -33,7 +33,7 @@ async def test_an_adoption_names_the_task(client: RingbackClient, service: respx
 
     await client.adopt("git", "task-1", tool="git_log")
 
-    assert body_of(last_of(route)) == {"upstream": "git", "task_id": "task-1", "tool": "git_log"}
+    assert parse_body(get_last_request(route)) == {"upstream": "git", "task_id": "task-1", "tool": "git_log"}
 
 
 async def test_both_are_repeated_when_their_answer_is_lost(client: RingbackClient, service: respx.MockRouter) -> None:

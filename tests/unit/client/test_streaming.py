@@ -11,13 +11,13 @@ import respx
 from ringback.api.schemas import examples
 from ringback.client import ConnectionFailed, Event, InvalidRequest, QuotaExceeded, RingbackClient, UnexpectedAnswer
 from tests.support.clock import FakeClock
-from tests.support.requests import query_of, requests_of
+from tests.support.requests import parse_query, list_requests
 
 STREAM = "/v1/events/stream"
 PROBLEM_JSON = {"content-type": "application/problem+json"}
 TRUNCATED = b'event: truncated\ndata: {"truncated":true}\n\n'
 BROKEN = httpx.ReadError("broken")
-SILENT = httpx.ReadTimeout("silent")
+IDLE_STREAM = httpx.ReadTimeout("silent")
 UNAVAILABLE = httpx.Response(503, json={}, headers=PROBLEM_JSON | {"retry-after": "5"})
 FULL = httpx.Response(429, json={}, headers=PROBLEM_JSON | {"retry-after": "20"})
 
@@ -44,9 +44,9 @@ async def first(stream: AsyncGenerator[Event], count: int) -> list[str | None]:
         return [(await anext(events)).cursor for _ in range(count)]
 
 
-def places(route: respx.Route) -> list[str | None]:
+def list_cursors(route: respx.Route) -> list[str | None]:
     """Where each connection asked to go on."""
-    return [request.headers.get("last-event-id") for request in requests_of(route)]
+    return [request.headers.get("last-event-id") for request in list_requests(route)]
 
 
 async def test_events_come_as_they_are_sent(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -54,16 +54,16 @@ async def test_events_come_as_they_are_sent(client: RingbackClient, service: res
 
     found = await first(client.stream_events(name="call.finished", client_session_id="s1"), 2)
 
-    (request,) = requests_of(route)
+    (request,) = list_requests(route)
     assert found == ["a", "b"]
-    assert query_of(request) == {"name": "call.finished", "client_session_id": "s1"}
+    assert parse_query(request) == {"name": "call.finished", "client_session_id": "s1"}
     assert request.headers["accept"] == "text/event-stream"
     assert request.extensions["timeout"]["read"] == 45
 
 
 @pytest.mark.parametrize(
     ("failures", "waited"),
-    [((), 1), ((BROKEN,), 2), ((SILENT,), 2), ((UNAVAILABLE,), 1 + 5), ((FULL,), 1 + 20), ((BROKEN, BROKEN), 2 + 4)],
+    [((), 1), ((BROKEN,), 2), ((IDLE_STREAM,), 2), ((UNAVAILABLE,), 1 + 5), ((FULL,), 1 + 20), ((BROKEN, BROKEN), 2 + 4)],
     ids=["ended", "broken", "silent", "unavailable", "full", "broken twice"],
 )
 async def test_a_stream_is_taken_up_where_it_was(
@@ -81,11 +81,11 @@ async def test_a_stream_is_taken_up_where_it_was(
     found = await first(client.stream_events(cursor="start"), 2)
 
     assert found == ["a", "b"]
-    assert places(route) == ["start", *["a"] * (len(between) + 1)]
+    assert list_cursors(route) == ["start", *["a"] * (len(between) + 1)]
     assert clock.monotonic() == waited
 
 
-async def test_the_pauses_of_a_service_that_stays_away_have_an_end(
+async def test_retries_against_an_unreachable_service_end(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock
 ) -> None:
     route = service.get(STREAM)
@@ -95,7 +95,7 @@ async def test_the_pauses_of_a_service_that_stays_away_have_an_end(
     assert clock.monotonic() == 1 + 2 + 4 + 8 + 16 + 6 * 30
 
 
-async def test_what_is_no_longer_kept_is_told_and_not_taken_for_an_event(
+async def test_an_expired_cursor_is_raised_and_not_yielded_as_an_event(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     service.get(STREAM).mock(return_value=answer(TRUNCATED, frame("a")))
@@ -116,7 +116,7 @@ async def test_what_is_no_longer_kept_is_told_and_not_taken_for_an_event(
     ],
     ids=["nobody", "full", "wrong", "a page", "no event"],
 )
-async def test_what_the_first_connection_fails_by_is_raised(
+async def test_an_error_of_the_first_connection_is_raised(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response | Exception, kind: type[Exception]
 ) -> None:
     service.get(STREAM).mock(side_effect=[failure])
@@ -125,7 +125,7 @@ async def test_what_the_first_connection_fails_by_is_raised(
         await first(client.stream_events(), 1)
 
 
-async def test_what_coming_back_does_not_cure_is_raised_later_too(
+async def test_a_permanent_error_is_raised_on_a_later_connection_too(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     route = service.get(STREAM)

@@ -42,7 +42,7 @@ def test_a_tool_that_says_error_has_answered() -> None:
 
 
 @pytest.mark.requirement("R33")
-def test_a_failure_in_our_words_repeats_its_outcome_where_mcp_clients_look() -> None:
+def test_a_failure_of_ours_repeats_its_outcome_where_mcp_clients_read_it() -> None:
     assert failed_completion(CallOutcome.TIMED_OUT, "The deadline passed.").error == {
         "code": INTERNAL_ERROR,
         "message": "The deadline passed.",
@@ -67,7 +67,7 @@ def test_an_illegal_step_says_which_call_and_which_step() -> None:
         apply_completion(over, completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=60)
 
 
-def test_a_call_never_prints_what_was_asked_or_answered() -> None:
+def test_the_repr_of_a_call_shows_no_input_requests_and_no_answers() -> None:
     call = replace(
         CALL, arguments={"password": "hunter2"}, meta={"k": "hunter2"}, error={"code": 1, "message": "hunter2"}
     )

@@ -11,7 +11,7 @@ from ringback.domain.clock import (
     format_iso,
     seconds,
 )
-from tests.support.clock import START, SteppedClock
+from tests.support.clock import START, WallClockSteps
 
 # From the first instant that a datetime holds to the last, by way of 1970.
 milliseconds = st.integers(-62_135_596_800_000, 253_402_300_799_999)
@@ -32,7 +32,7 @@ def test_an_instant_comes_back_from_its_text(value: int) -> None:
 
 
 @given(value=st.integers(0, 4_000_000_000_000), zone=zones)
-def test_text_is_utc_whatever_zone_the_instant_was_told_in(value: int, zone: timezone) -> None:
+def test_instants_are_formatted_in_utc_from_any_zone(value: int, zone: timezone) -> None:
     instant = from_epoch_milliseconds(value)
     assert format_iso(instant.astimezone(zone)) == format_iso(instant)
 
@@ -48,7 +48,7 @@ def test_a_duration_is_whole_milliseconds_nearest_to_what_was_said(value: float)
     assert duration.total_seconds() == pytest.approx(value, abs=0.0005001)
 
 
-async def test_the_machines_clock_tells_utc_in_milliseconds_and_moves_forwards() -> None:
+async def test_the_system_clock_returns_utc_in_milliseconds_and_moves_forwards() -> None:
     clock = SystemClock()
     began = clock.monotonic()
     await clock.sleep(0)
@@ -58,27 +58,27 @@ async def test_the_machines_clock_tells_utc_in_milliseconds_and_moves_forwards()
     assert clock.monotonic() >= began
 
 
-class Suspended(SystemClock):
+class SuspendedMachineClock(SystemClock):
     """A machine that was asleep for an hour: its wall clock and its time since boot went on."""
 
     asleep = 0
 
-    def _wall(self) -> int:
+    def _wall_nanoseconds(self) -> int:
         return super()._wall_nanoseconds() + self.asleep
 
-    def _elapsed(self) -> int:
+    def _elapsed_nanoseconds(self) -> int:
         return super()._elapsed_nanoseconds() + self.asleep
 
 
-def test_what_is_due_when_a_machine_wakes_up_is_due() -> None:
-    clock = Suspended()
+def test_time_advances_while_the_machine_is_suspended() -> None:
+    clock = SuspendedMachineClock()
     before = clock.now()
     clock.asleep = 3600 * 10**9
 
     assert clock.now() - before >= timedelta(hours=1)
 
 
-def test_time_since_boot_is_asked_for_where_the_machine_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_since_boot_is_read_where_the_machine_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def clock_gettime_ns(which: int) -> int:
@@ -94,8 +94,8 @@ def test_time_since_boot_is_asked_for_where_the_machine_tells_it(monkeypatch: py
     assert asked == [7]
 
 
-def test_the_wall_clock_is_told_as_it_is_and_scheduling_time_without_its_steps() -> None:
-    clock = SteppedClock()
+def test_the_wall_clock_follows_its_steps_and_scheduling_time_does_not() -> None:
+    clock = WallClockSteps()
     clock.step(-3600)
     clock.pass_time(60)
 

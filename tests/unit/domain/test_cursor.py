@@ -18,7 +18,7 @@ def test_a_cursor_is_opaque_but_stable_across_releases() -> None:
     ["2:events:1", "1:events", "1:secrets:1", "1", "", ":::", "1:EVENTS:1"],
     ids=["version", "no position", "no such list", "bare", "empty", "colons", "case"],
 )
-def test_what_is_no_cursor_of_ours_says_so(text: str) -> None:
+def test_an_invalid_cursor_is_refused_with_a_reason(text: str) -> None:
     cursor = base64.urlsafe_b64encode(text.encode()).decode()
     with pytest.raises(InvalidCursor, match=r"not a cursor of ours\. Start without one\."):
         decode_cursor(CursorList.EVENTS, cursor)

@@ -9,7 +9,7 @@ from ringback.domain.call import Call, completion_from_result, apply_completion
 from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
 from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, describe_webhook, delivery_due_at
-from tests.support.builders import a_webhook
+from tests.support.builders import make_webhook
 from tests.support.clock import START
 from tests.support.examples import CALL
 
@@ -18,7 +18,7 @@ INLINE = replace(ENDED, attended_until=START)
 GRACE = timedelta(seconds=INLINE_GRACE_SECONDS)
 
 
-def the_event(call: Call, name: EventName = EventName.CALL_FINISHED) -> Event:
+def make_event(call: Call, name: EventName = EventName.CALL_FINISHED) -> Event:
     return build_call_event(name, call, event_id=EventId("evt_01KAGZ8A000000000000000001"), seq=7, now=START)
 
 
@@ -33,20 +33,20 @@ def the_event(call: Call, name: EventName = EventName.CALL_FINISHED) -> Event:
         (DeliveryCondition.DETACHED, replace(CALL, attended_until=START), EventName.CALL_PROGRESS, timedelta()),
     ],
 )
-def test_only_an_end_that_may_be_told_inline_waits(
+def test_only_a_completion_that_may_be_read_inline_waits(
     when: DeliveryCondition, call: Call | None, name: EventName, after: timedelta
 ) -> None:
-    event = the_event(call or ENDED, name)
-    assert delivery_due_at(a_webhook(when=when), event, call, now=START) == START + after
+    event = make_event(call or ENDED, name)
+    assert delivery_due_at(make_webhook(when=when), event, call, now=START) == START + after
 
 
 @pytest.mark.parametrize(("now", "due"), [(START + GRACE / 3, START + GRACE), (START + 2 * GRACE, START + 2 * GRACE)])
 def test_a_webhook_that_comes_later_waits_for_the_rest_of_the_grace(now: datetime, due: datetime) -> None:
-    assert delivery_due_at(a_webhook(when=DeliveryCondition.DETACHED), the_event(INLINE), INLINE, now=now) == due
+    assert delivery_due_at(make_webhook(when=DeliveryCondition.DETACHED), make_event(INLINE), INLINE, now=now) == due
 
 
-def test_who_registers_a_detached_webhook_is_told_when_it_does_not_ring() -> None:
-    sentence = describe_webhook(a_webhook(when=DeliveryCondition.DETACHED))
+def test_a_detached_webhooks_registration_explains_when_it_gets_no_callback() -> None:
+    sentence = describe_webhook(make_webhook(when=DeliveryCondition.DETACHED))
     assert sentence.endswith("; not for an end that was told to the client that waited for it.")
-    assert "not for" not in describe_webhook(a_webhook())
-    assert "not for" not in describe_webhook(a_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED})))
+    assert "not for" not in describe_webhook(make_webhook())
+    assert "not for" not in describe_webhook(make_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED})))

@@ -27,7 +27,7 @@ def test_an_event_names_its_call_and_gives_the_clients_own_ids_back() -> None:
 
 
 @pytest.mark.requirement("R33")
-def test_the_end_of_a_call_is_told_with_its_outcome_and_the_digest_of_its_result(finished: Call) -> None:
+def test_the_end_event_of_a_call_has_its_outcome_and_the_digest_of_its_result(finished: Call) -> None:
     assert call_event_data(EventName.CALL_FINISHED, finished) == {
         "call_id": CALL.id,
         "status": "completed",
@@ -43,12 +43,12 @@ def test_the_end_of_a_call_is_told_with_its_outcome_and_the_digest_of_its_result
     }
 
 
-def test_what_is_not_finished_says_nothing_of_an_end() -> None:
+def test_an_unfinished_calls_event_has_no_outcome() -> None:
     data = call_event_data(EventName.CALL_INPUT_REQUIRED, CALL)
     assert {"outcome", "finished_at", "result_sha256", "progress"} & set(data) == set()
 
 
-def test_words_of_an_upstream_travel_with_progress_only() -> None:
+def test_only_progress_events_contain_upstream_text() -> None:
     told = replace(CALL, progress=Progress(progress=1, total=2, message="upstream words"))
     ended = apply_completion(told, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60)
 

@@ -21,7 +21,7 @@ from ringback.domain.event import EventName
 from ringback.domain.ids import EventId
 from ringback.domain.retry import RETRY_SCHEDULES, PROGRESS_SCHEDULE, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_url
-from tests.support.builders import a_delivery
+from tests.support.builders import make_delivery
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 
@@ -59,7 +59,7 @@ def test_only_an_active_webhook_is_suspended_and_only_a_suspended_one_revived(st
     assert health.webhook_after_success(webhook, now=START).state is (active if state is suspended else state)
 
 
-def test_the_owner_is_told_of_suspension_and_recovery_and_of_nothing_else() -> None:
+def test_only_suspension_and_recovery_are_reported_to_the_owner() -> None:
     told = {
         (before, after): health.health_event_name(replace(WEBHOOK, state=before), replace(WEBHOOK, state=after))
         for before in WebhookState
@@ -72,7 +72,7 @@ def test_the_owner_is_told_of_suspension_and_recovery_and_of_nothing_else() -> N
     }
 
 
-def test_no_webhook_hears_an_event_about_itself() -> None:
+def test_no_webhook_gets_an_event_about_itself() -> None:
     name = EventName.WEBHOOK_SUSPENDED
     listening = replace(WEBHOOK, events=frozenset({name}))
     event = health.build_webhook_event(listening, name, event_id=EventId("evt_1"), seq=1, now=START)
@@ -100,7 +100,7 @@ def test_another_url_has_another_receiver() -> None:
 
 
 @pytest.mark.parametrize("profile", RetryProfile)
-def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: RetryProfile) -> None:
+def test_each_delivery_kind_has_its_schedule_and_ordering_does_not_extend_it(profile: RetryProfile) -> None:
     assert retry_schedule_for(DeliveryKind.EVENT, profile) == RETRY_SCHEDULES[profile]
     assert retry_schedule_for(DeliveryKind.PROGRESS, profile) == PROGRESS_SCHEDULE
     assert retry_schedule_for(DeliveryKind.GAP, profile) == RETRY_SCHEDULES[RetryProfile.MINUTES]
@@ -113,18 +113,18 @@ def test_each_kind_has_its_ladder_and_order_makes_no_age_longer(profile: RetryPr
 @pytest.mark.parametrize(
     ("delivery", "status", "loss"),
     [
-        (a_delivery(), 500, True),
-        (a_delivery(), None, True),
-        (a_delivery(), 410, False),
-        (a_delivery(), 413, False),
-        (a_delivery(kind=DeliveryKind.PROGRESS), 500, False),
-        (a_delivery(kind=DeliveryKind.GAP, event_id=None), 500, False),
-        (a_delivery(generation=2), 500, False),
-        (a_delivery(seq=None, call_id=None), 500, False),
+        (make_delivery(), 500, True),
+        (make_delivery(), None, True),
+        (make_delivery(), 410, False),
+        (make_delivery(), 413, False),
+        (make_delivery(kind=DeliveryKind.PROGRESS), 500, False),
+        (make_delivery(kind=DeliveryKind.GAP, event_id=None), 500, False),
+        (make_delivery(generation=2), 500, False),
+        (make_delivery(seq=None, call_id=None), 500, False),
     ],
     ids=["event", "untried", "gone", "too large", "progress", "gap", "sent again", "test"],
 )
-def test_what_is_given_up_leaves_a_gap_if_its_receiver_missed_an_event(
+def test_a_given_up_delivery_leaves_a_gap_if_the_receiver_missed_an_event(
     delivery: Delivery, status: int | None, *, loss: bool
 ) -> None:
     answer = None if status is None else AttemptResult(category=AttemptCategory.HTTP_5XX, status_code=status)

@@ -72,7 +72,7 @@ def test_ids_of_one_millisecond_are_drawn_and_never_counted() -> None:
     assert tails == [five_bits_of_each(bytes([n] * 16)) for n in (9, 1, 5)]
 
 
-def test_secrets_are_as_long_as_asked_for() -> None:
+def test_secrets_have_the_requested_length() -> None:
     assert len(IdGenerator(FakeClock()).random_bytes(24)) == 24
 
 
@@ -91,10 +91,10 @@ def test_secrets_are_as_long_as_asked_for() -> None:
         "call_01ARZ3NDEK0000000000000000\n",
     ],
 )
-def test_what_could_not_be_an_id_does_not_look_like_one(text: str) -> None:
+def test_an_invalid_id_is_not_parsed(text: str) -> None:
     assert not is_well_formed_id("call", text)
 
 
 @given(text=st.text())
-def test_any_text_may_be_asked_about(text: str) -> None:
+def test_any_text_may_be_parsed(text: str) -> None:
     assert is_well_formed_id("call", text) in {True, False}

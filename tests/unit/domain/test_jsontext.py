@@ -21,7 +21,7 @@ values = st.recursive(
 
 
 @given(value=values)
-def test_what_is_written_is_read_back_the_same_by_us_and_by_others(value: Any) -> None:
+def test_written_json_is_read_back_unchanged_by_us_and_by_others(value: Any) -> None:
     assert loads(dumps(value)) == value
     assert json.loads(dumps(value)) == value
 
@@ -55,7 +55,7 @@ def test_the_deepest_value_that_is_written_has_254_levels() -> None:
 
 
 @pytest.mark.parametrize("value", [2**64, "\ud800"], ids=["65 bits", "lone surrogate"])
-def test_what_not_every_reader_could_read_is_not_written(value: Any) -> None:
+def test_json_that_some_readers_cannot_parse_is_not_written(value: Any) -> None:
     with pytest.raises(TypeError):
         dumps(value)
 
@@ -68,5 +68,5 @@ def test_the_digest_is_sha256_in_hexadecimal() -> None:
     ("path", "told"),
     [((), "#"), (("a", 0, "b"), "#/a/0/b"), (("a/b", "~"), "#/a~1b/~0"), (("x" * 300,), "#/" + "x" * 254)],
 )
-def test_a_place_is_told_as_a_pointer_that_does_not_grow_without_end(path: tuple[object, ...], told: str) -> None:
+def test_an_error_position_is_a_json_pointer_of_bounded_length(path: tuple[object, ...], told: str) -> None:
     assert format_pointer(path) == told

@@ -36,5 +36,5 @@ ALIVE, UNRESPONSIVE, FROZEN = Liveness
         pytest.param({"stopped_since": NOW - STOPPED_TIMEOUT_SECONDS + 1}, ALIVE, id="stopped a moment ago"),
     ],
 )
-def test_only_a_child_that_nobody_loses_anything_by_is_replaced(seen: dict[str, Any], verdict: Liveness) -> None:
+def test_only_a_child_that_no_call_depends_on_is_replaced(seen: dict[str, Any], verdict: Liveness) -> None:
     assert classify_liveness(LivenessSample(now=NOW, **seen)) is verdict

@@ -25,7 +25,7 @@ def test_an_admin_may_do_everything(scope: Scope) -> None:
     caller(Scope.ADMIN).require_scope(scope)
 
 
-def test_nobody_is_an_admin_or_an_adopter_unless_told_so() -> None:
+def test_admin_and_adopter_scopes_are_granted_explicitly_only() -> None:
     assert DEFAULT_SCOPES & {Scope.ADMIN, Scope.ADOPT} == set()
 
 

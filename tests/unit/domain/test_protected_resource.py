@@ -29,7 +29,7 @@ def protected(public_url: str = "https://ringback.example") -> ProtectedResource
         ("/", ""),
     ],
 )
-def test_a_path_belongs_to_the_door_that_it_leads_through(path: str, resource: str) -> None:
+def test_a_path_belongs_to_the_resource_with_its_prefix(path: str, resource: str) -> None:
     assert resource_for_path(path) == resource
 
 
@@ -44,7 +44,7 @@ def test_a_resource_is_below_those_that_begin_its_path(resource: str) -> None:
 
 @pytest.mark.requirement("R25")
 @given(resource=RESOURCES, public_url=st.sampled_from(["https://ringback.example", "https://apps.example:8443/a/b"]))
-def test_what_is_at_the_url_of_a_challenge_describes_the_resource(resource: str, public_url: str) -> None:
+def test_the_metadata_url_of_a_challenge_serves_the_resource(resource: str, public_url: str) -> None:
     known = protected(public_url)
     origin = "/".join(public_url.split("/")[:3])
 

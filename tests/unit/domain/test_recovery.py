@@ -22,16 +22,16 @@ def queued(call: Call) -> Call:
     return recovered
 
 
-def test_what_was_never_dispatched_is_queued_again() -> None:
+def test_an_abandoned_call_that_was_never_dispatched_is_queued_again() -> None:
     assert queued(LEASED).runs == 0
 
 
-def test_what_was_never_dispatched_and_is_not_wanted_any_more_is_cancelled() -> None:
+def test_an_abandoned_call_with_a_cancel_request_that_was_never_dispatched_is_cancelled() -> None:
     assert recover_call(replace(LEASED, cancel_requested=True), now=START) == CANCELLED_COMPLETION
 
 
 @pytest.mark.parametrize("cancel_requested", [False, True])
-def test_what_has_a_handle_goes_on_from_it_also_to_be_cancelled(*, cancel_requested: bool) -> None:
+def test_an_abandoned_call_with_a_handle_is_resumed_also_to_be_cancelled(*, cancel_requested: bool) -> None:
     asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
     recovered = queued(replace(asked, handle=HANDLE, cancel_requested=cancel_requested, rerun_allowed=True))
 
@@ -39,7 +39,7 @@ def test_what_has_a_handle_goes_on_from_it_also_to_be_cancelled(*, cancel_reques
     assert (recovered.status, list(recovered.input_requests)) == (CallStatus.INPUT_REQUIRED, ["r1.1"])
 
 
-def test_what_may_run_twice_begins_anew_and_its_runs_are_counted_on() -> None:
+def test_an_abandoned_call_that_may_be_rerun_starts_again_and_counts_its_runs() -> None:
     asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
     recovered = queued(replace(asked, rerun_allowed=True, input_responses={"b": {}}))
 
@@ -49,7 +49,7 @@ def test_what_may_run_twice_begins_anew_and_its_runs_are_counted_on() -> None:
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize("call", [DISPATCHED, replace(DISPATCHED, rerun_allowed=True, cancel_requested=True)])
-def test_of_anything_else_nobody_knows(call: Call) -> None:
+def test_any_other_call_ends_as_unknown(call: Call) -> None:
     ending = recover_call(call, now=START)
 
     assert isinstance(ending, CallCompletion)

@@ -20,11 +20,11 @@ def test_chance_moves_a_step_within_a_fifth(chance: float, expected: float) -> N
     "value",
     ["", "soon", "-5", "5.5", "1e9", "٣", "5 seconds", "99999999999", "Fri, 32 Nov 2026 17:00:00 GMT", "0 0 0 0 0"],
 )
-def test_a_retry_after_that_is_not_understood_asks_for_nothing(value: str) -> None:
+def test_an_invalid_retry_after_requests_no_delay(value: str) -> None:
     assert parse_retry_after(value, now=START) is None
 
 
-def test_an_absent_retry_after_asks_for_nothing() -> None:
+def test_an_absent_retry_after_requests_no_delay() -> None:
     assert parse_retry_after(None, now=START) is None
 
 
@@ -42,5 +42,5 @@ def test_every_form_of_date_that_http_allows_is_understood(value: str) -> None:
     assert parse_retry_after(value, now=START) == 120
 
 
-def test_a_date_that_has_passed_asks_for_nothing_more() -> None:
+def test_a_retry_after_date_in_the_past_requests_no_delay() -> None:
     assert parse_retry_after("Fri, 20 Nov 2026 16:00:00 GMT", now=START) == 0

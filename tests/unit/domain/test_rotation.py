@@ -21,16 +21,16 @@ def rotate(webhook: Webhook, secret: str, *, after_hours: float = 0, overlap_sec
     return with_rotated_secret(webhook, secret, now=START + timedelta(hours=after_hours), overlap_seconds=overlap_seconds)
 
 
-def living(webhook: Webhook, *, after_hours: float) -> tuple[str, ...]:
+def list_valid_secrets(webhook: Webhook, *, after_hours: float) -> tuple[str, ...]:
     return signing_secrets(webhook, now=START + timedelta(hours=after_hours))
 
 
 def test_the_new_secret_signs_first_and_the_old_ones_until_their_own_ends() -> None:
     twice = rotate(rotate(WEBHOOK, "whsec_b"), "whsec_c", after_hours=6)
 
-    assert living(twice, after_hours=6) == ("whsec_c", "whsec_b", FIRST)
-    assert living(twice, after_hours=24) == ("whsec_c", "whsec_b")
-    assert living(twice, after_hours=30) == ("whsec_c",)
+    assert list_valid_secrets(twice, after_hours=6) == ("whsec_c", "whsec_b", FIRST)
+    assert list_valid_secrets(twice, after_hours=24) == ("whsec_c", "whsec_b")
+    assert list_valid_secrets(twice, after_hours=30) == ("whsec_c",)
 
 
 def test_without_an_overlap_nothing_but_the_new_secret_is_left() -> None:
@@ -42,10 +42,10 @@ def test_without_an_overlap_nothing_but_the_new_secret_is_left() -> None:
 def test_a_shorter_overlap_shortens_what_an_earlier_one_promised() -> None:
     hurried = rotate(rotate(WEBHOOK, "whsec_b"), "whsec_c", overlap_seconds=3600)
 
-    assert living(hurried, after_hours=1) == ("whsec_c",)
+    assert list_valid_secrets(hurried, after_hours=1) == ("whsec_c",)
 
 
-def test_a_rotation_that_is_asked_for_twice_is_done_once() -> None:
+def test_a_repeated_rotation_happens_once() -> None:
     once = rotate(WEBHOOK, "whsec_b")
 
     assert rotate(once, "whsec_b", after_hours=1).secrets == once.secrets
@@ -67,14 +67,14 @@ def test_there_is_always_one_current_secret_and_no_secret_twice(rotations: list[
         values = [secret.value for secret in webhook.secrets]
         assert (values[0], webhook.secrets[0].ends_at) == (name, None)
         assert len(set(values)) == len(values)
-        assert set(values) <= {name, *living(before, after_hours=hours)}
+        assert set(values) <= {name, *list_valid_secrets(before, after_hours=hours)}
         assert all(secret.ends_at is not None for secret in webhook.secrets[1:])
 
 
 # -- states ----------------------------------------------------------------------------------------------------------------
 
 
-def test_no_detour_leads_past_the_proof() -> None:
+def test_no_sequence_of_changes_activates_an_unverified_webhook() -> None:
     reached = {WebhookState.PENDING_VERIFICATION}
     for _ in WebhookState:
         reached |= {to for state in reached for to in OWNER_STATE_TRANSITIONS[state]}
@@ -83,13 +83,13 @@ def test_no_detour_leads_past_the_proof() -> None:
 
 
 @pytest.mark.parametrize("state", [WebhookState.SUSPENDED, WebhookState.DISABLED])
-def test_what_becomes_active_begins_without_its_past_failures(state: WebhookState) -> None:
+def test_a_reactivated_webhook_forgets_its_past_failures(state: WebhookState) -> None:
     failing = replace(WEBHOOK, state=state, failing_since=START, last_error="timeout")
 
     assert with_state(failing, WebhookState.ACTIVE) == WEBHOOK
 
 
-def test_what_stays_active_goes_on_failing() -> None:
+def test_a_webhook_that_stays_active_keeps_its_failures() -> None:
     failing = replace(WEBHOOK, failing_since=START, last_error="timeout")
 
     assert with_state(failing, WebhookState.ACTIVE) == failing

@@ -12,12 +12,12 @@ from tests.support.examples import EVENT, WEBHOOK
 HOUR = timedelta(hours=1)
 
 
-def test_a_webhook_that_asks_for_nothing_hears_what_needs_somebody() -> None:
+def test_a_webhook_without_filters_gets_events_that_require_attention() -> None:
     heard = {name for name in EventName if matches_event(WEBHOOK, replace(EVENT, name=name), now=START)}
     assert heard == DEFAULT_EVENTS == {EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED}
 
 
-def test_a_webhook_hears_until_the_moment_it_expires() -> None:
+def test_a_webhook_matches_until_it_expires() -> None:
     expiring = replace(WEBHOOK, expires_at=START + HOUR)
     assert matches_event(expiring, EVENT, now=START + HOUR - timedelta(milliseconds=1))
     assert not matches_event(expiring, EVENT, now=START + HOUR)
@@ -32,7 +32,7 @@ def test_a_webhook_hears_until_the_moment_it_expires() -> None:
         (WebhookState.DISABLED, False),
     ],
 )
-def test_what_is_not_proven_or_failing_holds_its_deliveries(state: WebhookState, *, holds: bool) -> None:
+def test_an_unverified_or_suspended_webhook_holds_its_deliveries(state: WebhookState, *, holds: bool) -> None:
     assert replace(WEBHOOK, state=state).holds_deliveries() is holds
 
 
@@ -50,11 +50,11 @@ def test_a_webhook_never_prints_its_secrets() -> None:
     assert "whsec_" not in repr(WEBHOOK.secrets[0])
 
 
-def test_a_webhook_says_what_will_ring() -> None:
+def test_a_webhook_describes_its_events() -> None:
     assert describe_webhook(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
 
 
-def test_its_filters_are_told_and_its_labels_are_not() -> None:
+def test_the_description_has_its_filters_and_not_its_labels() -> None:
     finished = frozenset({EventName.CALL_FINISHED})
     filtered = replace(WEBHOOK, events=finished, upstream="git", tool="git_log", correlation_id="report-1")
     matching = replace(filtered, upstream=None, tool=None, match_correlation=True)
@@ -65,10 +65,10 @@ def test_its_filters_are_told_and_its_labels_are_not() -> None:
     assert describe_webhook(matching) == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
 
 
-def test_a_webhook_of_one_call_hears_it_from_its_beginning() -> None:
+def test_a_webhook_of_one_call_gets_its_events_from_the_first() -> None:
     of_one = replace(WEBHOOK, call_id=CallId("call_1"))
     assert describe_webhook(of_one) == ("Rings for call.finished, call.input_required of the call call_1, from its beginning.")
 
 
-def test_a_disabled_webhook_says_that_nothing_rings() -> None:
+def test_a_disabled_webhook_describes_that_it_gets_nothing() -> None:
     assert describe_webhook(replace(WEBHOOK, state=WebhookState.DISABLED)) == "Nothing rings: the webhook is disabled."

@@ -14,7 +14,7 @@ START: dict[str, Any] = {"tool": "build_report"}
 END: dict[str, Any] = {"tool": "build_report", "result": {"content": []}}
 
 
-class Ringback:
+class FakeService:
     """Takes reports, after as many failures as a test says."""
 
     def __init__(self, *failures: Exception) -> None:
@@ -35,7 +35,7 @@ class Ringback:
 
 
 @asynccontextmanager
-async def running(ringback: Ringback) -> AsyncGenerator[tuple[ReportChannel, "asyncio.Task[None]"]]:
+async def running(ringback: FakeService) -> AsyncGenerator[tuple[ReportChannel, "asyncio.Task[None]"]]:
     line = ReportChannel(ringback, clock=ringback.clock, random_fraction=lambda: 0.5)
     task = asyncio.create_task(line.send_reports())
     try:
@@ -46,7 +46,7 @@ async def running(ringback: Ringback) -> AsyncGenerator[tuple[ReportChannel, "as
 
 
 async def test_a_report_is_carried_and_the_line_ends_with_the_last() -> None:
-    ringback = Ringback()
+    ringback = FakeService()
     async with running(ringback) as (line, task):
         line.submit_report(START)
         await line.wait_for_attempt()
@@ -57,8 +57,8 @@ async def test_a_report_is_carried_and_the_line_ends_with_the_last() -> None:
     assert ringback.sent == [START, END]
 
 
-async def test_what_was_overtaken_on_the_way_is_not_sent() -> None:
-    ringback = Ringback()
+async def test_a_superseded_report_is_not_sent() -> None:
+    ringback = FakeService()
     ringback.hold.clear()
     async with running(ringback) as (line, task):
         line.submit_report(START)
@@ -72,7 +72,7 @@ async def test_what_was_overtaken_on_the_way_is_not_sent() -> None:
 
 
 async def test_it_is_tried_again_with_pauses_that_grow() -> None:
-    ringback = Ringback(ReportFailed("away"), ReportFailed("away"), ReportFailed("away"))
+    ringback = FakeService(ReportFailed("away"), ReportFailed("away"), ReportFailed("away"))
     async with running(ringback) as (line, task):
         line.submit_report(END)
         line.close()
@@ -84,7 +84,7 @@ async def test_it_is_tried_again_with_pauses_that_grow() -> None:
 
 
 async def test_a_refusal_is_final() -> None:
-    ringback = Ringback(ReportRejected("no such scope"))
+    ringback = FakeService(ReportRejected("no such scope"))
     async with running(ringback) as (line, task):
         line.submit_report(START)
         await line.wait_for_attempt()
@@ -94,8 +94,8 @@ async def test_a_refusal_is_final() -> None:
     assert ringback.sent == [START]
 
 
-async def test_a_ringback_that_stays_away_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    ringback = Ringback(*[ReportFailed("away")] * 1000)
+async def test_an_unreachable_service_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    ringback = FakeService(*[ReportFailed("away")] * 1000)
     async with running(ringback) as (line, task):
         line.submit_report(END)
         line.close()
@@ -106,7 +106,7 @@ async def test_a_ringback_that_stays_away_is_given_up(caplog: pytest.LogCaptureF
 
 
 async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Ringback(RuntimeError("a bug"))) as (line, task):
+    async with running(FakeService(RuntimeError("a bug"))) as (line, task):
         line.submit_report(START)
         await line.wait_for_attempt()
         line.submit_report(END)
@@ -116,7 +116,7 @@ async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_there_are_only_so_many_lines() -> None:
-    outbox = ReportOutbox(Ringback(), clock=FakeClock(), random_fraction=lambda: 0.5)
+    outbox = ReportOutbox(FakeService(), clock=FakeClock(), random_fraction=lambda: 0.5)
     lines = [outbox.open_channel() for _ in range(CHANNELS_MAX)]
     assert None not in lines
     assert outbox.open_channel() is None

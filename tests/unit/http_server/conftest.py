@@ -16,14 +16,14 @@ PEER = "203.0.113.7"
 
 
 @dataclass(slots=True)
-class Time:
+class ConnectionTime:
     now: float = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-class Peer(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """The far end: what it was sent and has read, and what waits because it does not read."""
 
     def __init__(self, address: str) -> None:
@@ -95,12 +95,12 @@ class App:
 
 
 @dataclass(slots=True)
-class Bench:
+class ConnectionHarness:
     """A server of connections made by hand, whose time stands still until the test moves it."""
 
     app: App
     limits: HttpLimits
-    time: Time = field(default_factory=Time)
+    time: ConnectionTime = field(default_factory=ConnectionTime)
     connections: ConnectionLimiter = field(init=False)
     state: ServerState = field(default_factory=ServerState)
     protocols: list[BoundedHttpProtocol] = field(default_factory=list[BoundedHttpProtocol])
@@ -108,9 +108,9 @@ class Bench:
     def __post_init__(self) -> None:
         self.connections = ConnectionLimiter(self.limits, monotonic=self.time)
 
-    def connect(self, address: str = PEER) -> tuple[BoundedHttpProtocol, Peer]:
+    def connect(self, address: str = PEER) -> tuple[BoundedHttpProtocol, FakeTransport]:
         config = Config(self.app, ws="none", lifespan="off", log_config=None, access_log=False)
-        protocol, peer = BoundedHttpProtocol(config, self.state, {}, connections=self.connections), Peer(address)
+        protocol, peer = BoundedHttpProtocol(config, self.state, {}, connections=self.connections), FakeTransport(address)
         protocol.connection_made(peer)
         self.protocols.append(protocol)
         return protocol, peer
@@ -119,12 +119,12 @@ class Bench:
         self.time.now += seconds
         self.connections.close_expired()
 
-    def lose(self, protocol: BoundedHttpProtocol) -> None:
+    def lose_connection(self, protocol: BoundedHttpProtocol) -> None:
         self.protocols.remove(protocol)
         protocol.connection_lost(None)
 
 
-async def turns(count: int = 20) -> None:
+async def run_loop_turns(count: int = 20) -> None:
     """Let what is ready run."""
     for _ in range(count):
         await asyncio.sleep(0)
@@ -138,20 +138,20 @@ async def app() -> App:
 
 
 @pytest.fixture
-async def make_bench(app: App) -> AsyncGenerator[Callable[..., Bench]]:
-    benches: list[Bench] = []
+async def make_bench(app: App) -> AsyncGenerator[Callable[..., ConnectionHarness]]:
+    benches: list[ConnectionHarness] = []
 
-    def make(**limits: Any) -> Bench:
-        benches.append(Bench(app, HttpLimits(**limits)))
+    def make(**limits: Any) -> ConnectionHarness:
+        benches.append(ConnectionHarness(app, HttpLimits(**limits)))
         return benches[-1]
 
     yield make
     for bench in benches:
         for protocol in list(bench.protocols):
-            bench.lose(protocol)
-    await turns()
+            bench.lose_connection(protocol)
+    await run_loop_turns()
 
 
 @pytest.fixture
-def bench(make_bench: Callable[..., Bench]) -> Bench:
+def bench(make_bench: Callable[..., ConnectionHarness]) -> ConnectionHarness:
     return make_bench()

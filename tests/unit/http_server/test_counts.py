@@ -7,12 +7,12 @@ import pytest
 
 from ringback.http_server import HttpLimits, compute_connections_max
 from ringback.http_server.limits import ConnectionPhase
-from tests.unit.http_server.conftest import Bench, turns
+from tests.unit.http_server.conftest import ConnectionHarness, run_loop_turns
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-async def test_one_peer_has_its_share_and_others_have_theirs(make_bench: Callable[..., Bench]) -> None:
+async def test_one_peer_has_its_share_and_others_have_theirs(make_bench: Callable[..., ConnectionHarness]) -> None:
     bench = make_bench(peer_connections_max=3)
     held = [bench.connect("203.0.113.7") for _ in range(3)]
     _, refused = bench.connect("203.0.113.7")
@@ -21,33 +21,33 @@ async def test_one_peer_has_its_share_and_others_have_theirs(make_bench: Callabl
     assert b"/problems/too-many-connections" in refused.sent
     protocol, other = bench.connect("203.0.113.8")
     protocol.data_received(GET)
-    await turns()
+    await run_loop_turns()
     assert other.statuses == [200]
-    bench.lose(held[0][0])
-    bench.lose(bench.protocols[2])  # the refused one, which gives back no more than it had
+    bench.lose_connection(held[0][0])
+    bench.lose_connection(bench.protocols[2])  # the refused one, which gives back no more than it had
     _, next_one = bench.connect("203.0.113.7")
     assert next_one.ended is None
 
 
-async def test_in_all_there_are_so_many_whoever_they_are(make_bench: Callable[..., Bench]) -> None:
+async def test_the_total_number_of_connections_is_limited_for_all_peers(make_bench: Callable[..., ConnectionHarness]) -> None:
     bench = make_bench(connections_max=3)
     for number in range(3):
         assert bench.connect(f"203.0.113.{number}")[1].ended is None
     protocol, refused = bench.connect("198.51.100.1")
     assert (refused.statuses, refused.ended) == ([503], "closed")
     protocol.data_received(GET)
-    await turns()
+    await run_loop_turns()
     assert refused.statuses == [503]
 
 
-async def test_when_all_have_gone_nothing_is_left_of_them(make_bench: Callable[..., Bench]) -> None:
+async def test_when_all_have_gone_nothing_is_left_of_them(make_bench: Callable[..., ConnectionHarness]) -> None:
     bench = make_bench(peer_connections_max=5)
     for number in range(20):
         protocol, _ = bench.connect()
         if number % 2:
             protocol.data_received(GET[:number])
     for protocol in list(bench.protocols):
-        bench.lose(protocol)
+        bench.lose_connection(protocol)
     assert (len(bench.connections), bench.connections.count_for_peer("203.0.113.7")) == (0, 0)
     assert [bench.connections.count_in_phase(phase) for phase in ConnectionPhase] == [0] * len(ConnectionPhase)
 

@@ -6,7 +6,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from ringback.http_server import HttpLimits
-from tests.unit.http_server.conftest import App, Bench, turns
+from tests.unit.http_server.conftest import App, ConnectionHarness, run_loop_turns
 
 LIMITS = HttpLimits()
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -14,7 +14,7 @@ POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
 DAY = 86_400.0
 
 
-async def test_headers_that_come_a_byte_at_a_time_have_one_deadline_in_all(bench: Bench) -> None:
+async def test_headers_that_come_a_byte_at_a_time_have_one_deadline_in_all(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     for number in range(15):
         protocol.data_received(GET[number : number + 1])
@@ -24,123 +24,123 @@ async def test_headers_that_come_a_byte_at_a_time_have_one_deadline_in_all(bench
     assert (peer.statuses, peer.ended) == ([408], "closed")
 
 
-async def test_a_connection_on_which_nothing_comes_is_closed_without_a_word(bench: Bench) -> None:
+async def test_a_silent_connection_is_closed_without_a_response(bench: ConnectionHarness) -> None:
     _, peer = bench.connect()
     bench.pass_time(LIMITS.headers_seconds)
     assert (peer.sent, peer.ended) == (b"", "closed")
 
 
-async def test_between_two_requests_there_is_time_and_for_the_next_ones_headers_again(bench: Bench) -> None:
+async def test_between_two_requests_there_is_time_and_for_the_next_ones_headers_again(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     for _ in range(3):
         protocol.data_received(GET)
-        await turns()
+        await run_loop_turns()
         bench.pass_time(LIMITS.keep_alive_seconds - 1)
         assert peer.ended is None
     protocol.data_received(GET[:5])
     bench.pass_time(LIMITS.headers_seconds - 1)
     assert peer.ended is None
     protocol.data_received(GET[5:])
-    await turns()
+    await run_loop_turns()
     assert peer.statuses == [200] * 4
     bench.pass_time(LIMITS.keep_alive_seconds)
     assert (peer.statuses, peer.ended) == ([200] * 4, "closed")
 
 
-async def test_a_body_that_stops_coming_is_408_and_its_request_ends(bench: Bench, app: App) -> None:
+async def test_a_body_that_stops_coming_is_408_and_its_request_ends(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(POST)
     for _ in range(5):
         protocol.data_received(b"b" * LIMITS.progress_bytes)
-        await turns()
+        await run_loop_turns()
         bench.pass_time(LIMITS.body_seconds - 1)
         assert peer.ended is None
     bench.pass_time(1)
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended, app.disconnects) == ([408], "closed", 1)
 
 
-async def test_a_body_of_one_byte_now_and_then_is_not_progress(bench: Bench) -> None:
+async def test_a_body_of_one_byte_now_and_then_is_not_progress(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(POST)
     for _ in range(6):
-        await turns()
+        await run_loop_turns()
         bench.pass_time(LIMITS.body_seconds / 6)
         if peer.ended is None:
             protocol.data_received(b"b")
     assert (peer.statuses, peer.ended) == ([408], "closed")
 
 
-async def test_a_chunks_extension_that_trickles_is_not_progress(bench: Bench) -> None:
+async def test_a_chunks_extension_that_trickles_is_not_progress(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5;a=")
     for _ in range(6):
-        await turns()
+        await run_loop_turns()
         protocol.data_received(b"e" * 5_000)
         bench.pass_time(LIMITS.body_seconds / 6)
     assert (peer.statuses, peer.ended) == ([408], "closed")
 
 
-async def test_a_client_that_was_not_told_to_go_on_is_not_late(bench: Bench, app: App) -> None:
+async def test_a_client_that_waits_for_100_continue_is_not_late(bench: ConnectionHarness, app: App) -> None:
     app.reads = False
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(POST.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"))
-    await turns()
+    await run_loop_turns()
     for _ in range(3):
         bench.pass_time(LIMITS.body_seconds)
     assert (peer.statuses, peer.ended) == ([], None)
     app.answering.set()
 
 
-async def test_the_rest_of_a_body_that_was_answered_is_read_for_a_while(bench: Bench, app: App) -> None:
+async def test_the_rest_of_a_body_that_was_answered_is_read_for_a_while(bench: ConnectionHarness, app: App) -> None:
     """So that a client which writes everything before it reads gets its 413 or 401, and is served again."""
     app.reads = False
     protocol, peer = bench.connect()
     for _ in range(2):
         protocol.data_received(POST)
-        await turns()
+        await run_loop_turns()
         bench.pass_time(LIMITS.rest_of_body_seconds - 1)
         protocol.data_received(b"b" * 100_000)
     assert (peer.statuses, peer.ended) == ([200, 200], None)
     protocol.data_received(POST)
-    await turns()
+    await run_loop_turns()
     for _ in range(11):
         protocol.data_received(b"b" * 5_000)
         bench.pass_time(LIMITS.rest_of_body_seconds / 10)
     assert (peer.statuses, peer.ended) == ([200] * 3, "closed")
 
 
-async def test_a_request_that_is_served_and_a_stream_that_is_idle_have_no_deadline(bench: Bench, app: App) -> None:
+async def test_a_request_that_is_served_and_a_stream_that_is_idle_have_no_deadline(bench: ConnectionHarness, app: App) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(GET)
-    await turns()
+    await run_loop_turns()
     for _ in range(10):
         bench.pass_time(DAY)
     assert peer.ended is None
     app.answering.set()
-    await turns()
+    await run_loop_turns()
     assert peer.statuses == [200]
 
 
-async def test_half_a_request_behind_one_that_is_served_does_not_cut_it(bench: Bench, app: App) -> None:
+async def test_half_a_request_behind_one_that_is_served_does_not_cut_it(bench: ConnectionHarness, app: App) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(GET + GET[:5])
-    await turns()
+    await run_loop_turns()
     bench.pass_time(LIMITS.headers_seconds)
     assert (peer.statuses, peer.ended, peer.reading) == ([], None, False)
     app.answering.set()
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([200], "closed")
 
 
-async def test_a_peer_that_does_not_read_its_answer_is_cut(bench: Bench) -> None:
+async def test_a_peer_that_does_not_read_its_answer_is_cut(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     peer.reads = False
     protocol.data_received(GET)
-    await turns()
+    await run_loop_turns()
     bench.pass_time(1)
     bench.pass_time(LIMITS.write_seconds - 1)
     assert peer.ended is None
@@ -149,7 +149,7 @@ async def test_a_peer_that_does_not_read_its_answer_is_cut(bench: Bench) -> None
     assert bench.connections.rejection_counts["answer_not_read"] == 1
 
 
-async def test_a_closed_connection_whose_last_bytes_nobody_reads_is_cut_too(bench: Bench) -> None:
+async def test_a_closed_connection_whose_last_bytes_are_unread_is_aborted(bench: ConnectionHarness) -> None:
     """A transport that is closed waits until what was written has gone, for ever."""
     protocol, peer = bench.connect()
     peer.reads = False
@@ -161,7 +161,7 @@ async def test_a_closed_connection_whose_last_bytes_nobody_reads_is_cut_too(benc
 
 
 async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
-    make_bench: Callable[..., Bench], app: App
+    make_bench: Callable[..., ConnectionHarness], app: App
 ) -> None:
     bench = make_bench()
     streams: list[Send] = []
@@ -175,7 +175,7 @@ async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
     bench.app = stream  # type: ignore[assignment]
     protocol, peer = bench.connect()
     protocol.data_received(GET)
-    await turns()
+    await run_loop_turns()
     peer.reads = False
     for _ in range(100):
         await streams[0]({"type": "http.response.body", "body": b"e" * LIMITS.progress_bytes, "more_body": True})
@@ -187,12 +187,12 @@ async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
         bench.pass_time(LIMITS.write_seconds / 4)
     assert peer.ended == "aborted"  # heartbeats that pile up are not progress
     app.answering.set()
-    bench.lose(protocol)
-    await turns()
+    bench.lose_connection(protocol)
+    await run_loop_turns()
 
 
 @pytest.mark.parametrize("count", [1_000])
-async def test_a_sweep_looks_at_nobody_whose_time_has_not_come(make_bench: Callable[..., Bench], count: int) -> None:
+async def test_a_sweep_visits_only_expired_connections(make_bench: Callable[..., ConnectionHarness], count: int) -> None:
     bench = make_bench(peer_connections_max=2 * count, write_seconds=1e9)
     bench.connections.close_expired()
     peers = [bench.connect()[1] for _ in range(count)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.http_server.conftest import App, Bench, turns
+from tests.unit.http_server.conftest import App, ConnectionHarness, run_loop_turns
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
 
@@ -37,105 +37,105 @@ POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
         pytest.param(b"GET / HTTP/1.1\r\nhost: x\r\na\x00b: c\r\n\r\n", id="a control character in a name"),
     ],
 )
-async def test_what_can_be_read_in_two_ways_is_refused(bench: Bench, app: App, request_bytes: bytes) -> None:
+async def test_an_ambiguous_request_is_refused(bench: ConnectionHarness, app: App, request_bytes: bytes) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(request_bytes)
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended, app.bodies) == ([400], "closed", [])
     protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, app.bodies) == ([400], [])
 
 
-async def test_a_body_that_breaks_off_in_nonsense_ends_its_request(bench: Bench, app: App) -> None:
+async def test_a_body_that_breaks_off_in_nonsense_ends_its_request(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(POST + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
-    await turns()
+    await run_loop_turns()
     protocol.data_received(b"nonsense\r\n")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended, app.disconnects) == ([400], "closed", 1)
 
 
 async def test_nonsense_in_the_body_of_a_request_that_waits_does_not_spoil_the_answer_before_it(
-    bench: Bench, app: App
+    bench: ConnectionHarness, app: App
 ) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" + POST + b"transfer-encoding: chunked\r\n\r\nZZ\r\n")
     app.answering.set()
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended, len(app.scopes)) == ([200], "closed", 1)
 
 
 async def test_a_client_that_vanishes_behind_a_pipelined_request_is_missed_by_the_one_that_is_served(
-    bench: Bench, app: App
+    bench: ConnectionHarness, app: App
 ) -> None:
     protocol, _ = bench.connect()
     protocol.data_received(POST + b"content-length: 5\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     protocol.data_received(b"hello" + POST + b"content-length: 5\r\n\r\n")
     app.answering.clear()
-    bench.lose(protocol)
-    await turns()
+    bench.lose_connection(protocol)
+    await run_loop_turns()
     assert app.disconnects == 1
     app.answering.set()
 
 
-async def test_trailers_are_not_headers(bench: Bench, app: App) -> None:
+async def test_trailers_are_not_headers(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     trailer = b"0\r\nauthorization: Bearer rbk_stolen\r\n\r\n"
     protocol.data_received(POST + b"transfer-encoding: chunked\r\n\r\n" + trailer)
-    await turns()
+    await run_loop_turns()
     assert peer.statuses == [200]
     assert [name for name, _ in app.scopes[0]["headers"]] == [b"host", b"transfer-encoding"]
 
 
 async def test_an_offer_of_another_protocol_is_passed_over(
-    bench: Bench, app: App, caplog: pytest.LogCaptureFixture
+    bench: ConnectionHarness, app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As Java's HTTP client makes with its first request; uvicorn would answer nothing to the second."""
     protocol, peer = bench.connect()
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
     for _ in range(2):
         protocol.data_received(POST + offer + b"content-length: 5\r\n\r\nhello")
-        await turns()
+        await run_loop_turns()
     protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n" * 2)
-    await turns(40)
+    await run_loop_turns(40)
     assert (peer.statuses, peer.ended) == ([200] * 4, None)
     assert app.bodies == [b"hello", b"hello", b"", b""]
     assert caplog.records == []
 
 
-async def test_an_absolute_url_is_served_as_its_path(bench: Bench, app: App) -> None:
+async def test_an_absolute_url_is_served_as_its_path(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(b"GET http://x/v1/calls?a=b HTTP/1.1\r\nhost: x\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, app.scopes[0]["path"], app.scopes[0]["query_string"]) == ([200], "/v1/calls", b"a=b")
 
 
-async def test_after_http_1_0_and_after_the_last_request_nothing_is_read(bench: Bench, app: App) -> None:
+async def test_after_http_1_0_and_after_the_last_request_nothing_is_read(bench: ConnectionHarness, app: App) -> None:
     for first in (b"GET / HTTP/1.0\r\nhost: x\r\n\r\n", b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"):
         protocol, peer = bench.connect()
         protocol.data_received(first + b"GET /second HTTP/1.1\r\nhost: x\r\n\r\n")
-        await turns()
+        await run_loop_turns()
         assert (peer.statuses, peer.ended) == ([200], "closed")
     assert [scope["path"] for scope in app.scopes] == ["/", "/"]
 
 
-async def test_a_client_that_waits_for_100_continue_is_told_to_go_on_once(bench: Bench, app: App) -> None:
+async def test_a_client_that_waits_for_100_continue_gets_it_once(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(POST + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([100], None)
     protocol.data_received(b"hello")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended, app.bodies) == ([100, 200], None, [b"hello"])
 
 
-async def test_a_body_that_was_held_back_and_is_not_wanted_ends_the_connection(bench: Bench, app: App) -> None:
+async def test_a_body_that_was_held_back_and_is_not_wanted_ends_the_connection(bench: ConnectionHarness, app: App) -> None:
     """Nobody could say whether what comes next is the body or the next request."""
     app.reads = False
     protocol, peer = bench.connect()
     protocol.data_received(POST + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([200], "closed")

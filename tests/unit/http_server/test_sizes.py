@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 
 from ringback.http_server import BoundedHttpProtocol, HttpLimits
-from tests.unit.http_server.conftest import App, Bench, Peer, turns
+from tests.unit.http_server.conftest import App, ConnectionHarness, FakeTransport, run_loop_turns
 
 HEAD = b"GET / HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -17,7 +17,7 @@ KEPT_BYTES_MAX = 1_000_000
 """Of a peer that floods: the limits, a slice, a read and some objects together take a fifth of it."""
 
 
-def problem(peer: Peer) -> str:
+def problem(peer: FakeTransport) -> str:
     head, _, body = peer.sent.rpartition(b"\r\n\r\n")
     assert b"connection: close" in head
     assert b"content-type: application/problem+json" in head
@@ -39,19 +39,19 @@ def flood(protocol: BoundedHttpProtocol, start: bytes, piece: bytes, count: int 
         tracemalloc.stop()
 
 
-async def test_a_url_and_headers_at_their_limits_are_served(bench: Bench) -> None:
+async def test_a_url_and_headers_at_their_limits_are_served(bench: ConnectionHarness) -> None:
     protocol, peer = bench.connect()
     headers = b"".join(b"x-%d: %b\r\n" % (number, b"v" * 400) for number in range(LIMITS.headers_max - 1))
     protocol.data_received(b"GET /%b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (b"a" * (LIMITS.url_bytes_max - 1), headers))
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([200], None)
 
 
-async def test_a_longer_url_is_414_and_the_connection_is_closed(bench: Bench, app: App) -> None:
+async def test_a_longer_url_is_414_and_the_connection_is_closed(bench: ConnectionHarness, app: App) -> None:
     protocol, peer = bench.connect()
     protocol.data_received(b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n" % (b"a" * LIMITS.url_bytes_max))
     assert (peer.statuses, problem(peer)) == ([414], "url-too-long")
-    await turns()
+    await run_loop_turns()
     assert app.scopes == []
 
 
@@ -68,8 +68,8 @@ async def test_a_longer_url_is_414_and_the_connection_is_closed(bench: Bench, ap
         pytest.param(CHUNKED + b"0\r\n", b"a: b\r\n" * 10_000, 431, id="tiny trailers without end"),
     ],
 )
-async def test_what_has_no_end_is_refused_before_it_is_kept(
-    bench: Bench, start: bytes, piece: bytes, status: int
+async def test_input_without_an_end_is_refused_before_it_is_stored(
+    bench: ConnectionHarness, start: bytes, piece: bytes, status: int
 ) -> None:
     protocol, peer = bench.connect()
     assert flood(protocol, start, piece) < KEPT_BYTES_MAX
@@ -78,7 +78,7 @@ async def test_what_has_no_end_is_refused_before_it_is_kept(
 
 
 @pytest.mark.parametrize("step", [1, 7, 1460])
-async def test_headers_that_come_in_small_pieces_meet_the_same_limit(bench: Bench, step: int) -> None:
+async def test_headers_that_come_in_small_pieces_meet_the_same_limit(bench: ConnectionHarness, step: int) -> None:
     protocol, peer = bench.connect()
     sent = HEAD + b"x: " + b"v" * LIMITS.headers_bytes_max + b"\r\n\r\n"
     for place in range(0, len(sent), step):
@@ -86,24 +86,24 @@ async def test_headers_that_come_in_small_pieces_meet_the_same_limit(bench: Benc
     assert (peer.statuses, problem(peer)) == ([431], "headers-too-large")
 
 
-async def test_a_flood_of_pipelined_requests_is_kept_only_up_to_a_few(bench: Bench, app: App) -> None:
+async def test_a_flood_of_pipelined_requests_is_kept_only_up_to_a_few(bench: ConnectionHarness, app: App) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     assert flood(protocol, HEAD + b"\r\n", (HEAD + b"\r\n") * 10_000, count=50) < 2 * KEPT_BYTES_MAX
     assert not peer.reading
     app.answering.set()
-    await turns(200)
+    await run_loop_turns(200)
     assert (len(app.scopes), peer.ended) == (1 + LIMITS.pipelined_max, "closed")
     assert peer.statuses == [200] * len(app.scopes)
     assert peer.sent.count(b"connection: close") == 1
 
 
-async def test_a_body_that_nobody_reads_waits_in_the_network(bench: Bench, app: App) -> None:
+async def test_an_unread_body_stays_in_the_network_buffers(bench: ConnectionHarness, app: App) -> None:
     app.reads = False
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n")
-    await turns()
+    await run_loop_turns()
     pieces = iter(_while(peer, 200))
     received = sum(len(protocol.data_received(piece) or piece) for piece in pieces)
     assert received <= 131_072
@@ -111,26 +111,26 @@ async def test_a_body_that_nobody_reads_waits_in_the_network(bench: Bench, app: 
     assert (peer.statuses, peer.ended) == ([], None)  # the peer may not send, so it is not late
 
 
-def _while(peer: Peer, count: int) -> Iterator[bytes]:
+def _while(peer: FakeTransport, count: int) -> Iterator[bytes]:
     for _ in range(count):
         if not peer.reading:
             return
         yield b"b" * 16_384
 
 
-async def test_a_refusal_waits_for_the_answers_that_come_before_it(bench: Bench, app: App) -> None:
+async def test_a_refusal_waits_for_the_answers_that_come_before_it(bench: ConnectionHarness, app: App) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(HEAD + b"\r\n" + b"GET /" + b"a" * 20_000)
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([], None)
     app.answering.set()
-    await turns()
+    await run_loop_turns()
     assert (peer.statuses, peer.ended) == ([200], "closed")
 
 
-async def test_what_was_refused_is_counted_and_told_in_one_line(
-    make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+async def test_refusals_are_counted_and_logged_in_one_line(
+    make_bench: Callable[..., ConnectionHarness], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make_bench(peer_connections_max=10_000)
     for _ in range(100):

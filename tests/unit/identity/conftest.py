@@ -8,7 +8,7 @@ import pytest
 from ringback.identity.access_tokens import AccessTokenAuthenticator, AccessTokenPolicy
 from ringback.identity.issuer import IssuerKeys
 from tests.support.clock import FakeClock
-from tests.support.issuer import FakeIssuer
+from tests.support.issuer import FakeTokenIssuer
 from tests.support.service import PUBLIC_URL
 
 
@@ -18,12 +18,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def issuer(clock: FakeClock) -> FakeIssuer:
-    return FakeIssuer(clock=clock)
+def issuer(clock: FakeClock) -> FakeTokenIssuer:
+    return FakeTokenIssuer(clock=clock)
 
 
 @pytest.fixture
-async def published(issuer: FakeIssuer, clock: FakeClock) -> AsyncGenerator[IssuerKeys]:
+async def published(issuer: FakeTokenIssuer, clock: FakeClock) -> AsyncGenerator[IssuerKeys]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
         yield IssuerKeys(issuer.url, http=http, clock=clock)
 

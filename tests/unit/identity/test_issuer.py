@@ -17,87 +17,87 @@ from ringback.identity.issuer import KEYS_MAX_AGE_SECONDS, REFETCH_INTERVAL_SECO
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from tests.support.clock import FakeClock
-from tests.support.issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeIssuer
-from tests.support.receivers import NO_CONTENT, Certificates, answering, serve
+from tests.support.issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeTokenIssuer
+from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
 from tests.support.service import PUBLIC_URL
 from tests.support.targets import FakeResolver
 
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-async def test_keys_are_fetched_once_and_kept(tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock) -> None:
+async def test_keys_are_fetched_once_and_kept(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock) -> None:
     for _ in range(3):
-        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+        await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
         clock.advance(KEYS_MAX_AGE_SECONDS / 4)
 
-    assert issuer.asked == [DISCOVERY, "/keys"]
+    assert issuer.requested_paths == [DISCOVERY, "/keys"]
 
 
-async def test_however_many_wait_one_fetch_is_made(published: IssuerKeys, issuer: FakeIssuer) -> None:
-    issuer.open.clear()
+async def test_concurrent_waiters_cause_one_fetch(published: IssuerKeys, issuer: FakeTokenIssuer) -> None:
+    issuer.may_respond.clear()
     waiting = [asyncio.create_task(published.get_keys()) for _ in range(50)]
-    await issuer.arrived.wait()
-    issuer.open.set()
+    await issuer.request_arrived.wait()
+    issuer.may_respond.set()
 
     assert len({id(keys) for keys in await asyncio.gather(*waiting)}) == 1
-    assert issuer.key_sets_asked == 1
+    assert issuer.key_set_request_count == 1
 
 
-async def test_whoever_gives_up_waiting_stops_nobody_else(published: IssuerKeys, issuer: FakeIssuer) -> None:
-    issuer.open.clear()
+async def test_a_caller_that_stops_waiting_affects_no_other(published: IssuerKeys, issuer: FakeTokenIssuer) -> None:
+    issuer.may_respond.clear()
     first = asyncio.create_task(published.get_keys())
     second = asyncio.create_task(published.get_keys())
-    await issuer.arrived.wait()
+    await issuer.request_arrived.wait()
 
     first.cancel()
-    issuer.open.set()
+    issuer.may_respond.set()
 
     assert await second
 
 
 async def test_a_new_key_is_found_when_a_token_names_it(
-    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
-    await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+    await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
     issuer.keys = [OTHER_KEY]
     clock.advance(REFETCH_INTERVAL_SECONDS)
 
-    await tokens.authenticate(issuer.token(key=OTHER_KEY, aud=PUBLIC_URL), resource="")
+    await tokens.authenticate(issuer.sign_token(key=OTHER_KEY, aud=PUBLIC_URL), resource="")
 
     with pytest.raises(Unauthenticated):
-        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+        await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
 
 
-async def test_made_up_key_names_do_not_make_us_ask_again_and_again(
-    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
+async def test_unknown_key_ids_do_not_cause_repeated_fetches(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
     for number in range(20):
         with pytest.raises(Unauthenticated):
-            await tokens.authenticate(issuer.token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource="")
-    assert issuer.key_sets_asked == 1
+            await tokens.authenticate(issuer.sign_token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource="")
+    assert issuer.key_set_request_count == 1
 
     clock.advance(REFETCH_INTERVAL_SECONDS)
     with pytest.raises(Unauthenticated):
-        await tokens.authenticate(issuer.token(header={"kid": "made-up"}, aud=PUBLIC_URL), resource="")
-    assert issuer.key_sets_asked == 2
+        await tokens.authenticate(issuer.sign_token(header={"kid": "made-up"}, aud=PUBLIC_URL), resource="")
+    assert issuer.key_set_request_count == 2
 
 
 async def test_a_withdrawn_key_is_good_no_longer_than_keys_are_fresh(
-    tokens: AccessTokenAuthenticator, issuer: FakeIssuer, clock: FakeClock
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
-    await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+    await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
     issuer.keys = [RSA_KEY]
     clock.advance(KEYS_MAX_AGE_SECONDS)
 
     with pytest.raises(Unauthenticated):
-        await tokens.authenticate(issuer.token(aud=PUBLIC_URL), resource="")
+        await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
 
 
 async def test_the_last_keys_survive_an_outage_for_a_day(
-    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
     before = await published.get_keys()
-    issuer.down = True
+    issuer.unreachable = True
 
     clock.advance(STALE_KEYS_SECONDS_MAX - 1)
     assert await published.get_keys() is before
@@ -106,37 +106,37 @@ async def test_the_last_keys_survive_an_outage_for_a_day(
     with pytest.raises(IssuerUnavailable, match="API key"):
         await published.get_keys()
 
-    issuer.down = False
+    issuer.unreachable = False
     clock.advance(REFETCH_INTERVAL_SECONDS)
     assert (await published.get_keys()).get_by_kid("ec-1")
 
 
 async def test_while_one_renews_old_keys_the_others_go_on_with_them(
-    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
+    published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
     before = await published.get_keys()
     clock.advance(KEYS_MAX_AGE_SECONDS)
-    issuer.open.clear()
-    issuer.arrived.clear()
+    issuer.may_respond.clear()
+    issuer.request_arrived.clear()
     renewing = asyncio.create_task(published.get_keys())
-    await issuer.arrived.wait()
+    await issuer.request_arrived.wait()
 
     assert await published.get_keys() is before
 
-    issuer.open.set()
+    issuer.may_respond.set()
     assert await renewing is not before
 
 
-async def test_an_issuer_that_is_down_from_the_start_is_asked_now_and_then(
-    published: IssuerKeys, issuer: FakeIssuer, clock: FakeClock
+async def test_an_issuer_that_is_down_at_start_is_retried_at_intervals(
+    published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
-    issuer.down = True
+    issuer.unreachable = True
     for _ in range(5):
         with pytest.raises(IssuerUnavailable):
             await published.get_keys()
-    assert len(issuer.asked) == 1
+    assert len(issuer.requested_paths) == 1
 
-    issuer.down = False
+    issuer.unreachable = False
     clock.advance(REFETCH_INTERVAL_SECONDS)
     assert await published.get_keys()
 
@@ -158,7 +158,7 @@ async def test_an_issuer_that_is_down_from_the_start_is_asked_now_and_then(
     ],
 )
 async def test_a_discovery_document_that_cannot_be_trusted_is_not(
-    published: IssuerKeys, issuer: FakeIssuer, document: tuple[int, bytes], caplog: pytest.LogCaptureFixture
+    published: IssuerKeys, issuer: FakeTokenIssuer, document: tuple[int, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     issuer.documents = {DISCOVERY: document}
 
@@ -166,18 +166,18 @@ async def test_a_discovery_document_that_cannot_be_trusted_is_not(
         await published.get_keys()
 
     assert [record.getMessage() for record in caplog.records] == ["issuer.unavailable"]
-    assert issuer.key_sets_asked == 0
+    assert issuer.key_set_request_count == 0
 
 
 async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None:
     url = "https://issuer.example/realms/one"
-    issuer = FakeIssuer(url=url, discovery_path="/.well-known/oauth-authorization-server/realms/one")
+    issuer = FakeTokenIssuer(url=url, discovery_path="/.well-known/oauth-authorization-server/realms/one")
     issuer.published = {"jwks_uri": "https://issuer.example/keys"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
         keys = await IssuerKeys(url, http=http, clock=clock).get_keys()
 
     assert keys.get_by_kid("ec-1")
-    assert issuer.asked[0] == "/realms/one/.well-known/openid-configuration"
+    assert issuer.requested_paths[0] == "/realms/one/.well-known/openid-configuration"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None
         OctKey.generate_key(256, {"kid": "odd"}).as_dict(private=True),
     ],
 )
-async def test_odd_entries_of_a_key_set_are_passed_over(published: IssuerKeys, issuer: FakeIssuer, odd: Any) -> None:
+async def test_odd_entries_of_a_key_set_are_passed_over(published: IssuerKeys, issuer: FakeTokenIssuer, odd: Any) -> None:
     issuer.documents = {"/keys": (200, _json({"keys": [odd, EC_KEY.as_dict(private=False)]}))}
 
     keys = await published.get_keys()
@@ -206,7 +206,7 @@ async def test_odd_entries_of_a_key_set_are_passed_over(published: IssuerKeys, i
 
 
 @pytest.mark.parametrize("keys", [b"{}", b'{"keys":null}', b'{"keys":[]}', b'{"keys":{"ec-1":{}}}'])
-async def test_a_set_without_keys_is_no_set(published: IssuerKeys, issuer: FakeIssuer, keys: bytes) -> None:
+async def test_a_set_without_keys_is_no_set(published: IssuerKeys, issuer: FakeTokenIssuer, keys: bytes) -> None:
     issuer.documents = {"/keys": (200, keys)}
 
     with pytest.raises(IssuerUnavailable):
@@ -250,7 +250,7 @@ async def answer_with_an_object(reader: asyncio.StreamReader, writer: asyncio.St
     writer.close()
 
 
-async def test_the_host_of_the_issuer_is_looked_up_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lookup_of_the_issuers_host_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(host: str, *_: object, **__: object) -> None:
         raise AssertionError(host)
 
@@ -268,12 +268,12 @@ async def test_an_issuer_whose_name_has_no_address_has_no_document() -> None:
 
 
 async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its_address() -> None:
-    certificates, look_up = Certificates(), names({"issuer.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
+    certificates, look_up = TestCertificates(), names({"issuer.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
     connections = httpx.AsyncHTTPTransport(
         verify=certificates.client(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
     )
     async with (
-        serve(answering(NO_CONTENT), tls=certificates.server("issuer.example")) as receiver,
+        serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("issuer.example")) as receiver,
         httpx.AsyncClient(transport=ResolvingTransport(connections, look_up=look_up)) as http,
     ):
         answer = await http.get(receiver.url(host="issuer.example"))
@@ -282,7 +282,7 @@ async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its
             await http.get(receiver.url(host="other.example"))
 
 
-async def test_a_document_that_is_not_there_is_none(issuer: FakeIssuer) -> None:
+async def test_a_document_that_is_not_there_is_none(issuer: FakeTokenIssuer) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
         assert await fetch_json_object(http, "https://issuer.example/nothing") is None
 

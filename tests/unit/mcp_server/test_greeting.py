@@ -15,28 +15,28 @@ from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.greeting import CapabilitiesMiddleware
 
 
-class Removed:
+class RemovedUpstreamProxy:
     """The passage after a reload that came between the door and the greeting."""
 
-    async def profile(self, upstream: str) -> UpstreamProfile | None:
+    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
         raise UnknownUpstream("There is no upstream of this name.", upstream=upstream)
 
 
-def nobody(context: Any) -> None:
+def no_extensions(context: Any) -> None:
     """Who asks does not matter here."""
     del context
 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover"])
-async def test_an_upstream_that_was_removed_meanwhile_is_refused_as_everywhere_else(
+async def test_a_removed_upstream_is_refused_with_the_usual_error(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def greeted(context: Any) -> dict[str, Any]:
         del context
         return {"capabilities": {}}
 
-    monkeypatch.setattr(greeting_module, "caller_of", nobody)
-    greeting = CapabilitiesMiddleware(Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(passage=Removed())))
+    monkeypatch.setattr(greeting_module, "caller_of", no_extensions)
+    greeting = CapabilitiesMiddleware(Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(passage=RemovedUpstreamProxy())))
     with pytest.raises(MCPError) as refused:
         await greeting(cast("Any", SimpleNamespace(method=method)), greeted)
 

@@ -18,7 +18,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(KEYS, st.text(max_size=5)))
-def test_what_goes_upstream_is_all_that_is_neither_ours_nor_between_neighbours(given_meta: dict[str, str]) -> None:
+def test_everything_but_our_and_hop_by_hop_meta_goes_upstream(given_meta: dict[str, str]) -> None:
     passed = meta.select_upstream_meta(given_meta)
 
     ours = {

@@ -12,11 +12,11 @@ from ringback.mcp_server.relay import LOG_LEVEL_SESSIONS_MAX, SessionLogLevels, 
 from tests.support.examples import CALL
 
 
-class Client:
+class FakeClientSession:
     """An exchange whose client notes what it is told."""
 
     def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "") -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.sent_notifications: list[tuple[str, dict[str, Any]]] = []
         self.exchange = cast(
             "RequestContext",
             SimpleNamespace(
@@ -29,42 +29,42 @@ class Client:
 
     async def send_notification(self, notification: Any, related_request_id: int) -> None:
         assert related_request_id == 1
-        self.told.append((notification.method, notification.params))
+        self.sent_notifications.append((notification.method, notification.params))
 
 
-async def live(*progress: float) -> AsyncIterator[UpstreamNotification]:
+async def progress_events(*progress: float) -> AsyncIterator[UpstreamNotification]:
     for each in progress:
         yield UpstreamNotification(method="notifications/progress", params={"progress": each})
 
 
-async def test_progress_that_falls_back_is_not_told() -> None:
-    client = Client(meta={"progress_token": "t"})
+async def test_decreasing_progress_is_not_sent() -> None:
+    client = FakeClientSession(meta={"progress_token": "t"})
     relay = ProgressRelay(client.exchange)
-    await relay.relay_notifications(live(1, 3, 2, 3))
+    await relay.relay_notifications(progress_events(1, 3, 2, 3))
     await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=3, total=4)))
     await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=4, total=4, message="done")))
-    assert [params for _, params in client.told] == [
+    assert [params for _, params in client.sent_notifications] == [
         {"progressToken": "t", "progress": 1},
         {"progressToken": "t", "progress": 3},
         {"progressToken": "t", "progress": 4, "total": 4, "message": "done"},
     ]
 
 
-async def test_without_a_token_no_progress_is_told() -> None:
-    client = Client()
-    await ProgressRelay(client.exchange).relay_notifications(live(1, 2))
-    assert client.told == []
+async def test_without_a_token_no_progress_is_sent() -> None:
+    client = FakeClientSession()
+    await ProgressRelay(client.exchange).relay_notifications(progress_events(1, 2))
+    assert client.sent_notifications == []
 
 
 async def test_a_token_of_zero_is_one() -> None:
-    client = Client(meta={"progress_token": 0})
-    await ProgressRelay(client.exchange).relay_notifications(live(1))
-    assert client.told == [("notifications/progress", {"progressToken": 0, "progress": 1})]
+    client = FakeClientSession(meta={"progress_token": 0})
+    await ProgressRelay(client.exchange).relay_notifications(progress_events(1))
+    assert client.sent_notifications == [("notifications/progress", {"progressToken": 0, "progress": 1})]
 
 
 def test_levels_are_remembered_for_so_many_sessions() -> None:
     levels = SessionLogLevels()
     for number in range(LOG_LEVEL_SESSIONS_MAX + 1):
         levels.set_level(f"session-{number}", "error")
-    assert levels.get_level(Client(session_id="session-0").exchange) is None
-    assert levels.get_level(Client(session_id="session-1").exchange) == "error"
+    assert levels.get_level(FakeClientSession(session_id="session-0").exchange) is None
+    assert levels.get_level(FakeClientSession(session_id="session-1").exchange) == "error"

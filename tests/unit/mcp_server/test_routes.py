@@ -18,7 +18,7 @@ from ringback.mcp_server.routes import matches_template
         ("note://today", "note://today/x", False),
     ],
 )
-def test_a_uri_fits_a_template_by_its_fixed_parts(template: str, uri: str, *, expected: bool) -> None:
+def test_a_uri_matches_a_template_by_its_literal_segments(template: str, uri: str, *, expected: bool) -> None:
     assert matches_template(template, uri) is expected
 
 

@@ -54,7 +54,7 @@ SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
         {"b": "1"},
     ),
 ]
-WAITING: Final = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+PENDING_RESULT: Final = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
@@ -67,7 +67,7 @@ def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[s
     assert shape["type"] == "object"
     assert accepts(good)
     assert not accepts(bad)
-    assert accepts(WAITING)
+    assert accepts(PENDING_RESULT)
 
 
 def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
@@ -75,7 +75,7 @@ def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
     assert export_tool(tool, is_modern=True) == export_tool(tool, is_modern=False) == tool
 
 
-def test_what_clients_read_from_the_root_is_still_there() -> None:
+def test_keywords_that_clients_read_at_the_root_stay_there() -> None:
     """FastMCP's client makes typed values with it."""
     own = {
         "title": "Sum",
@@ -96,7 +96,7 @@ def test_a_schema_of_something_else_than_objects_is_for_clients_of_today_only() 
 
     validator: Any = Draft202012Validator(export_tool(tool, is_modern=True)["outputSchema"])
 
-    assert [validator.is_valid(content) for content in ([1, 2], WAITING, ["one"])] == [True, True, False]
+    assert [validator.is_valid(content) for content in ([1, 2], PENDING_RESULT, ["one"])] == [True, True, False]
     assert export_tool(tool, is_modern=False) == {"name": "tool", "inputSchema": {"type": "object"}}
 
 

@@ -17,7 +17,7 @@ from ringback.mcp_server.own_tools import BuiltinToolHandler
 from ringback.mcp_server.polling import UNCHANGED_POLLS_MAX, PollLimiter
 from ringback.services.calls import StartCallRequest
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import Service, running_service
+from tests.support.service import ServiceUnderTest, running_service
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
@@ -26,8 +26,8 @@ PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    service: Service
+class BuiltinToolsHarness:
+    service: ServiceUnderTest
     tools: BuiltinToolHandler
 
     async def start(self, caller: Caller = ALICE, **request: Any) -> str:
@@ -36,7 +36,7 @@ class Desk:
         )
         return started.call.id
 
-    async def use(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
+    async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
         """What the tool answers; that it answers in its own outputSchema is checked every time."""
         tool = BuiltinToolName(name)
         result = await self.tools.call_tool(caller, tool, arguments)
@@ -46,11 +46,11 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
+async def desk(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
     async with running_service(tmp_path) as service:
         behind = service.services
         tools = BuiltinToolHandler(calls=behind.calls, input_answers=behind.input_answers, resume=behind.call_resumption, poll_limiter=PollLimiter())
-        yield Desk(service, tools)
+        yield BuiltinToolsHarness(service, tools)
 
 
 def text(result: dict[str, Any]) -> str:
@@ -60,7 +60,7 @@ def text(result: dict[str, Any]) -> str:
 # -- the list --------------------------------------------------------------------------------------------------------------
 
 
-def test_each_tool_tells_what_it_takes_what_it_gives_and_what_it_may_do() -> None:
+def test_each_builtin_tool_describes_its_input_its_output_and_its_effects() -> None:
     listed = {tool["name"]: tool for tool in TOOL_DEFINITIONS.values()}
 
     assert list(listed) == [str(tool) for tool in BuiltinToolName]
@@ -77,12 +77,12 @@ def test_each_tool_tells_what_it_takes_what_it_gives_and_what_it_may_do() -> Non
 
 
 @pytest.mark.requirement("R19")
-async def test_a_call_that_goes_on_is_told_with_its_names_and_its_progress(desk: Desk) -> None:
+async def test_a_running_call_is_shown_with_its_names_and_its_progress(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start(client_session_id="session-1", correlation_id="report-1")
-    await desk.service.dispatch(call_id)
-    await desk.service.progress(call_id, Progress(progress=3, total=10, message="counting"))
+    await desk.service.mark_dispatched(call_id)
+    await desk.service.record_progress(call_id, Progress(progress=3, total=10, message="counting"))
 
-    seen = await desk.use("ringback_get_call", call_id=call_id)
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
 
     told = seen["structuredContent"]
     assert (told["status"], told["client_session_id"], told["correlation_id"]) == ("working", "session-1", "report-1")
@@ -96,67 +96,67 @@ async def test_a_call_that_goes_on_is_told_with_its_names_and_its_progress(desk:
     assert "goes on without you" in text(seen)
 
 
-async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: Desk) -> None:
+async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
-    await desk.service.finish(call_id, completion_from_result(PICTURE, is_error=False))
+    await desk.service.finish_call(call_id, completion_from_result(PICTURE, is_error=False))
 
-    seen = await desk.use("ringback_get_call", call_id=call_id)
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
 
     assert seen["content"][1:] == json.loads(PICTURE)["content"]
     assert seen["structuredContent"]["result"] == json.loads(PICTURE)
     assert seen["structuredContent"]["outcome"] == "result"
 
 
-async def test_a_call_that_may_have_run_says_so(desk: Desk) -> None:
+async def test_a_call_that_may_have_run_says_so(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
-    await desk.service.finish(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
+    await desk.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
 
-    seen = await desk.use("ringback_get_call", call_id=call_id)
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
 
     assert "may have been carried out" in text(seen)
     assert seen["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
 
 
 @pytest.mark.parametrize("tool", ["ringback_get_call", "ringback_wait_for_call", "ringback_cancel_call"])
-async def test_a_foreign_call_looks_exactly_like_an_unknown_one(desk: Desk, tool: str) -> None:
+async def test_a_foreign_call_gets_the_error_of_an_unknown_one(desk: BuiltinToolsHarness, tool: str) -> None:
     call_id = await desk.start()
 
-    foreign = await desk.use(tool, MALLORY, call_id=call_id)
-    unknown = await desk.use(tool, MALLORY, call_id=UNKNOWN)
+    foreign = await desk.call_tool(tool, MALLORY, call_id=call_id)
+    unknown = await desk.call_tool(tool, MALLORY, call_id=UNKNOWN)
 
     assert foreign == unknown
     assert foreign["isError"]
     assert "ringback_list_calls" in text(foreign)
-    assert (await desk.service.call(call_id)).cancel_requested is False
+    assert (await desk.service.read_call(call_id)).cancel_requested is False
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_wait_ends_with_the_call(desk: Desk) -> None:
+async def test_a_wait_ends_with_the_call(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
 
-    waiting = asyncio.create_task(desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX))
-    await desk.service.finish(call_id)
+    waiting = asyncio.create_task(desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX))
+    await desk.service.finish_call(call_id)
     seen = await asyncio.wait_for(waiting, WAIT_SECONDS)
 
     assert seen["structuredContent"]["status"] == "completed"
 
 
-async def test_a_wait_that_is_over_leaves_the_call_running(desk: Desk) -> None:
+async def test_a_wait_that_is_over_leaves_the_call_running(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
 
-    seen = await desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
+    seen = await desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
 
     assert seen["structuredContent"]["status"] == "working"
 
 
-async def test_a_question_ends_a_wait_at_once_and_is_asked(desk: Desk) -> None:
+async def test_an_input_request_ends_a_wait_at_once_and_is_shown(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start(accepts_input=True)
-    await desk.service.ask(call_id, "colour")
+    await desk.service.request_input(call_id, "colour")
 
     seen = await asyncio.wait_for(
-        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
     assert "r1.1: colour?" in text(seen)
@@ -164,15 +164,15 @@ async def test_a_question_ends_a_wait_at_once_and_is_asked(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("R16")
-async def test_a_model_that_looks_in_vain_is_told_to_stop_and_is_not_kept_waiting_any_more(desk: Desk) -> None:
+async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_at_once(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
     for _ in range(UNCHANGED_POLLS_MAX - 1):
-        seen = await desk.use("ringback_get_call", call_id=call_id)
+        seen = await desk.call_tool("ringback_get_call", call_id=call_id)
         assert "Stop looking" not in text(seen)
 
-    told = await desk.use("ringback_get_call", call_id=call_id)
+    told = await desk.call_tool("ringback_get_call", call_id=call_id)
     again = await asyncio.wait_for(
-        desk.use("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
     )
 
     for seen in (told, again):
@@ -180,16 +180,16 @@ async def test_a_model_that_looks_in_vain_is_told_to_stop_and_is_not_kept_waitin
         assert "called back" in seen["structuredContent"]["next_step"]
 
 
-async def test_a_change_is_worth_looking_at_again(desk: Desk) -> None:
+async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start()
     for _ in range(UNCHANGED_POLLS_MAX):
-        await desk.use("ringback_get_call", call_id=call_id)
+        await desk.call_tool("ringback_get_call", call_id=call_id)
 
-    await desk.service.dispatch(call_id)
-    await desk.service.progress(call_id, Progress(progress=1))
-    seen = await desk.use("ringback_get_call", call_id=call_id)
-    await desk.service.finish(call_id)
-    ended = await desk.use("ringback_get_call", call_id=call_id)
+    await desk.service.mark_dispatched(call_id)
+    await desk.service.record_progress(call_id, Progress(progress=1))
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+    await desk.service.finish_call(call_id)
+    ended = await desk.call_tool("ringback_get_call", call_id=call_id)
 
     assert "Stop looking" not in text(seen)
     assert ended["structuredContent"]["status"] == "completed"
@@ -199,34 +199,34 @@ async def test_a_change_is_worth_looking_at_again(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("R32")
-async def test_an_answer_lets_the_call_go_on_and_names_what_was_not_asked(desk: Desk) -> None:
+async def test_an_answer_resumes_the_call_and_lists_unknown_keys(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start(accepts_input=True)
-    await desk.service.ask(call_id, "colour")
+    await desk.service.request_input(call_id, "colour")
     yes = {"action": "accept", "content": {"colour": "red"}}
 
-    told = await desk.use("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
+    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
 
     assert told["structuredContent"]["accepted"] == ["r1.1"]
     assert told["structuredContent"]["ignored"] == ["r9.9"]
-    assert (await desk.service.call(call_id)).input_responses == {"colour": yes}
+    assert (await desk.service.read_call(call_id)).input_responses == {"colour": yes}
 
 
-async def test_what_is_no_answer_is_refused_and_says_how_one_looks(desk: Desk) -> None:
+async def test_an_invalid_answer_is_refused_with_the_polling_tool(desk: BuiltinToolsHarness) -> None:
     call_id = await desk.start(accepts_input=True)
-    await desk.service.ask(call_id, "colour")
+    await desk.service.request_input(call_id, "colour")
 
-    told = await desk.use("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
+    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
 
     assert told["isError"]
     assert '"action": "accept"' in text(told)
 
 
-async def test_a_queued_call_is_cancelled_at_once_and_one_that_runs_is_asked_to_stop(desk: Desk) -> None:
+async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(desk: BuiltinToolsHarness) -> None:
     queued, running = await desk.start(), await desk.start()
-    await desk.service.dispatch(running)
+    await desk.service.mark_dispatched(running)
 
-    ended = await desk.use("ringback_cancel_call", call_id=queued)
-    asked = await desk.use("ringback_cancel_call", call_id=running)
+    ended = await desk.call_tool("ringback_cancel_call", call_id=queued)
+    asked = await desk.call_tool("ringback_cancel_call", call_id=running)
 
     assert ended["structuredContent"]["status"] == "cancelled"
     assert asked["structuredContent"]["cancel_requested"] is True
@@ -236,35 +236,35 @@ async def test_a_queued_call_is_cancelled_at_once_and_one_that_runs_is_asked_to_
 # -- resuming and finding --------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_token(desk: Desk) -> None:
+async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_token(desk: BuiltinToolsHarness) -> None:
     started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
-    await desk.service.finish(started.call.id)
+    await desk.service.finish_call(started.call.id)
 
-    told = await desk.use("ringback_resume", resume_token=started.resume_token)
-    again = await desk.use("ringback_resume", resume_token=told["structuredContent"]["resume_token"])
+    told = await desk.call_tool("ringback_resume", resume_token=started.resume_token)
+    again = await desk.call_tool("ringback_resume", resume_token=told["structuredContent"]["resume_token"])
 
     assert told["content"][1]["text"] == "done"
     assert [event["name"] for event in told["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
 
 
-async def test_a_token_names_a_call_and_not_a_person(desk: Desk) -> None:
+async def test_a_token_names_a_call_and_not_a_person(desk: BuiltinToolsHarness) -> None:
     started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
 
-    foreign = await desk.use("ringback_resume", MALLORY, resume_token=started.resume_token)
-    forged = await desk.use("ringback_resume", MALLORY, resume_token="e30.forged")
+    foreign = await desk.call_tool("ringback_resume", MALLORY, resume_token=started.resume_token)
+    forged = await desk.call_tool("ringback_resume", MALLORY, resume_token="e30.forged")
 
     assert foreign == forged
     assert foreign["isError"]
 
 
-async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(desk: Desk) -> None:
+async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(desk: BuiltinToolsHarness) -> None:
     mine = [await desk.start(client_session_id="session-1") for _ in range(3)]
     await desk.start(client_session_id="session-2")
     await desk.start(MALLORY, client_session_id="session-1")
 
-    first = (await desk.use("ringback_list_calls", client_session_id="session-1", limit=2))["structuredContent"]
-    rest = await desk.use("ringback_list_calls", client_session_id="session-1", limit=2, cursor=first["next_cursor"])
+    first = (await desk.call_tool("ringback_list_calls", client_session_id="session-1", limit=2))["structuredContent"]
+    rest = await desk.call_tool("ringback_list_calls", client_session_id="session-1", limit=2, cursor=first["next_cursor"])
 
     found = [call["call_id"] for call in [*first["calls"], *rest["structuredContent"]["calls"]]]
     assert sorted(found) == sorted(mine)
@@ -290,25 +290,25 @@ async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(de
     ],
 )
 async def test_bad_arguments_are_refused_by_their_place(
-    desk: Desk, tool: str, arguments: dict[str, Any], place: str
+    desk: BuiltinToolsHarness, tool: str, arguments: dict[str, Any], place: str
 ) -> None:
-    told = await desk.use(tool, **arguments)
+    told = await desk.call_tool(tool, **arguments)
 
     assert told["isError"]
     assert place in text(told)
 
 
-async def test_a_secret_among_bad_arguments_is_not_repeated(desk: Desk) -> None:
-    told = await desk.use("ringback_resume", resume_token="sesame" * 200)
+async def test_a_secret_among_bad_arguments_is_not_repeated(desk: BuiltinToolsHarness) -> None:
+    told = await desk.call_tool("ringback_resume", resume_token="sesame" * 200)
 
     assert "sesamesesame" not in text(told)
 
 
-async def test_a_key_without_the_scope_is_told_so(desk: Desk) -> None:
+async def test_a_key_without_the_scope_gets_the_missing_scope(desk: BuiltinToolsHarness) -> None:
     reader = Caller(principal=Principal("alice"), scopes=frozenset({Scope.READ}))
     call_id = await desk.start()
 
-    told = await desk.use("ringback_cancel_call", reader, call_id=call_id)
+    told = await desk.call_tool("ringback_cancel_call", reader, call_id=call_id)
 
     assert told["isError"]
     assert "scope 'calls'" in text(told)

@@ -13,22 +13,22 @@ from ringback.mcp_server.following import CallChanges
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.legacy_questions import RESULT_WAITERS_MAX, LegacyTaskElicitation, TaskResultWaiters
 from ringback.services.lifecycle import Lifecycle
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 
 
 @dataclass(slots=True)
-class Session:
+class FakeTaskSession:
     """The little that waiting asks of an exchange."""
 
     session_id: str = "session-1"
 
 
 @dataclass(slots=True)
-class Service:
+class FakeTaskService:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 
-class Quiet:
+class SilentStream:
     """A call of which there is no news until the test has some."""
 
     def __init__(self) -> None:
@@ -39,36 +39,36 @@ class Quiet:
         return None
 
 
-def asking(service: Service, calls: Quiet) -> LegacyTaskElicitation:
-    return LegacyTaskElicitation(cast("Gateway", service), cast("Exchange", Session()), cast("Following", calls))
+def waiting_requests(service: FakeTaskService, calls: SilentStream) -> LegacyTaskElicitation:
+    return LegacyTaskElicitation(cast("Gateway", service), cast("Exchange", FakeTaskSession()), cast("Following", calls))
 
 
 async def test_the_end_of_the_task_ends_the_waiting() -> None:
-    calls = Quiet()
+    calls = SilentStream()
     calls.ended.set()
-    await asking(Service(), calls).run(asyncio.Event())
+    await waiting_requests(FakeTaskService(), calls).run(asyncio.Event())
     assert calls.ended.is_set()
 
 
-async def test_a_service_that_stops_keeps_nobody_waiting() -> None:
-    service, calls = Service(), Quiet()
+async def test_a_stopping_service_ends_every_wait() -> None:
+    service, calls = FakeTaskService(), SilentStream()
     service.lifecycle.begin_shutdown()
-    await asking(service, calls).run(asyncio.Event())
+    await waiting_requests(service, calls).run(asyncio.Event())
     assert not calls.ended.is_set()
 
 
-async def test_who_has_to_give_way_is_told_so() -> None:
+async def test_a_displaced_request_gets_the_reason() -> None:
     given_up = asyncio.Event()
     given_up.set()
     with pytest.raises(MCPError, match="Newer requests"):
-        await asking(Service(), Quiet()).run(given_up)
+        await waiting_requests(FakeTaskService(), SilentStream()).run(given_up)
 
 
 async def test_only_the_oldest_of_its_own_session_and_task_gives_way() -> None:
-    waiters, call, other = TaskResultWaiters(), a_call(), a_call()
+    waiters, call, other = TaskResultWaiters(), make_call(), make_call()
 
     def enter(session: str, about: Call) -> Any:
-        return waiters.register_waiter(cast("Exchange", Session(session)), about)
+        return waiters.register_waiter(cast("Exchange", FakeTaskSession(session)), about)
 
     with enter("session-2", call) as elsewhere, enter("session-1", other) as another:
         contexts = [enter("session-1", call) for _ in range(RESULT_WAITERS_MAX + 1)]

@@ -10,7 +10,7 @@ from ringback.mcp_server.telling import SESSION_PUBLISHERS_MAX, SessionNotificat
 from tests.support.engine import WAIT_SECONDS
 
 
-class Work:
+class BlockingWork:
     """Goes on until it is let go, and knows whether it was called off."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ async def workers() -> AsyncGenerator[BackgroundTaskSet]:
     await workers.aclose()
 
 
-async def begun(told: SessionNotifications, name: str) -> Work:
-    work = Work()
+async def start_subscription(told: SessionNotifications, name: str) -> BlockingWork:
+    work = BlockingWork()
     told.start_publisher(name, work)
     await work.begun.wait()
     return work
@@ -46,18 +46,18 @@ async def begun(told: SessionNotifications, name: str) -> Work:
 
 async def test_work_that_is_stopped_is_called_off(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
-    work = await begun(told, "a")
-    other = await begun(told, "b")
+    work = await start_subscription(told, "a")
+    other = await start_subscription(told, "b")
     told.stop_publisher("a")
     await work.over.wait()
     assert work.called_off
     assert not other.over.is_set()
 
 
-async def test_a_name_is_told_once(workers: BackgroundTaskSet) -> None:
+async def test_a_name_is_subscribed_once(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
-    first = await begun(told, "a")
-    second = await begun(told, "a")
+    first = await start_subscription(told, "a")
+    second = await start_subscription(told, "a")
     await first.over.wait()
     assert first.called_off
     assert not second.over.is_set()
@@ -65,15 +65,15 @@ async def test_a_name_is_told_once(workers: BackgroundTaskSet) -> None:
 
 async def test_nothing_goes_on_when_the_session_ends(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
-    work = [await begun(told, name) for name in "abc"]
+    work = [await start_subscription(told, name) for name in "abc"]
     told.stop_publishers()
     for each in work:
         await each.over.wait()
         assert each.called_off
 
 
-async def test_work_that_is_stopped_at_once_is_called_off_too_so_that_nobody_waits_for_it(workers: BackgroundTaskSet) -> None:
-    told, work = SessionNotifications(workers), Work()
+async def test_work_stopped_before_it_starts_is_cancelled_and_ends(workers: BackgroundTaskSet) -> None:
+    told, work = SessionNotifications(workers), BlockingWork()
     told.start_publisher("a", work)
     told.stop_publisher("a")
     async with asyncio.timeout(WAIT_SECONDS):
@@ -81,9 +81,9 @@ async def test_work_that_is_stopped_at_once_is_called_off_too_so_that_nobody_wai
     assert work.called_off
 
 
-async def test_what_is_over_makes_room(workers: BackgroundTaskSet) -> None:
+async def test_an_ended_subscription_frees_its_place(workers: BackgroundTaskSet) -> None:
     told = SessionNotifications(workers)
-    work = [await begun(told, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
+    work = [await start_subscription(told, str(number)) for number in range(SESSION_PUBLISHERS_MAX)]
     assert not told.has_capacity_for("new")
     assert told.has_capacity_for("0")
     work[0].release.set()
@@ -93,7 +93,7 @@ async def test_what_is_over_makes_room(workers: BackgroundTaskSet) -> None:
     told.stop_publishers()
 
 
-async def test_what_fails_is_logged_and_disturbs_nobody(workers: BackgroundTaskSet, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_logged_and_affects_no_other(workers: BackgroundTaskSet, caplog: pytest.LogCaptureFixture) -> None:
     told, failed = SessionNotifications(workers), asyncio.Event()
 
     async def fail() -> None:
@@ -101,11 +101,11 @@ async def test_what_fails_is_logged_and_disturbs_nobody(workers: BackgroundTaskS
         raise RuntimeError("no")
 
     told.start_publisher("a", fail)
-    other = await begun(told, "b")
+    other = await start_subscription(told, "b")
     await failed.wait()
     assert [record.message for record in caplog.records] == ["session.not_told"]
     assert not other.over.is_set()
 
 
-async def test_stopping_what_is_not_told_is_nothing(workers: BackgroundTaskSet) -> None:
+async def test_stopping_an_unknown_subscription_does_nothing(workers: BackgroundTaskSet) -> None:
     SessionNotifications(workers).stop_publisher("a")

@@ -8,7 +8,7 @@ import pytest
 from ringback.notifier.configured_hosts import LOOK_UPS_PER_OWNER_MAX, ConfiguredHosts, is_multicast_name
 from ringback.notifier.resolver import CAresResolver, LookupFailed, Resolution
 from tests.support.name_servers import Behaviour, Records, name_server
-from tests.support.targets import resolved
+from tests.support.targets import make_resolution
 
 WAIT_SECONDS = 60
 
@@ -23,12 +23,12 @@ class PartlyHanging:
         if host.startswith("hung"):
             self.hanging.append(host)
             await asyncio.Event().wait()
-        return resolved("192.0.2.1")
+        return make_resolution("192.0.2.1")
 
     async def aclose(self) -> None: ...
 
 
-async def test_the_hung_names_of_one_upstream_leave_the_others_free() -> None:
+async def test_hanging_names_of_one_upstream_do_not_delay_the_others() -> None:
     resolver = PartlyHanging()
     hosts = ConfiguredHosts(resolver)
     waiting = [
@@ -46,11 +46,11 @@ async def test_the_hung_names_of_one_upstream_leave_the_others_free() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
-async def test_an_address_is_looked_up_nowhere(host: str) -> None:
+async def test_an_ip_address_causes_no_lookup(host: str) -> None:
     assert await ConfiguredHosts(PartlyHanging()).look_up_for("a")(host) == (ip_address(host),)
 
 
-async def test_the_name_of_an_upstream_is_searched_for_and_that_of_a_callback_is_not() -> None:
+async def test_upstream_names_use_the_search_domains_and_callback_names_do_not() -> None:
     known = {"tools.apps.test": Records("127.0.0.1")}
     async with name_server(known, others=Behaviour.NO_SUCH_NAME) as server:
         for searches, addresses in ((True, (ip_address("127.0.0.1"),)), (False, ())):
@@ -69,5 +69,5 @@ async def test_the_name_of_an_upstream_is_searched_for_and_that_of_a_callback_is
         ("local.example", False),
     ],
 )
-def test_names_of_multicast_dns_are_told_from_those_of_a_cluster(host: str, *, multicast: bool) -> None:
+def test_multicast_dns_names_differ_from_cluster_names(host: str, *, multicast: bool) -> None:
     assert is_multicast_name(host) is multicast

@@ -5,7 +5,7 @@ import pytest
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.notifier.consent import RECEIVER_PREFIXES_MAX, CallbackAllowlist, prefix_covers_path, parse_receiver_list
 from ringback.notifier.target_guard import parse_target
-from tests.support.targets import PUBLIC
+from tests.support.targets import PUBLIC_POLICY
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_a_prefix_covers_nothing_that_could_lead_out_of_it(prefix: str, path: st
 
 
 def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
-    allowlist = CallbackAllowlist(["https://Hooks.example/in", "https://other.example:8443/"], PUBLIC)
+    allowlist = CallbackAllowlist(["https://Hooks.example/in", "https://other.example:8443/"], PUBLIC_POLICY)
 
     def allows(url: str) -> bool:
-        return allowlist.allows_target(parse_target(url, PUBLIC))
+        return allowlist.allows_target(parse_target(url, PUBLIC_POLICY))
 
     assert allows("https://hooks.example:443/in/a?b=c")
     assert allows("https://other.example:8443/x")
@@ -58,7 +58,7 @@ def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
     assert not allows("https://hooks.example:8443/in")
     assert not allows("https://other.example/x")
     assert not allows("https://hooks.example.evil.example/in")
-    assert not CallbackAllowlist([], PUBLIC).allows_target(parse_target("https://hooks.example/in", PUBLIC))
+    assert not CallbackAllowlist([], PUBLIC_POLICY).allows_target(parse_target("https://hooks.example/in", PUBLIC_POLICY))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_allowlist_names_an_origin_and_a_prefix() -> None:
 )
 def test_a_prefix_that_no_callback_could_have_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidCallbackUrl):
-        CallbackAllowlist([prefix], PUBLIC)
+        CallbackAllowlist([prefix], PUBLIC_POLICY)
 
 
 def test_a_published_list_names_path_prefixes() -> None:
@@ -75,11 +75,11 @@ def test_a_published_list_names_path_prefixes() -> None:
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"receivers": "/"}', b'{"receivers": {"/": 1}}', b"\xff"])
-def test_what_is_no_such_list_names_nothing(document: bytes) -> None:
+def test_an_invalid_receiver_list_allows_nothing(document: bytes) -> None:
     assert parse_receiver_list(document) == ()
 
 
-def test_of_a_list_without_end_only_its_beginning_counts() -> None:
+def test_only_the_first_entries_of_an_endless_receiver_list_count() -> None:
     document = b'{"receivers": [' + b",".join(b'"/%d"' % number for number in range(RECEIVER_PREFIXES_MAX + 1)) + b"]}"
 
     assert len(parse_receiver_list(document)) == RECEIVER_PREFIXES_MAX

@@ -9,7 +9,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.lanes import BLOCKED_RECHECK_SECONDS, RECHECK_AFTER_SECONDS, ConcurrencyLimits, ConcurrencyLimiter
 from ringback.notifier.pace import RateLimiter
-from tests.support.builders import a_trusted_webhook, a_webhook
+from tests.support.builders import make_verified_webhook, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE
 
@@ -23,60 +23,60 @@ def lanes() -> ConcurrencyLimiter:
     return ConcurrencyLimiter(ConcurrencyLimits(in_flight_max=20, per_receiver_max=4, per_origin_max=10))
 
 
-def enter(lanes: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
+def acquire_permits(lanes: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
     for _ in range(count):
         lanes.acquire_permit(webhook, origin, now=START)
 
 
-def share(lanes: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
+def available_permits(lanes: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
     return lanes.available_permits(webhook, origin, now=START)
 
 
-def test_a_lane_shares_its_slots_with_the_other_webhooks_of_its_principal_at_the_origin(lanes: ConcurrencyLimiter) -> None:
-    one, other, foreign = a_trusted_webhook(), a_trusted_webhook(), a_trusted_webhook(principal=Principal("bob"))
-    enter(lanes, one, 3)
+def test_the_webhooks_of_a_principal_at_one_origin_share_its_permits(lanes: ConcurrencyLimiter) -> None:
+    one, other, foreign = make_verified_webhook(), make_verified_webhook(), make_verified_webhook(principal=Principal("bob"))
+    acquire_permits(lanes, one, 3)
 
-    assert (share(lanes, one), share(lanes, other), share(lanes, other, THERE), share(lanes, foreign)) == (1, 1, 4, 4)
+    assert (available_permits(lanes, one), available_permits(lanes, other), available_permits(lanes, other, THERE), available_permits(lanes, foreign)) == (1, 1, 4, 4)
 
 
-def test_an_origin_shares_its_slots_between_principals(lanes: ConcurrencyLimiter) -> None:
+def test_an_origin_shares_its_permits_between_principals(lanes: ConcurrencyLimiter) -> None:
     for number in range(3):
-        enter(lanes, a_trusted_webhook(principal=Principal(f"tenant-{number}")), 3)
+        acquire_permits(lanes, make_verified_webhook(principal=Principal(f"tenant-{number}")), 3)
 
-    assert share(lanes, a_trusted_webhook()) == 1
+    assert available_permits(lanes, make_verified_webhook()) == 1
 
 
-def test_what_is_full_has_no_share_until_a_slot_is_left(lanes: ConcurrencyLimiter) -> None:
-    webhooks = [(a_trusted_webhook(), f"https://{number}.example") for number in range(5)]
+def test_a_full_origin_has_no_permits_until_one_is_released(lanes: ConcurrencyLimiter) -> None:
+    webhooks = [(make_verified_webhook(), f"https://{number}.example") for number in range(5)]
     slots = [lanes.acquire_permit(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
     assert (lanes.free_permits(), lanes.in_flight) == (0, 20)
-    assert share(lanes, a_trusted_webhook()) == 0
+    assert available_permits(lanes, make_verified_webhook()) == 0
 
     lanes.release_permit(slots[0])
 
-    assert share(lanes, a_trusted_webhook()) == 1
+    assert available_permits(lanes, make_verified_webhook()) == 1
 
 
 @pytest.mark.parametrize("over", [{}, {"last_delivery_at": START, "failing_since": START}], ids=["new", "failing"])
 def test_on_trial_one_attempt_goes_at_a_time(lanes: ConcurrencyLimiter, over: dict[str, object]) -> None:
-    webhook = a_webhook(**over)
-    assert share(lanes, webhook) == 1
+    webhook = make_webhook(**over)
+    assert available_permits(lanes, webhook) == 1
 
-    enter(lanes, webhook, 1)
+    acquire_permits(lanes, webhook, 1)
 
-    assert share(lanes, webhook) == 0
-    assert share(lanes, a_trusted_webhook()) == 3
+    assert available_permits(lanes, webhook) == 0
+    assert available_permits(lanes, make_verified_webhook()) == 3
 
 
 @pytest.mark.parametrize("state", WebhookState)
 def test_nothing_is_sent_to_a_webhook_that_is_switched_off_or_not_proven(lanes: ConcurrencyLimiter, state: WebhookState) -> None:
     may = state in {WebhookState.ACTIVE, WebhookState.SUSPENDED}
 
-    assert share(lanes, a_trusted_webhook(state=state)) == (4 if may else 0)
+    assert available_permits(lanes, make_verified_webhook(state=state)) == (4 if may else 0)
 
 
 def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_webhook(breaker=OPEN, failing_since=START)
+    webhook = make_webhook(breaker=OPEN, failing_since=START)
 
     assert lanes.available_permits(webhook, HERE, now=START) == 0
     assert lanes.available_permits(webhook, HERE, now=LATER) == 1
@@ -85,21 +85,21 @@ def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lane
 def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
     lanes.update_origin_breakers({HERE: OPEN})
 
-    assert (share(lanes, a_trusted_webhook()), share(lanes, a_trusted_webhook(), THERE)) == (0, 4)
-    assert lanes.available_permits(a_trusted_webhook(), HERE, now=LATER) == 1
-    lanes.acquire_permit(a_trusted_webhook(), HERE, now=LATER)
-    assert lanes.available_permits(a_trusted_webhook(), HERE, now=LATER) == 0
+    assert (available_permits(lanes, make_verified_webhook()), available_permits(lanes, make_verified_webhook(), THERE)) == (0, 4)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 1
+    lanes.acquire_permit(make_verified_webhook(), HERE, now=LATER)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
 
     lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
-    assert share(lanes, a_trusted_webhook()) == 3
+    assert available_permits(lanes, make_verified_webhook()) == 3
     assert not lanes.has_failed_origin(HERE)
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lane_without_a_share_is_passed_over_until_it_has_one_or_may_have_changed(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_webhook(breaker=CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
+def test_a_webhook_without_permits_is_skipped_until_permits_may_be_available(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_webhook(breaker=CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
     lanes.mark_waiting(webhook, HERE, now=START)
     almost = START + timedelta(seconds=RECHECK_AFTER_SECONDS - 0.001)
 
@@ -108,8 +108,8 @@ def test_a_lane_without_a_share_is_passed_over_until_it_has_one_or_may_have_chan
     assert not lanes.is_waiting(webhook.id)
 
 
-def test_a_lane_that_waits_and_has_a_share_is_looked_at(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_trusted_webhook()
+def test_a_waiting_webhook_with_permits_is_checked(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook()
     lanes.mark_waiting(webhook, HERE, now=START)
 
     assert lanes.webhooks_without_permits(now=START) == set()
@@ -118,8 +118,8 @@ def test_a_lane_that_waits_and_has_a_share_is_looked_at(lanes: ConcurrencyLimite
     assert not lanes.is_waiting(webhook.id)
 
 
-def test_an_idle_lane_is_passed_over_for_a_second_or_until_one_of_its_slots_is_left(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_trusted_webhook(ordered=True)
+def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(ordered=True)
     slot = lanes.acquire_permit(webhook, HERE, now=START)
     lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
 
@@ -131,12 +131,12 @@ def test_an_idle_lane_is_passed_over_for_a_second_or_until_one_of_its_slots_is_l
     assert lanes.webhooks_without_permits(now=START + timedelta(seconds=BLOCKED_RECHECK_SECONDS)) == set()
 
 
-def test_leaving_a_slot_tells_whether_somebody_may_be_waiting_for_it(lanes: ConcurrencyLimiter) -> None:
-    first, second = (lanes.acquire_permit(a_trusted_webhook(), HERE, now=START) for _ in range(2))
-    elsewhere = lanes.acquire_permit(a_trusted_webhook(), THERE, now=START)
+def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(lanes: ConcurrencyLimiter) -> None:
+    first, second = (lanes.acquire_permit(make_verified_webhook(), HERE, now=START) for _ in range(2))
+    elsewhere = lanes.acquire_permit(make_verified_webhook(), THERE, now=START)
     assert not lanes.release_permit(first)
 
-    lanes.mark_waiting(a_trusted_webhook(), HERE, now=START)
+    lanes.mark_waiting(make_verified_webhook(), HERE, now=START)
 
     assert not lanes.release_permit(elsewhere)
     assert lanes.release_permit(second)
@@ -146,7 +146,7 @@ def test_leaving_a_slot_tells_whether_somebody_may_be_waiting_for_it(lanes: Conc
 
 
 def test_a_second_s_worth_may_go_at_once_and_comes_back_evenly() -> None:
-    pace, webhook = RateLimiter(), a_webhook()
+    pace, webhook = RateLimiter(), make_webhook()
 
     def allowed(after_seconds: float) -> int:
         return pace.available_permits(webhook.id, 4.0, now=START + timedelta(seconds=after_seconds))
@@ -158,21 +158,21 @@ def test_a_second_s_worth_may_go_at_once_and_comes_back_evenly() -> None:
     assert [allowed(after) for after in (0, 0.249, 0.25, 0.5, 1, 1000)] == [0, 0, 1, 2, 4, 4]
 
 
-def test_a_webhook_that_asked_for_a_pace_has_a_share_of_no_more(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_trusted_webhook(rate_per_second=2.0, principal=ALICE)
-    assert share(lanes, webhook) == 2
+def test_a_webhook_has_no_more_permits_than_its_rate_allows(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
+    assert available_permits(lanes, webhook) == 2
 
-    enter(lanes, webhook, 2)
+    acquire_permits(lanes, webhook, 2)
 
-    assert share(lanes, webhook) == 0
+    assert available_permits(lanes, webhook) == 0
     assert lanes.available_permits(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
 
 
-def test_an_attempt_that_is_undone_gives_back_its_slot_and_its_pace(lanes: ConcurrencyLimiter) -> None:
-    webhook = a_trusted_webhook(rate_per_second=2.0, principal=ALICE)
+def test_an_undone_attempt_returns_its_permit_and_its_rate_token(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
 
     for _ in range(10):
         lanes.cancel_permit(webhook, lanes.acquire_permit(webhook, HERE, now=START))
 
-    assert share(lanes, webhook) == 2
+    assert available_permits(lanes, webhook) == 2
     assert lanes.in_flight == 0

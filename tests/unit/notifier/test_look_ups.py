@@ -14,26 +14,26 @@ from ringback.notifier.look_up_permits import LookupLimiter
 from ringback.notifier.look_ups import CachingResolver
 from ringback.notifier.resolver import LookupFailed, NameNotFound, Resolution, Resolver
 from tests.support.clock import FakeClock
-from tests.support.targets import resolved
+from tests.support.targets import make_resolution
 
 ALICE, BOB = Principal("alice"), Principal("bob")
 ADDRESS = (ip_address("8.8.8.8"),)
-HANG_SECONDS = 60
+HANGING_QUERY_SECONDS = 60
 
 
-class Names:
+class CountingResolver:
     """Answers each name when the test lets it; how many look-ups of a name there were, and how many were given up."""
 
     def __init__(self, answer: Resolution | Exception | None = None) -> None:
-        self.answer = answer or resolved("8.8.8.8")
-        self.asked: Counter[str] = Counter()
+        self.answer = answer or make_resolution("8.8.8.8")
+        self.queried_hosts: Counter[str] = Counter()
         self.given_up: Counter[str] = Counter()
         self.closed = False
         self.release = asyncio.Event()
         self._moved = asyncio.Event()
 
     async def __call__(self, host: str, /) -> Resolution:
-        self.asked[host] += 1
+        self.queried_hosts[host] += 1
         self._moved.set()
         try:
             await self.release.wait()
@@ -47,46 +47,46 @@ class Names:
     async def aclose(self) -> None:
         self.closed = True
 
-    async def until_asked(self, count: int) -> None:
-        async with asyncio.timeout(HANG_SECONDS):
-            while self.asked.total() < count:
+    async def wait_for_queries(self, count: int) -> None:
+        async with asyncio.timeout(HANGING_QUERY_SECONDS):
+            while self.queried_hosts.total() < count:
                 self._moved.clear()
                 await self._moved.wait()
 
 
-def answering(answer: Resolution | Exception | None = None) -> Names:
-    names = Names(answer)
+def make_resolver(answer: Resolution | Exception | None = None) -> CountingResolver:
+    names = CountingResolver(answer)
     names.release.set()
     return names
 
 
-def bounded(names: Resolver, *, per_principal: int = 2, in_all: int = 4) -> CachingResolver:
+def make_limited_resolver(names: Resolver, *, per_principal: int = 2, in_all: int = 4) -> CachingResolver:
     return CachingResolver(names, limiter=LookupLimiter(in_flight_max=in_all, per_principal_max=per_principal))
 
 
-async def test_callers_for_one_name_share_one_look_up() -> None:
-    names = Names()
+async def test_callers_for_one_name_share_one_lookup() -> None:
+    names = CountingResolver()
     asked = CachingResolver(names)
     waiting = [asyncio.create_task(asked.resolve_host("slow.test", who)) for who in (ALICE, BOB) * 25]
-    await names.until_asked(1)
+    await names.wait_for_queries(1)
     names.release.set()
 
     assert await asyncio.gather(*waiting) == [ADDRESS] * 50
-    assert names.asked["slow.test"] == 1
+    assert names.queried_hosts["slow.test"] == 1
 
 
 async def test_an_answer_is_served_again_as_long_as_it_says_and_not_longer() -> None:
-    names, clock = answering(resolved("8.8.8.8", seconds=30)), FakeClock()
+    names, clock = make_resolver(make_resolution("8.8.8.8", seconds=30)), FakeClock()
     asked = CachingResolver(names, monotonic=clock.monotonic)
     for _ in range(3):
         assert await asked.resolve_host("kept.test", ALICE) == ADDRESS
     clock.advance(29.999)
     await asked.resolve_host("kept.test", BOB)
-    assert names.asked["kept.test"] == 1
+    assert names.queried_hosts["kept.test"] == 1
 
     clock.advance(0.001)
     await asked.resolve_host("kept.test", ALICE)
-    assert names.asked["kept.test"] == 2
+    assert names.queried_hosts["kept.test"] == 2
 
 
 @pytest.mark.parametrize(
@@ -99,40 +99,40 @@ async def test_an_answer_is_served_again_as_long_as_it_says_and_not_longer() -> 
         (UnicodeError("label"), LookupFailed),
     ],
 )
-async def test_what_has_no_address_is_remembered_for_a_while_too(
+async def test_names_without_an_address_are_cached_for_a_while_too(
     answer: Resolution | Exception, error: type[Exception]
 ) -> None:
-    names, clock = answering(answer), FakeClock()
+    names, clock = make_resolver(answer), FakeClock()
     asked = CachingResolver(names, monotonic=clock.monotonic)
     for _ in range(3):
         with pytest.raises(error):
             await asked.resolve_host("none.test", ALICE)
-    assert names.asked["none.test"] == 1
+    assert names.queried_hosts["none.test"] == 1
 
     clock.advance(5)
     with pytest.raises(error):
         await asked.resolve_host("none.test", ALICE)
-    assert names.asked["none.test"] == 2
+    assert names.queried_hosts["none.test"] == 2
 
 
-async def test_a_look_up_that_hangs_is_cancelled_and_gives_its_permit_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_lookup_is_cancelled_and_releases_its_permit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 0.01)
-    names, permits, clock = Names(), LookupLimiter(), FakeClock()
+    names, permits, clock = CountingResolver(), LookupLimiter(), FakeClock()
     asked = CachingResolver(names, limiter=permits, monotonic=clock.monotonic)
     for _ in range(2):
         with pytest.raises(LookupFailed):
             await asked.resolve_host("hung.test", ALICE)
     await asked.aclose()
 
-    assert names.asked["hung.test"] == names.given_up["hung.test"] == 1
+    assert names.queried_hosts["hung.test"] == names.given_up["hung.test"] == 1
     assert permits.in_flight == 0
 
 
-async def test_a_caller_that_leaves_does_not_end_the_look_up_of_the_others() -> None:
-    names = Names()
+async def test_a_caller_that_leaves_does_not_end_the_lookup_of_the_others() -> None:
+    names = CountingResolver()
     asked = CachingResolver(names)
     leaving, staying = (asyncio.create_task(asked.resolve_host("slow.test", ALICE)) for _ in range(2))
-    await names.until_asked(1)
+    await names.wait_for_queries(1)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
     names.release.set()
@@ -141,50 +141,50 @@ async def test_a_caller_that_leaves_does_not_end_the_look_up_of_the_others() -> 
 
 
 async def test_a_principal_at_its_limit_waits_and_another_one_does_not() -> None:
-    names = Names()
-    asked = bounded(names, per_principal=2, in_all=4)
+    names = CountingResolver()
+    asked = make_limited_resolver(names, per_principal=2, in_all=4)
     hung = [asyncio.create_task(asked.resolve_host(f"hung-{number}.test", ALICE)) for number in range(10)]
-    await names.until_asked(2)
+    await names.wait_for_queries(2)
     other = asyncio.create_task(asked.resolve_host("other.test", BOB))
-    await names.until_asked(3)
+    await names.wait_for_queries(3)
 
-    assert sorted(names.asked) == ["hung-0.test", "hung-1.test", "other.test"]
+    assert sorted(names.queried_hosts) == ["hung-0.test", "hung-1.test", "other.test"]
     names.release.set()
     assert await asyncio.gather(other, *hung) == [ADDRESS] * 11
 
 
 async def test_a_name_that_waits_for_the_permit_of_one_principal_is_not_waited_for_by_another() -> None:
-    names = Names(resolved("8.8.8.8", seconds=60))
-    asked = bounded(names, per_principal=1)
+    names = CountingResolver(make_resolution("8.8.8.8", seconds=60))
+    asked = make_limited_resolver(names, per_principal=1)
     waiting = [asyncio.create_task(asked.resolve_host(name, ALICE)) for name in ("hung.test", "shared.test")]
-    await names.until_asked(1)
+    await names.wait_for_queries(1)
     other = asyncio.create_task(asked.resolve_host("shared.test", BOB))
-    await names.until_asked(2)
+    await names.wait_for_queries(2)
 
-    assert sorted(names.asked) == ["hung.test", "shared.test"]
+    assert sorted(names.queried_hosts) == ["hung.test", "shared.test"]
     names.release.set()
     await asyncio.gather(other, *waiting)
-    assert names.asked["shared.test"] == 1
+    assert names.queried_hosts["shared.test"] == 1
 
 
-async def test_whoever_gets_no_permit_in_time_has_a_look_up_that_failed() -> None:
-    names = Names()
-    asked = bounded(names, per_principal=1)
+async def test_a_caller_without_a_permit_in_time_gets_a_failed_lookup() -> None:
+    names = CountingResolver()
+    asked = make_limited_resolver(names, per_principal=1)
     hung = asyncio.create_task(asked.resolve_host("hung.test", ALICE))
-    await names.until_asked(1)
+    await names.wait_for_queries(1)
     with pytest.raises(LookupFailed):
         await asked.resolve_host("other.test", ALICE, until=asyncio.get_running_loop().time())
 
-    assert names.asked["other.test"] == 0
+    assert names.queried_hosts["other.test"] == 0
     names.release.set()
     await hung
 
 
 async def test_closing_gives_up_what_is_in_flight_and_what_waits() -> None:
-    names = Names()
-    asked = bounded(names, per_principal=1)
+    names = CountingResolver()
+    asked = make_limited_resolver(names, per_principal=1)
     waiting = [asyncio.create_task(asked.resolve_host(f"hung-{number}.test", ALICE)) for number in range(3)]
-    await names.until_asked(1)
+    await names.wait_for_queries(1)
     await asked.aclose()
 
     ends = await asyncio.gather(*waiting, return_exceptions=True)
@@ -196,18 +196,18 @@ async def test_closing_gives_up_what_is_in_flight_and_what_waits() -> None:
 
 
 async def test_a_resolver_with_a_bug_is_not_mistaken_for_a_name_that_fails() -> None:
-    asked = CachingResolver(answering(ZeroDivisionError()))
+    asked = CachingResolver(make_resolver(ZeroDivisionError()))
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await asked.resolve_host("any.test", ALICE)
 
 
-def test_the_name_that_was_used_longest_ago_makes_room() -> None:
+def test_the_least_recently_used_name_is_evicted() -> None:
     cache = AddressCache(monotonic=FakeClock().monotonic, names_max=2)
     for name in ("a.test", "b.test"):
-        cache.put(name, resolved("8.8.8.8", seconds=60))
+        cache.put(name, make_resolution("8.8.8.8", seconds=60))
     cache.get("a.test")
-    cache.put("c.test", resolved("8.8.8.8", seconds=60))
+    cache.put("c.test", make_resolution("8.8.8.8", seconds=60))
 
     assert [name for name in ("a.test", "b.test", "c.test") if cache.get(name)] == ["a.test", "c.test"]
 
@@ -215,69 +215,69 @@ def test_the_name_that_was_used_longest_ago_makes_room() -> None:
 # -- permits ----------------------------------------------------------------------------------------------------------------
 
 
-async def acquiring(permits: LookupLimiter, *principals: Principal) -> list[asyncio.Task[None]]:
+async def acquire_permit(permits: LookupLimiter, *principals: Principal) -> list[asyncio.Task[None]]:
     """One task for each, in this order, after its first step."""
     tasks = [asyncio.create_task(permits.acquire_permit(principal)) for principal in principals]
     await asyncio.sleep(0)
     return tasks
 
 
-async def granted(*tasks: asyncio.Task[None]) -> list[bool]:
+async def make_resolution(*tasks: asyncio.Task[None]) -> list[bool]:
     for _ in range(3):
         await asyncio.sleep(0)
     return [task.done() for task in tasks]
 
 
-async def test_a_permit_that_is_given_back_goes_to_whom_holds_the_fewest() -> None:
+async def test_a_released_permit_goes_to_the_principal_with_the_fewest() -> None:
     permits = LookupLimiter(in_flight_max=4, per_principal_max=4)
-    await acquiring(permits, *[ALICE] * 4)
-    more = await acquiring(permits, ALICE, ALICE, BOB, BOB)
-    assert await granted(*more) == [False] * 4
+    await acquire_permit(permits, *[ALICE] * 4)
+    more = await acquire_permit(permits, ALICE, ALICE, BOB, BOB)
+    assert await make_resolution(*more) == [False] * 4
 
     permits.release_permit(ALICE)
-    assert await granted(*more) == [False, False, True, False]
+    assert await make_resolution(*more) == [False, False, True, False]
     permits.release_permit(ALICE)
-    assert await granted(*more) == [False, False, True, True]
+    assert await make_resolution(*more) == [False, False, True, True]
     permits.release_permit(ALICE)
-    assert await granted(*more) == [True, False, True, True]
+    assert await make_resolution(*more) == [True, False, True, True]
 
 
-async def test_who_leaves_the_queue_or_leaves_just_when_it_is_served_costs_no_permit() -> None:
+async def test_a_caller_that_leaves_the_queue_at_any_time_loses_no_permit() -> None:
     permits = LookupLimiter(in_flight_max=1, per_principal_max=1)
     await permits.acquire_permit(ALICE)
-    queued, served, last = await acquiring(permits, BOB, BOB, BOB)
+    queued, served, last = await acquire_permit(permits, BOB, BOB, BOB)
     queued.cancel()
     await asyncio.gather(queued, return_exceptions=True)
     permits.release_permit(ALICE)
     served.cancel()
     await asyncio.gather(served, return_exceptions=True)
 
-    assert await granted(last) == [True]
+    assert await make_resolution(last) == [True]
     permits.release_permit(BOB)
     assert permits.in_flight == 0
 
 
-async def test_many_that_leave_in_the_same_moment_cost_no_permit_and_surprise_nobody() -> None:
+async def test_many_simultaneous_cancellations_lose_no_permit() -> None:
     """As when the time of hundreds of look-ups is over at once, while the first of them is just being served."""
     permits = LookupLimiter(in_flight_max=1, per_principal_max=1)
     await permits.acquire_permit(ALICE)
-    leaving = await acquiring(permits, *[ALICE] * 5, *[BOB] * 5)
-    (staying,) = await acquiring(permits, BOB)
+    leaving = await acquire_permit(permits, *[ALICE] * 5, *[BOB] * 5)
+    (staying,) = await acquire_permit(permits, BOB)
     for task in reversed(leaving):
         task.cancel()
     permits.release_permit(ALICE)
     ends = await asyncio.gather(*leaving, return_exceptions=True)
 
     assert [type(end) for end in ends] == [asyncio.CancelledError] * 10
-    assert await granted(staying) == [True]
+    assert await make_resolution(staying) == [True]
     permits.release_permit(BOB)
     assert permits.in_flight == 0
 
 
-async def test_hundreds_of_names_that_hang_together_all_fail_as_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hundreds_of_hanging_names_all_fail_as_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 0.05)
     permits = LookupLimiter()
-    asked = CachingResolver(Names(), limiter=permits)
+    asked = CachingResolver(CountingResolver(), limiter=permits)
     waiting = [asked.resolve_host(f"hung-{number}.test", ALICE) for number in range(500)]
 
     ends = await asyncio.gather(*waiting, return_exceptions=True)

@@ -19,11 +19,11 @@ from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 from tests.support.clock import START
 
 
-class Broken(Exception):
+class BrokenStream(Exception):
     pass
 
 
-class Source:
+class ChunkSource:
     """Gives a chunk of 1,000 bytes as often as it is asked, up to `chunks`, and then breaks or ends."""
 
     def __init__(self, chunks: int, *, breaks: bool = False) -> None:
@@ -36,27 +36,27 @@ class Source:
             self.given += 1
             yield b"s" * 1000
         if self._breaks:
-            raise Broken
+            raise BrokenStream
 
 
-async def read(source: Source) -> bytes:
+async def read(source: ChunkSource) -> bytes:
     until = asyncio.get_running_loop().time() + 5
-    return await read_body_prefix(source, until=until, broken_body_errors=(Broken,))
+    return await read_body_prefix(source, until=until, broken_body_errors=(BrokenStream,))
 
 
 async def test_a_short_body_is_read_to_its_end() -> None:
-    assert await read(Source(1)) == b"s" * 1000
+    assert await read(ChunkSource(1)) == b"s" * 1000
 
 
 async def test_no_more_is_read_than_the_limit_and_no_more_kept_than_the_excerpt() -> None:
-    source = Source(1_000_000)
+    source = ChunkSource(1_000_000)
 
     assert len(await read(source)) == EXCERPT_BYTES_MAX
     assert source.given == RESPONSE_BODY_BYTES_MAX // 1000 + 1
 
 
 async def test_a_body_that_breaks_off_keeps_its_beginning() -> None:
-    assert await read(Source(1, breaks=True)) == b"s" * 1000
+    assert await read(ChunkSource(1, breaks=True)) == b"s" * 1000
 
 
 async def test_a_body_that_hangs_keeps_its_beginning() -> None:
@@ -120,14 +120,14 @@ def test_an_answer_is_what_its_status_says() -> None:
     ],
 )
 def test_a_failure_is_found_below_what_clients_wrap_around_it(error: Exception, category: AttemptCategory) -> None:
-    wrapped = Broken()
-    wrapped.__cause__ = Broken()
+    wrapped = BrokenStream()
+    wrapped.__cause__ = BrokenStream()
     wrapped.__cause__.__context__ = error
 
     assert result_from_error(error) == result_from_error(wrapped) == AttemptResult(category=category)
 
 
-def test_the_nearest_cause_tells() -> None:
+def test_the_nearest_cause_decides_the_category() -> None:
     """A handshake that hangs is a timeout, although OpenSSL was still wanting to read when it was cancelled."""
     timeout = TimeoutError()
     timeout.__context__ = ssl.SSLWantReadError()

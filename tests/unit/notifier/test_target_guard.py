@@ -12,15 +12,15 @@ from ringback.notifier.target_guard import (
     TargetPolicy,
     parse_target,
 )
-from tests.support.ssrf import BLOCKED_URLS, GOOD_URLS, NAMES
-from tests.support.targets import LOOPBACK, PUBLIC, FakeResolver
+from tests.support.ssrf import BLOCKED_URLS, ALLOWED_URLS, BLOCKED_NAMES
+from tests.support.targets import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver
 
 
 @pytest.mark.parametrize(
-    ("url", "host", "origin"), [(url, *expected) for url, expected in GOOD_URLS.items()], ids=ascii
+    ("url", "host", "origin"), [(url, *expected) for url, expected in ALLOWED_URLS.items()], ids=ascii
 )
 async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) -> None:
-    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url(url)
+    target = await TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({})).check_url(url)
 
     assert (target.url, target.host, target.origin) == (url, host, origin)
 
@@ -28,7 +28,7 @@ async def test_a_good_url_is_taken_apart_once(url: str, host: str, origin: str) 
 @pytest.mark.parametrize("url", BLOCKED_URLS, ids=ascii)
 @pytest.mark.requirement("R26")
 async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
-    guard = TargetGuard(PUBLIC, resolver=FakeResolver({**NAMES, "no-address.test": ["0.0.0.0"]}))
+    guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({**BLOCKED_NAMES, "no-address.test": ["0.0.0.0"]}))
     with pytest.raises(InvalidCallbackUrl):
         await guard.check_url(url)
 
@@ -46,7 +46,7 @@ async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
     ],
 )
 def test_path_and_query_are_kept_byte_for_byte(url: str, path: str) -> None:
-    target = parse_target(url, PUBLIC)
+    target = parse_target(url, PUBLIC_POLICY)
 
     assert target.path == path
     assert target.request_url == f"https://a.example{path}"
@@ -55,9 +55,9 @@ def test_path_and_query_are_kept_byte_for_byte(url: str, path: str) -> None:
 def test_a_url_may_be_as_long_as_the_limit_and_no_longer() -> None:
     longest = "https://a.example/".ljust(URL_LENGTH_MAX, "x")
 
-    assert parse_target(longest, PUBLIC).url == longest
+    assert parse_target(longest, PUBLIC_POLICY).url == longest
     with pytest.raises(InvalidCallbackUrl, match="longer than 2048"):
-        parse_target(longest + "x", PUBLIC)
+        parse_target(longest + "x", PUBLIC_POLICY)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_url_may_be_as_long_as_the_limit_and_no_longer() -> None:
 )
 def test_the_error_says_what_to_do_and_repeats_nothing(url: str, advice: str) -> None:
     with pytest.raises(InvalidCallbackUrl) as refused:
-        parse_target(url, PUBLIC)
+        parse_target(url, PUBLIC_POLICY)
 
     assert advice in refused.value.detail
     assert "hunter2" not in refused.value.detail
@@ -89,7 +89,7 @@ def test_the_error_says_what_to_do_and_repeats_nothing(url: str, advice: str) ->
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9:8000", "[::1]:9000", "localhost:9000", "[::ffff:127.0.0.1]"])
 def test_plain_http_is_read_inside_an_opened_network(host: str) -> None:
-    assert parse_target(f"http://{host}/hook", LOOPBACK).scheme == "http"
+    assert parse_target(f"http://{host}/hook", LOOPBACK_POLICY).scheme == "http"
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_plain_http_is_read_inside_an_opened_network(host: str) -> None:
 )
 def test_plain_http_is_refused_everywhere_else(host: str) -> None:
     with pytest.raises(InvalidCallbackUrl, match="plain http"):
-        parse_target(f"http://{host}/hook", LOOPBACK)
+        parse_target(f"http://{host}/hook", LOOPBACK_POLICY)
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        TargetPolicy(private_cidrs=LOOPBACK.private_cidrs),
+        TargetPolicy(private_cidrs=LOOPBACK_POLICY.private_cidrs),
         TargetPolicy(allows_private_http=True),
         TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),), allows_private_http=True),
     ],
@@ -119,8 +119,8 @@ def test_plain_http_needs_both_the_permission_and_the_network(policy: TargetPoli
 
 
 @pytest.mark.requirement("R26")
-async def test_registration_tells_the_range_and_how_to_open_it() -> None:
-    guard = TargetGuard(PUBLIC, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
+async def test_a_registration_error_names_the_range_and_how_to_allow_it() -> None:
+    guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({"vault.corp.example": ["10.20.30.40"]}))
     with pytest.raises(InvalidCallbackUrl) as refused:
         await guard.check_url("https://vault.corp.example/hook")
 
@@ -131,14 +131,14 @@ async def test_registration_tells_the_range_and_how_to_open_it() -> None:
 
 async def test_registration_offers_no_way_to_a_metadata_service() -> None:
     with pytest.raises(InvalidCallbackUrl) as refused:
-        await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url("https://169.254.169.254/latest/meta-data")
+        await TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({})).check_url("https://169.254.169.254/latest/meta-data")
 
     assert "never called back" in refused.value.detail
     assert "RINGBACK_" not in refused.value.detail
 
 
 async def test_a_name_that_does_not_resolve_now_is_accepted() -> None:
-    target = await TargetGuard(PUBLIC, resolver=FakeResolver({})).check_url("https://not-yet.example/hook")
+    target = await TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({})).check_url("https://not-yet.example/hook")
 
     assert target.host == "not-yet.example"
 
@@ -156,17 +156,17 @@ async def test_an_opened_network_can_be_registered() -> None:
 @pytest.mark.requirement("R26")
 async def test_one_bad_address_refuses_all(answers: list[str]) -> None:
     with pytest.raises(BlockedAddress):
-        await TargetGuard(PUBLIC, resolver=FakeResolver({"mixed.test": answers})).resolve_host("mixed.test")
+        await TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({"mixed.test": answers})).resolve_host("mixed.test")
 
 
-async def test_a_literal_is_judged_without_a_look_up() -> None:
+async def test_a_literal_address_is_checked_without_a_lookup() -> None:
     resolver = FakeResolver({})
-    guard = TargetGuard(PUBLIC, resolver=resolver)
+    guard = TargetGuard(PUBLIC_POLICY, resolver=resolver)
 
     assert await guard.resolve_host("8.8.8.8") == (ip_address("8.8.8.8"),)
     with pytest.raises(BlockedAddress):
         await guard.resolve_host("::1")
-    assert resolver.asked == []
+    assert resolver.queried_hosts == []
 
 
 async def test_addresses_that_were_cached_are_judged_again() -> None:
@@ -174,8 +174,8 @@ async def test_addresses_that_were_cached_are_judged_again() -> None:
     resolver = FakeResolver({"kept.test": ["10.0.0.1"]}, seconds=60.0)
     guard = TargetGuard(TargetPolicy(private_cidrs=(ip_network("10.0.0.0/8"),)), resolver=resolver)
     await guard.resolve_host("kept.test")
-    guard.policy = PUBLIC
+    guard.policy = PUBLIC_POLICY
 
     with pytest.raises(BlockedAddress):
         await guard.resolve_host("kept.test")
-    assert resolver.asked == ["kept.test"]
+    assert resolver.queried_hosts == ["kept.test"]

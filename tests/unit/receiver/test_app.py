@@ -22,7 +22,7 @@ OTHER_SECRET = generate_secret(b"o" * 32)
 NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
 
 
-def occurrence(**data: Any) -> dict[str, Any]:
+def make_event_body(**data: Any) -> dict[str, Any]:
     known = {"call_id": "call_1", "correlation_id": "c1", "resume_token": "the.token"}
     return {
         "eventId": "evt_1",
@@ -48,15 +48,15 @@ async def post(
     headers = build_signed_headers([secret], message_id=message_id, timestamp=int(at.timestamp()), body=body)
     if subscription_id is not None:
         headers["X-MCP-Subscription-Id"] = subscription_id
-    async with client_of(app) as client:
+    async with make_client(app) as client:
         return await client.post("/", content=body, headers={**headers, **(changed or {})})
 
 
-def client_of(app: ReceiverApp) -> httpx.AsyncClient:
+def make_client(app: ReceiverApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver")
 
 
-class Inbox:
+class RecordingHandler:
     """A handler that keeps what it is handed, and fails as often as it is told to."""
 
     def __init__(self, *, failures: int = 0) -> None:
@@ -64,25 +64,25 @@ class Inbox:
         self.callbacks: list[Callback] = []
         self.notices: list[Gap | Terminated] = []
 
-    async def take(self, callback: Callback) -> None:
+    async def handle_callback(self, callback: Callback) -> None:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("the inbox is full")
         self.callbacks.append(callback)
 
-    async def note(self, notice: Gap | Terminated) -> None:
+    async def handle_notice(self, notice: Gap | Terminated) -> None:
         self.notices.append(notice)
 
 
-def app_with(inbox: Inbox, secrets: SecretSource = (SECRET,)) -> ReceiverApp:
-    return ReceiverApp(secrets, on_callback=inbox.take, on_notice=inbox.note, clock=lambda: NOW)
+def make_app(inbox: RecordingHandler, secrets: SecretSource = (SECRET,)) -> ReceiverApp:
+    return ReceiverApp(secrets, on_callback=inbox.handle_callback, on_notice=inbox.handle_notice, clock=lambda: NOW)
 
 
 @pytest.mark.requirement("R23")
 async def test_a_signed_callback_is_handed_over_and_acknowledged() -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
 
-    answer = await post(app_with(inbox), occurrence(outcome="result"))
+    answer = await post(make_app(inbox), make_event_body(outcome="result"))
 
     assert (answer.status_code, answer.content) == (204, b"")
     (callback,) = inbox.callbacks
@@ -101,9 +101,9 @@ async def test_a_signed_callback_is_handed_over_and_acknowledged() -> None:
     ],
 )
 async def test_a_message_that_was_not_signed_so_is_refused_with_a_reason(changed: dict[str, str], reason: str) -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
 
-    answer = await post(app_with(inbox), occurrence(), changed=changed)
+    answer = await post(make_app(inbox), make_event_body(), changed=changed)
 
     assert answer.status_code == 400
     assert reason in answer.json()["reason"]
@@ -112,7 +112,7 @@ async def test_a_message_that_was_not_signed_so_is_refused_with_a_reason(changed
 
 @pytest.mark.parametrize(("age_seconds", "reason"), [(301, "too old"), (-301, "too new")])
 async def test_a_message_of_another_time_is_refused(age_seconds: int, reason: str) -> None:
-    answer = await post(app_with(Inbox()), occurrence(), at=NOW - timedelta(seconds=age_seconds))
+    answer = await post(make_app(RecordingHandler()), make_event_body(), at=NOW - timedelta(seconds=age_seconds))
 
     assert answer.status_code == 400
     assert reason in answer.json()["reason"]
@@ -122,9 +122,9 @@ async def test_a_message_of_another_time_is_refused(age_seconds: int, reason: st
     "body", [b"", b"{", b"\xff", b"[]", b"[" * 100_000, b'{"type":"party"}', b'{"eventId":"evt_1"}']
 )
 async def test_a_genuine_body_that_says_nothing_known_is_refused(body: bytes) -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
 
-    answer = await post(app_with(inbox), body)
+    answer = await post(make_app(inbox), body)
 
     assert answer.status_code == 400
     assert answer.json()["reason"]
@@ -132,7 +132,7 @@ async def test_a_genuine_body_that_says_nothing_known_is_refused(body: bytes) ->
 
 
 async def test_a_signed_challenge_is_answered_every_time_and_an_unsigned_one_never() -> None:
-    app = app_with(Inbox())
+    app = make_app(RecordingHandler())
     challenge = {"type": "verification", "challenge": "nönce"}
 
     for _ in range(2):
@@ -143,8 +143,8 @@ async def test_a_signed_challenge_is_answered_every_time_and_an_unsigned_one_nev
 
 
 async def test_control_envelopes_are_acknowledged_and_noticed_once() -> None:
-    inbox = Inbox()
-    app = app_with(inbox)
+    inbox = RecordingHandler()
+    app = make_app(inbox)
 
     for _ in range(2):
         gap = await post(app, {"type": "gap", "cursor": "place-9"}, message_id="msg_gap_1")
@@ -168,18 +168,18 @@ async def test_control_envelopes_need_no_hook() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
 async def test_only_post_is_allowed(method: str) -> None:
-    async with client_of(app_with(Inbox())) as client:
+    async with make_client(make_app(RecordingHandler())) as client:
         answer = await client.request(method, "/")
 
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
 async def test_the_largest_body_is_read_and_one_byte_more_is_not() -> None:
-    inbox = Inbox()
-    frame = len(json.dumps(occurrence(result="")))
+    inbox = RecordingHandler()
+    frame = len(json.dumps(make_event_body(result="")))
 
-    fits = await post(app_with(inbox), occurrence(result="x" * (BODY_BYTES_MAX - frame)))
-    too_large = await post(app_with(inbox), occurrence(result="x" * (BODY_BYTES_MAX - frame + 1)))
+    fits = await post(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame)))
+    too_large = await post(make_app(inbox), make_event_body(result="x" * (BODY_BYTES_MAX - frame + 1)))
 
     assert (fits.status_code, too_large.status_code) == (204, 413)
     assert len(inbox.callbacks) == 1
@@ -194,7 +194,7 @@ async def test_an_endless_body_is_refused_without_being_read_to_its_end() -> Non
             chunks_sent += 1
             yield b"x" * 65_536
 
-    async with client_of(app_with(Inbox())) as client:
+    async with make_client(make_app(RecordingHandler())) as client:
         answer = await client.post("/", content=endless())
 
     assert answer.status_code == 413
@@ -202,7 +202,7 @@ async def test_an_endless_body_is_refused_without_being_read_to_its_end() -> Non
 
 
 async def test_a_sender_that_hangs_up_gets_no_answer() -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
     messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
     sent: list[Any] = []
 
@@ -212,44 +212,44 @@ async def test_a_sender_that_hangs_up_gets_no_answer() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await app_with(inbox)({"type": "http", "method": "POST", "headers": []}, receive, send)
+    await make_app(inbox)({"type": "http", "method": "POST", "headers": []}, receive, send)
 
     assert sent == inbox.callbacks == []
 
 
-async def test_what_is_not_http_is_declined_as_asgi_wants_it() -> None:
+async def test_a_scope_that_is_not_http_is_declined_as_asgi_requires() -> None:
     async def never(*_: Any) -> Any:
         pytest.fail("nothing is to be received or sent")
 
     with pytest.raises(ValueError, match="HTTP only"):
-        await app_with(Inbox())({"type": "lifespan"}, never, never)
+        await make_app(RecordingHandler())({"type": "lifespan"}, never, never)
 
 
 async def test_a_repeated_message_is_acknowledged_and_handled_once() -> None:
-    inbox = Inbox()
-    app = app_with(inbox)
+    inbox = RecordingHandler()
+    app = make_app(inbox)
 
-    answers = [await post(app, occurrence(), at=NOW + timedelta(seconds=number)) for number in range(3)]
+    answers = [await post(app, make_event_body(), at=NOW + timedelta(seconds=number)) for number in range(3)]
 
     assert [answer.status_code for answer in answers] == [204] * 3
     assert len(inbox.callbacks) == 1
 
 
 async def test_one_event_is_handled_once_for_each_subscription() -> None:
-    inbox = Inbox()
-    app = app_with(inbox)
+    inbox = RecordingHandler()
+    app = make_app(inbox)
 
     for subscription_id in ("wh_1", "wh_2", None, "wh_1"):
-        await post(app, occurrence(), subscription_id=subscription_id)
+        await post(app, make_event_body(), subscription_id=subscription_id)
 
     assert [callback.subscription_id for callback in inbox.callbacks] == ["wh_1", "wh_2", None]
 
 
-async def test_what_the_handler_could_not_take_comes_through_with_the_retry(caplog: pytest.LogCaptureFixture) -> None:
-    inbox = Inbox(failures=2)
-    app = app_with(inbox)
+async def test_a_callback_that_the_handler_failed_to_process_arrives_with_the_retry(caplog: pytest.LogCaptureFixture) -> None:
+    inbox = RecordingHandler(failures=2)
+    app = make_app(inbox)
 
-    statuses = [(await post(app, occurrence())).status_code for _ in range(4)]
+    statuses = [(await post(app, make_event_body())).status_code for _ in range(4)]
 
     assert statuses == [500, 500, 204, 204]
     assert len(inbox.callbacks) == 1
@@ -261,17 +261,17 @@ async def test_what_the_handler_could_not_take_comes_through_with_the_retry(capl
 
 
 async def test_messages_that_arrive_together_are_handled_once() -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(callback: Callback) -> None:
         entered.set()
         await go_on.wait()
-        await inbox.take(callback)
+        await inbox.handle_callback(callback)
 
     app = ReceiverApp([SECRET], on_callback=slow, clock=lambda: NOW)
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        posts = [group.create_task(post(app, occurrence())) for _ in range(10)]
+        posts = [group.create_task(post(app, make_event_body())) for _ in range(10)]
         await entered.wait()
         go_on.set()
 
@@ -280,44 +280,44 @@ async def test_messages_that_arrive_together_are_handled_once() -> None:
 
 
 async def test_messages_that_arrive_together_are_each_tried_until_one_is_handled() -> None:
-    inbox = Inbox(failures=3)
-    app = app_with(inbox)
+    inbox = RecordingHandler(failures=3)
+    app = make_app(inbox)
 
-    answers = await asyncio.gather(*(post(app, occurrence()) for _ in range(10)))
+    answers = await asyncio.gather(*(post(app, make_event_body()) for _ in range(10)))
 
     assert sorted(answer.status_code for answer in answers) == [204] * 7 + [500] * 3
     assert len(inbox.callbacks) == 1
 
 
 async def test_a_slow_message_does_not_hold_up_another() -> None:
-    inbox = Inbox()
+    inbox = RecordingHandler()
     go_on = asyncio.Event()
 
     async def slow_for_the_first(callback: Callback) -> None:
         if callback.correlation_id == "slow":
             await go_on.wait()
-        await inbox.take(callback)
+        await inbox.handle_callback(callback)
 
     app = ReceiverApp([SECRET], on_callback=slow_for_the_first, clock=lambda: NOW)
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(post(app, occurrence(correlation_id="slow"), message_id="evt_1"))
-        await post(app, occurrence(correlation_id="quick"), message_id="evt_2")
+        group.create_task(post(app, make_event_body(correlation_id="slow"), message_id="evt_1"))
+        await post(app, make_event_body(correlation_id="quick"), message_id="evt_2")
         go_on.set()
 
     assert [callback.correlation_id for callback in inbox.callbacks] == ["quick", "slow"]
 
 
-async def test_secrets_may_be_looked_up_by_subscription() -> None:
-    inbox = Inbox()
+async def test_secrets_may_be_found_by_subscription() -> None:
+    inbox = RecordingHandler()
     asked: list[str | None] = []
 
     def secrets_of(subscription_id: str | None) -> Sequence[str]:
         asked.append(subscription_id)
         return {"wh_1": [SECRET], "wh_2": [OTHER_SECRET]}.get(subscription_id or "", [])
 
-    app = app_with(inbox, secrets_of)
+    app = make_app(inbox, secrets_of)
     statuses = [
-        (await post(app, occurrence(), secret=secret, subscription_id=subscription_id)).status_code
+        (await post(app, make_event_body(), secret=secret, subscription_id=subscription_id)).status_code
         for secret, subscription_id in [(SECRET, "wh_1"), (SECRET, "wh_2"), (OTHER_SECRET, "wh_2"), (SECRET, None)]
     ]
 
@@ -333,41 +333,41 @@ def test_wrong_secrets_are_refused_at_the_start() -> None:
 
 
 async def test_without_a_clock_the_time_is_the_machines() -> None:
-    answer = await post(ReceiverApp([SECRET]), occurrence(), at=datetime(2020, 1, 1, tzinfo=UTC))
+    answer = await post(ReceiverApp([SECRET]), make_event_body(), at=datetime(2020, 1, 1, tzinfo=UTC))
 
     assert "too old" in answer.json()["reason"]
 
 
 @pytest.mark.requirement("R21")
 async def test_waiting_for_a_correlation_id_ends_with_its_callback() -> None:
-    app = app_with(Inbox())
+    app = make_app(RecordingHandler())
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS))
-        await post(app, occurrence(correlation_id="c1"), message_id="evt_1")
-        await post(app, occurrence(correlation_id="c2", call_id="call_2"), message_id="evt_2")
+        await post(app, make_event_body(correlation_id="c1"), message_id="evt_1")
+        await post(app, make_event_body(correlation_id="c2", call_id="call_2"), message_id="evt_2")
 
     assert waiting.result().call_id == "call_2"
 
 
 async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_only_once() -> None:
-    app = app_with(Inbox())
-    await post(app, occurrence())
-    await post(app, occurrence())
+    app = make_app(RecordingHandler())
+    await post(app, make_event_body())
+    await post(app, make_event_body())
 
     assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
     with pytest.raises(TimeoutError):
         await app.wait_for(correlation_id="c1", timeout_seconds=0)
 
 
-async def test_nobody_is_told_of_a_callback_that_the_handler_has_not_taken() -> None:
-    app = app_with(Inbox(failures=1))
+async def test_waiters_do_not_get_a_callback_that_the_handler_has_not_accepted() -> None:
+    app = make_app(RecordingHandler(failures=1))
 
-    await post(app, occurrence())
+    await post(app, make_event_body())
     with pytest.raises(TimeoutError):
         await app.wait_for(correlation_id="c1", timeout_seconds=0)
 
-    await post(app, occurrence())
+    await post(app, make_event_body())
     assert (await app.wait_for(correlation_id="c1", timeout_seconds=0)).event_id == "evt_1"
 
 

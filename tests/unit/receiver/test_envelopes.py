@@ -8,7 +8,7 @@ import pytest
 
 from ringback.receiver import Callback, Gap, MalformedBody, Terminated, Verification, parse
 
-OCCURRENCE: dict[str, Any] = {
+EVENT_BODY: dict[str, Any] = {
     "eventId": "evt_1",
     "name": "call.finished",
     "timestamp": "2026-11-20T17:00:00.123Z",
@@ -34,7 +34,7 @@ def parsed(envelope: Any) -> Callback | Verification | Gap | Terminated:
 
 @pytest.mark.requirement("R18")
 def test_a_callback_has_names_for_what_receivers_need() -> None:
-    assert parsed(OCCURRENCE) == Callback(
+    assert parsed(EVENT_BODY) == Callback(
         subscription_id="wh_1",
         event_id="evt_1",
         name="call.finished",
@@ -49,19 +49,19 @@ def test_a_callback_has_names_for_what_receivers_need() -> None:
         client_session_id="s1",
         resume_token="the.token",
         resume_url="https://ringback.example/v1/resume",
-        data=OCCURRENCE["data"],
+        data=EVENT_BODY["data"],
     )
 
 
 def test_a_callback_shows_neither_its_token_nor_its_data() -> None:
-    shown = repr(parsed({**OCCURRENCE, "data": {**OCCURRENCE["data"], "result": "private"}}))
+    shown = repr(parsed({**EVENT_BODY, "data": {**EVENT_BODY["data"], "result": "private"}}))
 
     assert "evt_1" in shown
     assert "the.token" not in shown
     assert "private" not in shown
 
 
-def test_what_a_callback_lacks_is_none() -> None:
+def test_fields_missing_from_a_callback_are_none() -> None:
     bare: dict[str, Any] = {
         "eventId": "evt_1",
         "name": "upstream.changed",
@@ -76,7 +76,7 @@ def test_what_a_callback_lacks_is_none() -> None:
 
 
 def test_members_that_a_later_sender_adds_are_kept_in_the_data_and_else_ignored() -> None:
-    callback = parsed({**OCCURRENCE, "_meta": {}, "data": {**OCCURRENCE["data"], "mood": "good"}})
+    callback = parsed({**EVENT_BODY, "_meta": {}, "data": {**EVENT_BODY["data"], "mood": "good"}})
 
     assert isinstance(callback, Callback)
     assert callback.data["mood"] == "good"
@@ -98,14 +98,14 @@ def test_a_type_marks_a_control_envelope() -> None:
         ([], "The body must be a JSON object."),
         ("text", "The body must be a JSON object."),
         ({}, "data must be a JSON object."),
-        ({**OCCURRENCE, "data": None}, "data must be a JSON object."),
-        ({**OCCURRENCE, "eventId": None}, "eventId is missing."),
-        ({**OCCURRENCE, "name": 7}, "name must be a string."),
-        ({**OCCURRENCE, "cursor": 7}, "cursor must be a string."),
-        ({**OCCURRENCE, "timestamp": "yesterday"}, "timestamp must be an ISO 8601 date and time."),
-        ({**OCCURRENCE, "timestamp": "2026-11-20T17:00:00"}, "timestamp must have an offset, such as Z."),
-        ({**OCCURRENCE, "data": {"correlation_id": ["c1"]}}, "correlation_id must be a string."),
-        ({**OCCURRENCE, "type": "call.finished"}, "This receiver does not know this type of control envelope."),
+        ({**EVENT_BODY, "data": None}, "data must be a JSON object."),
+        ({**EVENT_BODY, "eventId": None}, "eventId is missing."),
+        ({**EVENT_BODY, "name": 7}, "name must be a string."),
+        ({**EVENT_BODY, "cursor": 7}, "cursor must be a string."),
+        ({**EVENT_BODY, "timestamp": "yesterday"}, "timestamp must be an ISO 8601 date and time."),
+        ({**EVENT_BODY, "timestamp": "2026-11-20T17:00:00"}, "timestamp must have an offset, such as Z."),
+        ({**EVENT_BODY, "data": {"correlation_id": ["c1"]}}, "correlation_id must be a string."),
+        ({**EVENT_BODY, "type": "call.finished"}, "This receiver does not know this type of control envelope."),
         ({"type": 7}, "This receiver does not know this type of control envelope."),
         ({"type": "verification"}, "challenge is missing."),
         ({"type": "gap", "cursor": None}, "cursor is missing."),
@@ -113,7 +113,7 @@ def test_a_type_marks_a_control_envelope() -> None:
         ({"type": "terminated", "error": {"code": True, "message": "x"}}, "code must be an integer."),
     ],
 )
-def test_a_body_that_says_nothing_known_is_told_why(envelope: Any, reason: str) -> None:
+def test_an_unknown_body_is_refused_with_a_reason(envelope: Any, reason: str) -> None:
     with pytest.raises(MalformedBody) as refused:
         parsed(envelope)
 
@@ -121,6 +121,6 @@ def test_a_body_that_says_nothing_known_is_told_why(envelope: Any, reason: str) 
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 10_000])
-def test_what_is_no_json_is_a_malformed_body(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedBody):
         parse(body)

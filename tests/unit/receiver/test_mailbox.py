@@ -52,7 +52,7 @@ async def test_a_waiter_who_is_cancelled_takes_nothing_along() -> None:
     assert (await mailbox.wait_for_callback("c1", timeout_seconds=0)).event_id == "evt_1"
 
 
-async def test_the_oldest_callback_makes_room_when_too_many_are_kept() -> None:
+async def test_the_oldest_callback_is_evicted_when_too_many_are_stored() -> None:
     mailbox = CallbackInbox(capacity=2)
     for number in range(3):
         mailbox.put_callback(callback(f"evt_{number}"))

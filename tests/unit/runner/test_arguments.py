@@ -88,32 +88,32 @@ def test_a_broken_schema_refuses_nothing_and_is_logged_once(schema: Any, caplog:
 # -- schemas that would take for ever ----------------------------------------------------------------------------------------
 
 
-def of_path(**rule: Any) -> dict[str, Any]:
+def schema_of_path(**rule: Any) -> dict[str, Any]:
     return {"properties": {"path": rule}}
 
 
-CATASTROPHIC = "^(a+)+$"
-VICTIM = "a" * 200 + "b"
+CATASTROPHIC_PATTERN = "^(a+)+$"
+CATASTROPHIC_INPUT = "a" * 200 + "b"
 """Python's `re` would need longer than the universe is old."""
 
 
 def test_a_catastrophic_pattern_is_judged_at_once() -> None:
-    assert errors(of_path(pattern=CATASTROPHIC), {"path": "aaa"}) == []
-    assert errors(of_path(pattern=CATASTROPHIC), {"path": VICTIM}) != []
+    assert errors(schema_of_path(pattern=CATASTROPHIC_PATTERN), {"path": "aaa"}) == []
+    assert errors(schema_of_path(pattern=CATASTROPHIC_PATTERN), {"path": CATASTROPHIC_INPUT}) != []
 
 
 def test_a_catastrophic_pattern_for_names_is_judged_at_once() -> None:
-    schema = {"patternProperties": {CATASTROPHIC: {"type": "integer"}}, "additionalProperties": False}
+    schema = {"patternProperties": {CATASTROPHIC_PATTERN: {"type": "integer"}}, "additionalProperties": False}
 
     assert errors(schema, {"aaa": 1}) == []
     assert "not of type" in errors(schema, {"aaa": "x"})[0]["detail"]
-    assert "not allowed" in errors(schema, {VICTIM: 1})[0]["detail"]
-    assert errors({"patternProperties": {CATASTROPHIC: {}}, "unevaluatedProperties": False}, {VICTIM: 1}) == []
+    assert "not allowed" in errors(schema, {CATASTROPHIC_INPUT: 1})[0]["detail"]
+    assert errors({"patternProperties": {CATASTROPHIC_PATTERN: {}}, "unevaluatedProperties": False}, {CATASTROPHIC_INPUT: 1}) == []
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=.*[A-Z])x", r"(a)\1", "(?:a{1000}){1000}", r"\p{L}{200}"])
 def test_a_pattern_that_cannot_be_judged_refuses_nothing_and_spares_the_other_rules(pattern: str) -> None:
-    schema = of_path(pattern=pattern, maxLength=3)
+    schema = schema_of_path(pattern=pattern, maxLength=3)
 
     assert errors(schema, {"path": "b"}) == []
     assert errors(schema, {"path": "too long"}) == [{"pointer": "#/arguments/path", "detail": "'too long' is too long"}]
@@ -122,12 +122,12 @@ def test_a_pattern_that_cannot_be_judged_refuses_nothing_and_spares_the_other_ru
 
 
 def test_a_pattern_means_what_it_means_in_json_schema() -> None:
-    assert errors(of_path(pattern=r"^\d$"), {"path": "\u0663"}) != [], "an Arabic digit"
-    assert errors(of_path(pattern=r"^\p{L}+$"), {"path": "äöü"}) == []
-    assert errors(of_path(pattern="^a$"), {"path": "a\n"}) != []
+    assert errors(schema_of_path(pattern=r"^\d$"), {"path": "\u0663"}) != [], "an Arabic digit"
+    assert errors(schema_of_path(pattern=r"^\p{L}+$"), {"path": "äöü"}) == []
+    assert errors(schema_of_path(pattern="^a$"), {"path": "a\n"}) != []
 
 
-def doubling(depth: int) -> dict[str, Any]:
+def make_doubling_schema(depth: int) -> dict[str, Any]:
     """Each definition holds the next one twice."""
     defs = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(depth)}
     return {"$defs": {**defs, f"d{depth}": {"type": "object"}}, "$ref": "#/$defs/d0"}
@@ -136,15 +136,15 @@ def doubling(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "arguments"),
     [
-        (doubling(64), {}),
-        (of_path(uniqueItems=True), {"path": [{"n": n} for n in range(20_000)]}),
-        (of_path(items={"enum": list(range(5_000))}), {"path": [-1] * 5_000}),
-        (of_path(pattern=r"(\w|x){500}y"), {"path": "a" * 1_000_000}),
-        (of_path(items={"type": "integer"}), {"path": [1] * 100_000}),
+        (make_doubling_schema(64), {}),
+        (schema_of_path(uniqueItems=True), {"path": [{"n": n} for n in range(20_000)]}),
+        (schema_of_path(items={"enum": list(range(5_000))}), {"path": [-1] * 5_000}),
+        (schema_of_path(pattern=r"(\w|x){500}y"), {"path": "a" * 1_000_000}),
+        (schema_of_path(items={"type": "integer"}), {"path": [1] * 100_000}),
     ],
     ids=["references", "unique items", "choices", "a slow pattern", "many items"],
 )
-def test_what_would_take_long_is_left_to_the_tool(
+def test_arguments_that_take_too_long_to_validate_are_left_to_the_tool(
     schema: dict[str, Any], arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -160,11 +160,11 @@ DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 def test_naming_the_dialect_leads_nowhere_out_of_the_bounds() -> None:
-    within = of_path(**DIALECT, pattern=CATASTROPHIC)
-    around = {**DIALECT, "properties": {"path": {"pattern": CATASTROPHIC}, "more": {"$ref": "#"}}}
+    within = schema_of_path(**DIALECT, pattern=CATASTROPHIC_PATTERN)
+    around = {**DIALECT, "properties": {"path": {"pattern": CATASTROPHIC_PATTERN}, "more": {"$ref": "#"}}}
 
-    assert errors(within, {"path": VICTIM}) != []
-    assert errors(around, {"more": {"path": VICTIM}}) != []
+    assert errors(within, {"path": CATASTROPHIC_INPUT}) != []
+    assert errors(around, {"more": {"path": CATASTROPHIC_INPUT}}) != []
 
 
 def test_a_schema_that_is_too_large_to_be_read_refuses_nothing() -> None:

@@ -24,7 +24,7 @@ async def test_the_same_change_waits_once_and_in_its_place() -> None:
         assert of_all.drain() == [TOOLS, ELSEWHERE, PROMPTS]
 
 
-async def test_whoever_waits_is_woken_and_whoever_has_left_hears_nothing() -> None:
+async def test_a_waiting_subscriber_is_notified_and_a_closed_one_gets_nothing() -> None:
     changes = ChangeNotifications()
     with changes.subscribe_changes() as stream:
         waiting = asyncio.create_task(anext(stream))
@@ -35,7 +35,7 @@ async def test_whoever_waits_is_woken_and_whoever_has_left_hears_nothing() -> No
     assert stream.drain() == []
 
 
-async def test_of_too_many_different_changes_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_of_too_many_different_changes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
     changes = ChangeNotifications()
     with changes.subscribe_changes() as stream:
@@ -59,7 +59,7 @@ async def test_an_upstream_that_floods_pushes_out_its_own_resources_and_nothing_
         assert stream.drain() == [TOOLS, ELSEWHERE, note, *left, PROMPTS]
 
 
-async def test_what_was_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_consumed_change_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
     changes = ChangeNotifications()
     books = [UpstreamChange(upstream="git", uri=f"book://{number}") for number in range(3)]

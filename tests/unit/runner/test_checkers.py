@@ -11,12 +11,12 @@ from ringback.domain.upstreams import ToolInfo
 from ringback.runner import catalog as catalog_module
 from ringback.runner.arguments import ArgumentValidator
 from ringback.runner.catalog import UpstreamToolCatalog
-from tests.support.fixed_upstreams import ListedConnection
+from tests.support.fixed_upstreams import FakeUpstreamConnection
 
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
 
 
-class Renaming(ListedConnection):
+class RenamingConnection(FakeUpstreamConnection):
     """Lists one tool, of whatever name."""
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class Renaming(ListedConnection):
     def rename(self, tool: str) -> None:
         self._tools = {tool: ToolInfo(name=tool, description=None, input_schema=SCHEMA, raw={})}
 
-    async def settled(self, patience_seconds: float) -> None:
+    async def wait_until_settled(self, patience_seconds: float) -> None:
         """It is known at once."""
 
-    def known_tools(self) -> Mapping[str, ToolInfo]:
+    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
         return self._tools
 
 
@@ -44,8 +44,8 @@ async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behi
             alive.add(self)
 
     monkeypatch.setattr(catalog_module, "ArgumentChecker", Counted)
-    renaming = Renaming()
-    connections = {"git": renaming, "gone": Renaming()}
+    renaming = RenamingConnection()
+    connections = {"git": renaming, "gone": RenamingConnection()}
     catalog = UpstreamToolCatalog(connections)
     await catalog.check_call("gone", "first", {"n": 1}, visible_upstreams=None)
     del connections["gone"]

@@ -105,7 +105,7 @@ def test_tools_that_are_called_as_tasks_only_are_read() -> None:
         ({"pass_meta": []}, set[str]()),
     ],
 )
-def test_the_keys_that_an_upstream_is_told_of_a_client_are_read(ours: dict[str, Any], passed: set[str]) -> None:
+def test_the_forwarded_meta_keys_of_an_upstream_are_read(ours: dict[str, Any], passed: set[str]) -> None:
     config = parse_one({"command": "uvx", "ringback": ours})
 
     assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.forwards_meta_key(key)} == passed
@@ -125,7 +125,7 @@ def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> Non
     assert SECRET not in repr(config)
 
 
-def test_an_oauth_client_may_be_told_in_detail() -> None:
+def test_an_oauth_client_may_be_configured_in_detail() -> None:
     told = {"scope": "a b", "resource": None, "auth_method": "client_secret_post", "token_url": "http://127.0.0.1:9/t"}
     config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | told}})
 
@@ -231,7 +231,7 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         ("uvx", "must be an object"),
     ],
 )
-def test_what_cannot_be_served_is_refused(settings: Any, told: str) -> None:
+def test_unsupported_settings_are_refused(settings: Any, told: str) -> None:
     with pytest.raises(ConfigError, match="upstream 'git'") as caught:
         parse_one(settings)
 

@@ -13,24 +13,24 @@ from ringback.runner.drivers.followed import CONSECUTIVE_ERRORS_MAX
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
 from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError
 from tests.support.clock import FakeClock
-from tests.support.desks import PaperDesk
+from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import Answering
+from tests.support.sessions import ScriptedSession
 
 TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 WORKING: dict[str, Any] = {"taskId": "t1", "status": "working"}
 COMPLETED = {**WORKING, "status": "completed"}
-GONE = UpstreamError({"code": -32602, "message": "no such task"})
+TASK_NOT_FOUND = UpstreamError({"code": -32602, "message": "no such task"})
 SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
-KEPT = replace(CALL, handle=make_legacy_task_handle("t1", SESSION))
+SAVED_HANDLE = replace(CALL, handle=make_legacy_task_handle("t1", SESSION))
 
 
-async def run(session: Answering, desk: PaperDesk) -> CallCompletion:
+async def run(session: ScriptedSession, desk: RecordingCallContext) -> CallCompletion:
     return await LegacyTaskDriver(clock=FakeClock()).run_call(session, desk)
 
 
-class Listing(Answering):
+class SessionWithTool(ScriptedSession):
     def __init__(self, capabilities: dict[str, Any], tool: dict[str, Any] | None) -> None:
         super().__init__(RESULT, negotiated=NegotiatedProtocol(protocol_version="2025-11-25", capabilities=capabilities))
         self._tool = tool
@@ -55,74 +55,74 @@ class Listing(Answering):
 def test_a_call_becomes_a_task_when_the_server_and_the_tool_say_so(
     capabilities: dict[str, Any], tool: dict[str, Any] | None, *, expected: bool
 ) -> None:
-    assert runs_as_task(Listing(capabilities, tool), "work") is expected
+    assert runs_as_task(SessionWithTool(capabilities, tool), "work") is expected
 
 
 async def test_a_server_that_answers_at_once_has_answered() -> None:
-    desk = PaperDesk(CALL)
+    desk = RecordingCallContext(CALL)
 
-    assert (await run(Answering(RESULT), desk)).outcome is CallOutcome.RESULT
-    assert desk.kept == []
+    assert (await run(ScriptedSession(RESULT), desk)).outcome is CallOutcome.RESULT
+    assert desk.saved_handles == []
 
 
 @pytest.mark.parametrize("task", [None, {}, {"taskId": ""}, {"taskId": 1}, {"taskId": "x" * 2000}])
 async def test_a_task_that_cannot_be_found_again_is_an_upstream_error(task: Any) -> None:
-    desk = PaperDesk(CALL)
+    desk = RecordingCallContext(CALL)
 
-    ending = await run(Answering({"task": task}), desk)
+    ending = await run(ScriptedSession({"task": task}), desk)
 
-    assert (ending.outcome, desk.kept) == (CallOutcome.UPSTREAM_ERROR, [])
+    assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
-async def test_the_handle_is_kept_before_anything_else_is_asked() -> None:
-    session, desk = Answering({"task": WORKING}, WORKING, COMPLETED, RESULT), PaperDesk(CALL)
+async def test_the_handle_is_saved_before_any_other_request() -> None:
+    session, desk = ScriptedSession({"task": WORKING}, WORKING, COMPLETED, RESULT), RecordingCallContext(CALL)
 
     ending = await run(session, desk)
 
-    assert (ending.outcome, desk.kept) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
-    assert [method for method, _ in session.asked] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
-    assert session.asked[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
+    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [make_legacy_task_handle("t1", None)])
+    assert [method for method, _ in session.requests] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
+    assert session.requests[0][1]["task"]["ttl"] == (3600 + 24 * 3600) * 1000
 
 
-async def test_an_upstream_that_cannot_be_heard_for_a_while_is_asked_again() -> None:
-    session = Answering(
+async def test_an_upstream_that_is_unreachable_for_a_while_is_polled_again() -> None:
+    session = ScriptedSession(
         *[ResponseLost("lost")] * 30, *[InvalidUpstreamResponse("proxy")] * CONSECUTIVE_ERRORS_MAX, COMPLETED, ResponseLost("lost"), COMPLETED, RESULT
     )
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize("refusals", [[GONE], [InvalidUpstreamResponse("no task")], [{"status": "sleeping"}]])
-async def test_an_upstream_that_no_longer_tells_of_the_task_leaves_unknown(refusals: list[Any]) -> None:
-    session = Answering(*refusals)
+@pytest.mark.parametrize("refusals", [[TASK_NOT_FOUND], [InvalidUpstreamResponse("no task")], [{"status": "sleeping"}]])
+async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknown(refusals: list[Any]) -> None:
+    session = ScriptedSession(*refusals)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.UNKNOWN
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.UNKNOWN
 
 
 async def test_a_session_that_is_forgotten_is_not_the_end_of_its_tasks() -> None:
-    session = Answering(SessionNotFound("forgotten"), COMPLETED, RESULT)
+    session = ScriptedSession(SessionNotFound("forgotten"), COMPLETED, RESULT)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
-    assert session.held.rejoined == 1
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
+    assert session.scripted_legacy_session.rejoin_count == 1
 
 
-async def test_a_connection_that_cannot_be_had_ends_the_drive_and_not_the_call() -> None:
+async def test_a_missing_connection_ends_the_execution_and_not_the_call() -> None:
     with pytest.raises(RequestNotSent):
-        await run(Answering(RequestNotSent("away")), PaperDesk(KEPT))
+        await run(ScriptedSession(RequestNotSent("away")), RecordingCallContext(SAVED_HANDLE))
 
 
 async def test_a_refusal_while_input_is_wanted_says_nothing_of_the_end() -> None:
-    session = Answering({**WORKING, "status": "input_required"}, GONE, COMPLETED, RESULT)
+    session = ScriptedSession({**WORKING, "status": "input_required"}, TASK_NOT_FOUND, COMPLETED, RESULT)
 
-    assert (await run(session, PaperDesk(KEPT))).outcome is CallOutcome.RESULT
+    assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.parametrize(
     ("reply", "outcome"),
-    [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (WORKING, None), (GONE, None)],
+    [({**WORKING, "status": "cancelled"}, CallOutcome.CANCELLED), (WORKING, None), (TASK_NOT_FOUND, None)],
 )
 async def test_only_a_task_that_is_cancelled_by_then_ends_the_call(reply: Any, outcome: CallOutcome | None) -> None:
-    ending = await LegacyTaskDriver(clock=FakeClock()).cancel_call(Answering(reply), KEPT)
+    ending = await LegacyTaskDriver(clock=FakeClock()).cancel_call(ScriptedSession(reply), SAVED_HANDLE)
 
     assert (ending and ending.outcome) is outcome

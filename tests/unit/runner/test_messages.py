@@ -13,22 +13,22 @@ from ringback.runner.dispatcher import SessionDispatcher
 MESSAGE = {"level": "info", "data": "…"}
 
 
-class Line:
+class LogMessageHarness:
     """A dispatcher on a pipe, and what everybody heard."""
 
     def __init__(self, send: Any) -> None:
         self._send = send
-        self.heard: list[str] = []
+        self.messages: list[str] = []
         self._arrived = anyio.Event()
 
-    def hears(self, name: str) -> Any:
+    def request_log_level(self, name: str) -> Any:
         def hear(params: Mapping[str, Any]) -> None:
             assert params == MESSAGE
-            self.heard.append(name)
+            self.messages.append(name)
 
         return hear
 
-    async def say(self, method: str = "notifications/message") -> None:
+    async def receive_message(self, method: str = "notifications/message") -> None:
         """Have the upstream say it, and the dispatcher take it."""
         self._arrived = anyio.Event()
         await self._send.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=MESSAGE)))
@@ -39,10 +39,10 @@ class Line:
 
 
 @pytest.fixture
-async def line() -> AsyncGenerator[tuple[Line, SessionDispatcher]]:
+async def line() -> AsyncGenerator[tuple[LogMessageHarness, SessionDispatcher]]:
     send, read = anyio.create_memory_object_stream[Any](0)
     write, sent = anyio.create_memory_object_stream[Any](0)
-    line, dispatcher = Line(send), SessionDispatcher(read, write)
+    line, dispatcher = LogMessageHarness(send), SessionDispatcher(read, write)
 
     async def refuse(*_: Any) -> dict[str, Any]:
         raise AssertionError
@@ -53,29 +53,29 @@ async def line() -> AsyncGenerator[tuple[Line, SessionDispatcher]]:
         await send.aclose()
 
 
-async def test_a_message_belongs_to_the_only_one_who_asked(line: tuple[Line, SessionDispatcher]) -> None:
+async def test_a_message_belongs_to_the_only_subscribed_call(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.hears("one"), anywhere=True):
-        await told.say()
-        await told.say("notifications/other")
-    await told.say()
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
+        await told.receive_message()
+        await told.receive_message("notifications/other")
+    await told.receive_message()
 
-    assert told.heard == ["one"]
+    assert told.messages == ["one"]
 
 
-async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[Line, SessionDispatcher]) -> None:
+async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.hears("one"), anywhere=True):
-        with dispatcher.receive_log_messages(told.hears("other"), anywhere=True):
-            await told.say()
-        await told.say()
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
+        with dispatcher.receive_log_messages(told.request_log_level("other"), anywhere=True):
+            await told.receive_message()
+        await told.receive_message()
 
-    assert told.heard == ["one"]
+    assert told.messages == ["one"]
 
 
-async def test_whoever_hears_only_its_own_stream_gets_nothing_from_elsewhere(line: tuple[Line, SessionDispatcher]) -> None:
+async def test_a_call_with_its_own_stream_gets_no_other_messages(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.hears("one"), anywhere=False):
-        await told.say()
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=False):
+        await told.receive_message()
 
-    assert told.heard == []
+    assert told.messages == []

@@ -10,16 +10,16 @@ from ringback.domain.call import CallCompletion, CallOutcome, Progress
 from ringback.domain.results import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
-from tests.support.desks import PaperDesk
+from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import Answering
+from tests.support.sessions import ScriptedSession
 
 TEXT = {"type": "text", "text": "done"}
 
 
-async def run(session: Answering, **changes: Any) -> tuple[CallCompletion, list[Progress]]:
-    desk = PaperDesk(replace(CALL, **changes))
-    return await PlainDriver().run_call(session, desk), desk.told
+async def run(session: ScriptedSession, **changes: Any) -> tuple[CallCompletion, list[Progress]]:
+    desk = RecordingCallContext(replace(CALL, **changes))
+    return await PlainDriver().run_call(session, desk), desk.progress_reports
 
 
 async def test_a_result_is_kept_as_it_came() -> None:
@@ -29,21 +29,21 @@ async def test_a_result_is_kept_as_it_came() -> None:
         "_meta": {"ui": {"a": None}},
         "new": 1,
     }
-    ending, _ = await run(Answering(result))
+    ending, _ = await run(ScriptedSession(result))
 
     assert ending.outcome is CallOutcome.RESULT
     assert ending.result == jsontext.dumps(result)
 
 
 async def test_null_for_what_a_server_leaves_out_is_no_failure_and_is_not_kept() -> None:
-    ending, _ = await run(Answering({"content": [TEXT], "_meta": None, "isError": None}))
+    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": None, "isError": None}))
 
     assert ending.outcome is CallOutcome.RESULT
     assert ending.result == jsontext.dumps({"content": [TEXT]})
 
 
-async def test_an_error_of_the_tool_is_told_apart() -> None:
-    ending, _ = await run(Answering({"content": [TEXT], "isError": True}))
+async def test_a_tool_error_differs_from_a_protocol_error() -> None:
+    ending, _ = await run(ScriptedSession({"content": [TEXT], "isError": True}))
 
     assert ending.outcome is CallOutcome.TOOL_ERROR
 
@@ -59,7 +59,7 @@ async def test_an_error_of_the_tool_is_told_apart() -> None:
     ],
 )
 async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
-    ending, _ = await run(Answering({"content": [TEXT], "_meta": meta}))
+    ending, _ = await run(ScriptedSession({"content": [TEXT], "_meta": meta}))
 
     assert ending.result is not None
     assert jsontext.loads(ending.result).get("_meta") == kept
@@ -79,15 +79,15 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
         {"content": [], "n": 2**80},
     ],
 )
-async def test_what_is_no_result_is_an_upstream_error(result: dict[str, Any]) -> None:
-    ending, _ = await run(Answering(result))
+async def test_an_invalid_result_is_an_upstream_error(result: dict[str, Any]) -> None:
+    ending, _ = await run(ScriptedSession(result))
 
     assert ending.outcome is CallOutcome.UPSTREAM_ERROR
     assert ending.result is None
 
 
-async def test_a_result_that_asks_for_input_says_why_the_call_failed() -> None:
-    ending, _ = await run(Answering({"resultType": "input_required", "inputRequests": {}}))
+async def test_a_result_that_requires_input_explains_why_the_call_failed() -> None:
+    ending, _ = await run(ScriptedSession({"resultType": "input_required", "inputRequests": {}}))
 
     assert ending.error is not None
     assert "asks for input" in ending.error["message"]
@@ -104,7 +104,7 @@ async def test_a_result_that_asks_for_input_says_why_the_call_failed() -> None:
     ],
 )
 async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: RequestFailed, outcome: CallOutcome) -> None:
-    ending, _ = await run(Answering(failure))
+    ending, _ = await run(ScriptedSession(failure))
 
     assert ending.outcome is outcome
     assert ending.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
@@ -112,7 +112,7 @@ async def test_a_failure_becomes_the_outcome_that_is_true_of_it(failure: Request
 
 async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
     error = {"code": -32042, "message": "no", "data": {"x": 1}}
-    ending, _ = await run(Answering(UpstreamError(error)))
+    ending, _ = await run(ScriptedSession(UpstreamError(error)))
 
     assert (ending.outcome, ending.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
@@ -121,18 +121,18 @@ async def test_the_upstreams_own_error_is_kept_as_it_came() -> None:
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
 )
 async def test_an_error_that_is_too_large_is_not_kept(error: dict[str, Any]) -> None:
-    ending, _ = await run(Answering(UpstreamError({"code": 1, **error})))
+    ending, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))
 
     assert ending.error is not None
     assert "too large" in ending.error["message"]
 
 
 async def test_arguments_and_meta_go_along_unchanged() -> None:
-    session = Answering({"content": []})
+    session = ScriptedSession({"content": []})
     await run(session, tool="log", arguments={"a": None}, meta={"vendor/key": 1})
     await run(session, tool="log", arguments={}, meta={})
 
-    assert session.asked == [
+    assert session.requests == [
         ("tools/call", {"name": "log", "arguments": {"a": None}, "_meta": {"vendor/key": 1}}),
         ("tools/call", {"name": "log", "arguments": {}}),
     ]
@@ -140,7 +140,7 @@ async def test_arguments_and_meta_go_along_unchanged() -> None:
 
 async def test_progress_is_bounded_and_made_of_numbers() -> None:
     progress = ((float("nan"), None, None), (1, float("inf"), "x" * 5000), (2, 4, None))
-    session = Answering({"content": []}, progress=progress)
+    session = ScriptedSession({"content": []}, progress=progress)
     _, seen = await run(session)
 
     assert seen == [

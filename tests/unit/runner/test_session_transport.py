@@ -13,10 +13,10 @@ from ringback.runner.transport import SESSION_HEADER, to_request_error
 
 URL = "http://upstream.example/mcp"
 EVENTS = {"content-type": "text/event-stream"}
-READING_ON = {"last-event-id": "7"}
+RESUMING_REQUEST = {"last-event-id": "7"}
 
 
-class Inner(httpx2.AsyncBaseTransport):
+class ScriptedSessionTransport(httpx2.AsyncBaseTransport):
     def __init__(self, outcome: httpx2.Response | Exception) -> None:
         self._outcome = outcome
         self.methods: list[str] = []
@@ -28,7 +28,7 @@ class Inner(httpx2.AsyncBaseTransport):
         return self._outcome
 
 
-class Breaking(httpx2.AsyncByteStream):
+class InterruptedStream(httpx2.AsyncByteStream):
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = chunks
 
@@ -40,8 +40,8 @@ class Breaking(httpx2.AsyncByteStream):
 
 async def events(outcome: httpx2.Response | Exception) -> list[httpx2.ServerSentEvent]:
     """What is read on from a session that was rejoined."""
-    client = httpx2.AsyncClient(transport=LegacySessionTransport(Inner(outcome), rejoined="s1"), trust_env=False)
-    async with client, client.stream("GET", URL, headers=READING_ON) as response:
+    client = httpx2.AsyncClient(transport=LegacySessionTransport(ScriptedSessionTransport(outcome), rejoined="s1"), trust_env=False)
+    async with client, client.stream("GET", URL, headers=RESUMING_REQUEST) as response:
         return [event async for event in httpx2.EventSource(response)]
 
 
@@ -52,7 +52,7 @@ def failure(event: httpx2.ServerSentEvent) -> RequestFailed:
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410])
-async def test_a_session_that_is_not_known_is_gone(status: int) -> None:
+async def test_an_unknown_session_counts_as_ended(status: int) -> None:
     (told,) = await events(httpx2.Response(status))
 
     assert isinstance(failure(told), SessionGone)
@@ -68,7 +68,7 @@ async def test_a_session_that_is_not_known_is_gone(status: int) -> None:
     ],
     ids=["refused", "busy", "proxy", "no-events"],
 )
-async def test_whatever_else_goes_wrong_is_worth_asking_again(outcome: httpx2.Response | Exception) -> None:
+async def test_any_other_failure_is_retried(outcome: httpx2.Response | Exception) -> None:
     (told,) = await events(outcome)
 
     assert type(failure(told)) is ResponseLost
@@ -82,7 +82,7 @@ async def test_a_stream_that_just_ends_says_so() -> None:
 
 
 async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stays() -> None:
-    stream = Breaking(b"id: 8\ndata: {}\n\n", b'event: message\ndata: {"half')
+    stream = InterruptedStream(b"id: 8\ndata: {}\n\n", b'event: message\ndata: {"half')
     first, cut, last = await events(httpx2.Response(200, headers=EVENTS, stream=stream))
 
     assert (first.event, first.id) == ("message", "8")
@@ -91,7 +91,7 @@ async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stay
 
 
 async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
-    transport = LegacySessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
 
@@ -100,7 +100,7 @@ async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
 
 @pytest.mark.parametrize("told", ["", "x" * (SESSION_ID_LENGTH_MAX + 1)])
 async def test_a_name_that_is_none_or_too_long_is_not_kept(told: str) -> None:
-    transport = LegacySessionTransport(Inner(httpx2.Response(200, headers={SESSION_HEADER: told})))
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: told})))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         await client.post(URL)
 
@@ -112,10 +112,10 @@ async def test_a_name_that_is_none_or_too_long_is_not_kept(told: str) -> None:
     [(0, None, ["DELETE"]), (1, None, []), (0, "s1", [])],
     ids=["free", "named", "another's"],
 )
-async def test_only_a_session_that_nobody_comes_back_to_is_ended(
+async def test_only_a_session_without_a_resuming_runner_is_ended(
     names: int, rejoined: str | None, sent: list[str]
 ) -> None:
-    inner = Inner(httpx2.Response(200))
+    inner = ScriptedSessionTransport(httpx2.Response(200))
     transport = LegacySessionTransport(inner, rejoined=rejoined)
     transport.resumable_calls = names
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
@@ -125,7 +125,7 @@ async def test_only_a_session_that_nobody_comes_back_to_is_ended(
 
 
 async def test_the_stream_that_a_session_listens_on_is_the_sdks_own_matter() -> None:
-    transport = LegacySessionTransport(Inner(httpx2.ConnectError("refused")))
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.ConnectError("refused")))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         with pytest.raises(httpx2.ConnectError):
-            await client.get(URL, headers=READING_ON)
+            await client.get(URL, headers=RESUMING_REQUEST)

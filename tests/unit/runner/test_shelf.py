@@ -15,10 +15,10 @@ from tests.support.clock import FakeClock
 START = datetime(2026, 11, 20, tzinfo=UTC)
 TOOL: dict[str, Any] = {"name": "log", "inputSchema": {"type": "object"}}
 NEW: dict[str, Any] = {"name": "diff", "inputSchema": {"type": "object"}}
-SAID = UpstreamProfile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
+PROFILE = UpstreamProfile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
 
 
-class Kept:
+class RecordingStore:
     """A store of which a test says whether it can be written."""
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Kept:
         return self.works
 
 
-class Desk:
+class CatalogCacheHarness:
     def __init__(self, stream: ChangeStream, changes: ChangeNotifications) -> None:
         self.stream = stream
         self.clock = FakeClock()
-        self.kept = Kept()
+        self.kept = RecordingStore()
         self.shelf = CatalogCache("git", clock=self.clock, change_notifications=changes, save_part=self.kept)
 
-    def told(self) -> list[Listing | None]:
+    def read_changes(self) -> list[Listing | None]:
         return [change.listing for change in self.stream.drain()]
 
 
@@ -47,44 +47,44 @@ class Desk:
 def desk() -> Any:
     changes = ChangeNotifications()
     with changes.subscribe_changes() as stream:
-        yield Desk(stream, changes)
+        yield CatalogCacheHarness(stream, changes)
 
 
-async def test_the_first_list_is_no_change_and_another_one_is(desk: Desk) -> None:
+async def test_the_first_list_is_no_change_and_another_one_is(desk: CatalogCacheHarness) -> None:
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
-    assert desk.told() == []
+    assert desk.read_changes() == []
 
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL, NEW])
-    assert desk.told() == [Listing.TOOLS]
+    assert desk.read_changes() == [Listing.TOOLS]
     assert list(desk.shelf.tools or {}) == ["log", "diff"]
     assert desk.kept.parts == [("tools", [TOOL]), ("tools", [TOOL, NEW])]
 
 
-async def test_a_change_that_was_told_is_not_told_again_when_it_is_seen(desk: Desk) -> None:
+async def test_a_notified_change_is_not_notified_again_when_it_is_listed(desk: CatalogCacheHarness) -> None:
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     desk.shelf.mark_requested(Listing.TOOLS)
     desk.shelf.handle_change(UpstreamChange(upstream="git", listing=Listing.TOOLS))
     assert desk.shelf.get_age_seconds(Listing.TOOLS) is None
 
     await desk.shelf.put_listing(Listing.TOOLS, [NEW])
-    assert desk.told() == [Listing.TOOLS]
+    assert desk.read_changes() == [Listing.TOOLS]
 
 
-async def test_resources_and_their_templates_are_told_of_together(desk: Desk) -> None:
+async def test_resources_and_their_templates_are_notified_together(desk: CatalogCacheHarness) -> None:
     for listing in (Listing.RESOURCES, Listing.RESOURCE_TEMPLATES):
         await desk.shelf.put_listing(listing, [])
         desk.shelf.mark_requested(listing)
     desk.shelf.handle_change(UpstreamChange(upstream="git", listing=Listing.RESOURCES))
     assert desk.shelf.get_age_seconds(Listing.RESOURCES) is desk.shelf.get_age_seconds(Listing.RESOURCE_TEMPLATES) is None
     await desk.shelf.put_listing(Listing.RESOURCE_TEMPLATES, [])
-    assert desk.told() == [Listing.RESOURCES]
+    assert desk.read_changes() == [Listing.RESOURCES]
 
     await desk.shelf.put_listing(Listing.RESOURCE_TEMPLATES, [{"uriTemplate": "book://{n}"}])
-    assert desk.told() == [Listing.RESOURCES]
+    assert desk.read_changes() == [Listing.RESOURCES]
 
 
-async def test_a_list_is_current_once_it_was_answered_and_has_its_age_also_when_it_was_not(desk: Desk) -> None:
+async def test_a_list_is_current_once_it_was_answered_and_has_its_age_also_when_it_was_not(desk: CatalogCacheHarness) -> None:
     desk.shelf.restore_part(CatalogPart(upstream="git", part="tools", body=[TOOL], fetched_at=START))
     assert desk.shelf.get_entries(Listing.TOOLS) == [TOOL]
     assert (desk.shelf.get_age_seconds(Listing.TOOLS), desk.shelf.is_current(Listing.TOOLS)) == (None, False)
@@ -96,19 +96,19 @@ async def test_a_list_is_current_once_it_was_answered_and_has_its_age_also_when_
     assert desk.shelf.is_current(Listing.TOOLS)
 
 
-async def test_what_could_not_be_kept_is_kept_when_it_is_told_again(desk: Desk) -> None:
+async def test_a_list_that_failed_to_be_stored_is_stored_with_the_next_notification(desk: CatalogCacheHarness) -> None:
     desk.kept.works = False
-    await desk.shelf.put_profile(SAID)
+    await desk.shelf.put_profile(PROFILE)
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     desk.kept.works = True
-    await desk.shelf.put_profile(SAID)
+    await desk.shelf.put_profile(PROFILE)
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
     await desk.shelf.put_listing(Listing.TOOLS, [TOOL])
 
     assert [part for part, _ in desk.kept.parts] == [PROFILE_PART, "tools"]
 
 
-async def test_a_profile_is_kept_and_read_back_whole(desk: Desk) -> None:
+async def test_a_profile_is_kept_and_read_back_whole(desk: CatalogCacheHarness) -> None:
     said = UpstreamProfile(
         protocol_version="2026-07-28", capabilities={"events": {}}, instructions="Ask.", server_info={"name": "git"}
     )
@@ -122,7 +122,7 @@ async def test_a_profile_is_kept_and_read_back_whole(desk: Desk) -> None:
 
 @pytest.mark.parametrize("capabilities", [{"huge": "x" * 100}, {"number": 2**80}])
 async def test_a_profile_that_cannot_be_kept_is_none(
-    desk: Desk, capabilities: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    desk: CatalogCacheHarness, capabilities: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf_module, "PROFILE_BYTES_MAX", 100)
     await desk.shelf.put_profile(

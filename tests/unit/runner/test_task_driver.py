@@ -14,22 +14,22 @@ from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.drivers.task import TaskDriver
 from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, UpstreamError
 from tests.support.clock import FakeClock
-from tests.support.desks import PaperDesk
+from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import TASKS, Answering, Reply
-from tests.support.task_stage import QUESTION, YES
+from tests.support.sessions import TASKS_EXTENSION, ScriptedSession, Reply
+from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
 
 HANDLE = Handle(driver="task", data={"task_id": "1"})
-FOLLOWED = replace(CALL, handle=HANDLE, accepts_input=True)
+FOLLOWED_CALL = replace(CALL, handle=HANDLE, accepts_input=True)
 DONE: dict[str, Any] = {"status": "completed", "result": {"content": []}}
 WORKING: dict[str, Any] = {"status": "working"}
-ASKING: dict[str, Any] = {"status": "input_required", "inputRequests": {"name": QUESTION}}
+INPUT_REQUIRED_TASK: dict[str, Any] = {"status": "input_required", "inputRequests": {"name": QUESTION}}
 ACK: dict[str, Any] = {"resultType": "complete"}
 INVALID = UpstreamError({"code": -32602, "message": "no"})
 
 
-async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, PaperDesk, Answering]:
-    desk, session = PaperDesk(call), Answering(*replies)
+async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, RecordingCallContext, ScriptedSession]:
+    desk, session = RecordingCallContext(call), ScriptedSession(*replies)
     ending = await TaskDriver(clock=FakeClock()).run_call(session, desk)
     assert isinstance(ending, CallCompletion)
     return ending, desk, session
@@ -39,20 +39,20 @@ async def run(call: Call, *replies: Reply) -> tuple[CallCompletion, PaperDesk, A
 async def test_a_task_without_a_usable_name_cannot_be_followed(task_id: object) -> None:
     ending, desk, _ = await run(CALL, {"resultType": "task", "taskId": task_id, "status": "working"})
 
-    assert (ending.outcome, desk.kept) == (CallOutcome.UPSTREAM_ERROR, [])
+    assert (ending.outcome, desk.saved_handles) == (CallOutcome.UPSTREAM_ERROR, [])
 
 
-async def test_the_handle_is_kept_before_the_task_is_looked_at() -> None:
+async def test_the_handle_is_saved_before_the_task_is_polled() -> None:
     _, desk, session = await run(CALL, {"resultType": "task", "taskId": "1", "status": "working"}, DONE)
 
-    assert desk.kept == [HANDLE]
-    assert [method for method, _ in session.asked] == ["tools/call", "tasks/get"]
+    assert desk.saved_handles == [HANDLE]
+    assert [method for method, _ in session.requests] == ["tools/call", "tasks/get"]
 
 
 async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
     ending, desk, _ = await run(CALL, {"content": []})
 
-    assert (ending.outcome, desk.kept) == (CallOutcome.RESULT, [])
+    assert (ending.outcome, desk.saved_handles) == (CallOutcome.RESULT, [])
 
 
 @pytest.mark.requirement("R33")
@@ -67,8 +67,8 @@ async def test_an_upstream_that_decides_against_a_task_is_believed() -> None:
     ],
     ids=["lost", "no answer", "refused", "unknown status", "no result"],
 )
-async def test_a_look_that_shows_nothing_is_repeated(unclear: Reply) -> None:
-    ending, _, _ = await run(FOLLOWED, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
+async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
+    ending, _, _ = await run(FOLLOWED_CALL, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
 
     assert ending.outcome is CallOutcome.RESULT
 
@@ -77,46 +77,46 @@ async def test_a_look_that_shows_nothing_is_repeated(unclear: Reply) -> None:
 @pytest.mark.parametrize(
     "replies", [[UpstreamError({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]]
 )
-async def test_an_upstream_that_cannot_tell_any_more_leaves_nobody_who_knows(replies: list[Reply]) -> None:
-    ending, _, session = await run(FOLLOWED, *replies)
+async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknown(replies: list[Reply]) -> None:
+    ending, _, session = await run(FOLLOWED_CALL, *replies)
 
     assert ending.outcome is CallOutcome.UNKNOWN
-    assert len(session.asked) in {1, CONSECUTIVE_ERRORS_MAX + 1}
+    assert len(session.requests) in {1, CONSECUTIVE_ERRORS_MAX + 1}
 
 
-async def test_answers_that_the_upstream_does_not_take_are_asked_for_again() -> None:
-    answered = PaperDesk(FOLLOWED)
-    await answered.ask({"name": QUESTION})
-    answered.answer({"r1.1": YES})
+async def test_answers_that_the_upstream_rejects_are_requested_again() -> None:
+    answered = RecordingCallContext(FOLLOWED_CALL)
+    await answered.request_input({"name": QUESTION})
+    answered.answer_input({"r1.1": ACCEPTED_ANSWER})
 
-    ending, desk, session = await run(answered.call, ASKING, INVALID, ASKING, DONE)
+    ending, desk, session = await run(answered.call, INPUT_REQUIRED_TASK, INVALID, INPUT_REQUIRED_TASK, DONE)
 
     assert ending.outcome is CallOutcome.RESULT
-    assert [method for method, _ in session.asked] == ["tasks/get", "tasks/update", "tasks/get", "tasks/get"]
+    assert [method for method, _ in session.requests] == ["tasks/get", "tasks/update", "tasks/get", "tasks/get"]
     assert list(desk.call.input_requests) == ["r2.1"]
     assert desk.call.input_responses == {}
 
 
-async def test_an_answer_that_was_taken_is_not_asked_for_again_while_it_is_still_listed() -> None:
-    answered = PaperDesk(FOLLOWED)
-    await answered.ask({"name": QUESTION})
-    answered.answer({"r1.1": YES})
+async def test_an_accepted_answer_is_not_requested_again_while_it_is_still_listed() -> None:
+    answered = RecordingCallContext(FOLLOWED_CALL)
+    await answered.request_input({"name": QUESTION})
+    answered.answer_input({"r1.1": ACCEPTED_ANSWER})
 
-    _, desk, session = await run(answered.call, ASKING, ACK, ASKING, DONE)
+    _, desk, session = await run(answered.call, INPUT_REQUIRED_TASK, ACK, INPUT_REQUIRED_TASK, DONE)
 
-    assert session.asked[1] == ("tasks/update", {"taskId": "1", "inputResponses": {"name": YES}})
+    assert session.requests[1] == ("tasks/update", {"taskId": "1", "inputResponses": {"name": ACCEPTED_ANSWER}})
     assert desk.call.input_requests == {}
 
 
 async def test_every_request_declares_the_extension() -> None:
-    _, _, session = await run(FOLLOWED, WORKING, DONE)
+    _, _, session = await run(FOLLOWED_CALL, WORKING, DONE)
 
-    assert [declared and declared["extensions"] for declared in session.declared] == [{TASKS: {}}] * 2
+    assert [declared and declared["extensions"] for declared in session.declared_capabilities] == [{TASKS_EXTENSION: {}}] * 2
 
 
 LEGACY = NegotiatedProtocol(protocol_version="2025-11-25")
 MODERN = NegotiatedProtocol(protocol_version="2026-07-28")
-WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS: {}}})
+WITH_TASKS = replace(MODERN, capabilities={"extensions": {TASKS_EXTENSION: {}}})
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_the_driver_of_a_call_is_that_of_its_handle_or_the_best_there_is(
 ) -> None:
     call = replace(CALL, handle=handle and Handle(driver=handle, data={"task_id": "1"}))
 
-    assert type(select_driver(call, Answering(negotiated=negotiated), clock=FakeClock())) is driver
+    assert type(select_driver(call, ScriptedSession(negotiated=negotiated), clock=FakeClock())) is driver

@@ -33,7 +33,7 @@ EVENT = json.dumps(RESULT).encode() + b"\n\n"
 JSON = {"content-type": "application/json"}
 
 
-class Inner(httpx2.AsyncBaseTransport):
+class ScriptedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, outcome: httpx2.Response | Exception) -> None:
         self._outcome = outcome
         self.requests: list[httpx2.Request] = []
@@ -45,7 +45,7 @@ class Inner(httpx2.AsyncBaseTransport):
         return self._outcome
 
 
-class Breaking(httpx2.AsyncByteStream):
+class BreakingStream(httpx2.AsyncByteStream):
     """A body that breaks off, or one without end."""
 
     def __init__(self, *, endless: bool = False) -> None:
@@ -62,14 +62,14 @@ class Breaking(httpx2.AsyncByteStream):
         self.closed = True
 
 
-def guarded_over(inner: Inner) -> GuardedTransport:
+def guard_transport(inner: ScriptedTransport) -> GuardedTransport:
     return GuardedTransport(inner, faults=FaultCounter("stage", clock=FakeClock()), large_results=LargeResults())
 
 
 async def post(
     outcome: httpx2.Response | Exception, message: dict[str, Any] = CALL, headers: dict[str, str] | None = None
 ) -> httpx2.Response:
-    client = httpx2.AsyncClient(transport=guarded_over(Inner(outcome)), trust_env=False)
+    client = httpx2.AsyncClient(transport=guard_transport(ScriptedTransport(outcome)), trust_env=False)
     async with client:
         return await client.post("http://upstream.example/mcp", json=message, headers=headers)
 
@@ -102,7 +102,7 @@ async def test_a_request_whose_bytes_may_have_gone_out_is_lost(error: Exception)
 
 
 async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
-    body = Breaking()
+    body = BreakingStream()
 
     assert isinstance(await failure(httpx2.Response(200, headers=JSON, stream=body)), ResponseLost)
     assert body.closed
@@ -110,7 +110,7 @@ async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
 
 async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "RESULT_BYTES_MAX", 10_000)
-    body = Breaking(endless=True)
+    body = BreakingStream(endless=True)
     found = await failure(httpx2.Response(200, headers=JSON, stream=body))
 
     assert isinstance(found, InvalidUpstreamResponse)
@@ -138,11 +138,11 @@ async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.
         httpx2.Response(500, headers={"content-type": "text/event-stream"}),
     ],
 )
-async def test_what_is_no_answer_is_told_as_such(response: httpx2.Response) -> None:
+async def test_an_invalid_response_is_reported_as_such(response: httpx2.Response) -> None:
     assert isinstance(await failure(response), InvalidUpstreamResponse)
 
 
-async def test_a_status_is_told_and_the_body_is_not() -> None:
+async def test_an_error_has_the_status_and_not_the_body() -> None:
     assert "HTTP 500 and text/plain" in str(await failure(httpx2.Response(500, text="password=1")))
 
 
@@ -219,9 +219,9 @@ async def test_the_answer_to_a_notification_means_nothing(outcome: httpx2.Respon
 @pytest.mark.parametrize(
     ("method", "body", "read"), [("POST", NOTIFICATION, 5.0), ("DELETE", None, 5.0), ("POST", CALL, None)]
 )
-async def test_only_what_nobody_waits_for_has_a_read_timeout(method: str, body: Any, read: float | None) -> None:
-    inner = Inner(httpx2.Response(202))
-    client = httpx2.AsyncClient(transport=guarded_over(inner), timeout=None, trust_env=False)
+async def test_only_requests_without_a_waiting_call_have_a_read_timeout(method: str, body: Any, read: float | None) -> None:
+    inner = ScriptedTransport(httpx2.Response(202))
+    client = httpx2.AsyncClient(transport=guard_transport(inner), timeout=None, trust_env=False)
     async with client:
         await client.request(method, "http://upstream.example/mcp", content=json.dumps(body) if body else None)
 
@@ -239,7 +239,7 @@ async def test_only_what_nobody_waits_for_has_a_read_timeout(method: str, body: 
         (ErrorData(code=-32011, message="not from here"), UpstreamError),
     ],
 )
-def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: ErrorData, kind: type[Exception]) -> None:
+def test_errors_made_by_the_sdk_differ_from_the_upstreams_own(error: ErrorData, kind: type[Exception]) -> None:
     assert type(to_request_error(error)) is kind
 
 
@@ -257,7 +257,7 @@ def test_errors_that_the_sdk_makes_up_are_told_from_the_upstreams_own(error: Err
         (ValueError("their words"), "handshake_failed"),
     ],
 )
-def test_a_problem_is_told_in_fixed_words(error: Exception, problem: str) -> None:
+def test_a_problem_has_a_fixed_text(error: Exception, problem: str) -> None:
     assert classify_problem(error) == problem
 
 

@@ -14,13 +14,13 @@ from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
 
 
-def keeper(clock: FakeClock, **limits: int) -> QuotaEnforcer:
+def make_quota_keeper(clock: FakeClock, **limits: int) -> QuotaEnforcer:
     return QuotaEnforcer(Quotas(**limits), clock=clock)
 
 
 def test_a_refused_start_says_when_the_next_one_is_taken() -> None:
     clock = FakeClock()
-    kept = keeper(clock, starts_per_minute=6)
+    kept = make_quota_keeper(clock, starts_per_minute=6)
     for _ in range(6):
         kept.acquire_start(ALICE)
 
@@ -36,7 +36,7 @@ def test_a_refused_start_says_when_the_next_one_is_taken() -> None:
 @given(pauses=st.lists(st.floats(0, 90), max_size=200))
 def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_through(pauses: list[float]) -> None:
     clock = FakeClock()
-    kept = keeper(clock, starts_per_minute=5)
+    kept = make_quota_keeper(clock, starts_per_minute=5)
     taken: list[float] = []
     for pause in pauses:
         clock.advance(pause)
@@ -51,10 +51,10 @@ def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_throu
         assert sum(moment <= each < moment + 60 for each in taken) <= 10
 
 
-def test_principals_that_have_been_quiet_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_principals_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "RATES_KEPT_MAX", 3)
     clock = FakeClock()
-    kept = keeper(clock, starts_per_minute=1)
+    kept = make_quota_keeper(clock, starts_per_minute=1)
     for number in range(3):
         kept.acquire_start(Principal(f"quiet-{number}"))
     clock.advance(61)
@@ -66,7 +66,7 @@ def test_principals_that_have_been_quiet_are_forgotten(monkeypatch: pytest.Monke
 
 
 def test_a_stream_counts_until_it_is_closed_however_it_ends() -> None:
-    kept = keeper(FakeClock(), streams=1)
+    kept = make_quota_keeper(FakeClock(), streams=1)
     with kept.open_stream(ALICE):
         with pytest.raises(QuotaExceeded), kept.open_stream(ALICE):
             pass

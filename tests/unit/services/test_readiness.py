@@ -11,12 +11,12 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.services.readiness import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
 from tests.support.clock import FakeClock
-from tests.support.stores import StoreAround, UnsteadyStore, sqlite_store
+from tests.support.stores import StoreWrapper, FailingStore, open_sqlite_store
 
 T = TypeVar("T")
 
 
-class Counting(StoreAround):
+class CountingProbeStore(StoreWrapper):
     writes = 0
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -26,8 +26,8 @@ class Counting(StoreAround):
 
 async def test_a_flood_of_questions_is_one_write_a_second(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with sqlite_store(tmp_path, clock) as opened:
-        store = Counting(opened)
+    async with open_sqlite_store(tmp_path, clock) as opened:
+        store = CountingProbeStore(opened)
         check = WriteHealthCheck(store=store, clock=clock)
 
         await asyncio.gather(*(check.require_writable() for _ in range(50)))
@@ -38,10 +38,10 @@ async def test_a_flood_of_questions_is_one_write_a_second(tmp_path: Path) -> Non
         assert store.writes == 2
 
 
-async def test_a_refusal_is_told_to_all_who_asked_and_is_over_when_a_write_succeeds(tmp_path: Path) -> None:
+async def test_a_failed_write_is_reported_to_every_waiter_and_cleared_by_the_next_write(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with sqlite_store(tmp_path, clock) as opened:
-        store = UnsteadyStore(opened)
+    async with open_sqlite_store(tmp_path, clock) as opened:
+        store = FailingStore(opened)
         check = WriteHealthCheck(store=store, clock=clock)
         store.refusals = 1
 

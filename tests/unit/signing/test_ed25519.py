@@ -130,7 +130,7 @@ def test_the_published_key_is_the_one_that_signs() -> None:
         "whsk_" + b64encode(b"s" * 32 + b"p" * 32).decode(),
     ],
 )
-def test_what_is_no_signing_key_is_refused_and_not_shown(text: str) -> None:
+def test_an_invalid_signing_key_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(InvalidSigningKey) as refused:
         parse_signing_key(text)
 
@@ -142,7 +142,7 @@ def test_a_private_key_is_never_in_a_repr() -> None:
 
 
 @pytest.mark.parametrize("text", ["whpk_", PUBLIC[:-5], PUBLIC.replace("=", "!"), KEY])
-def test_a_receiver_is_told_at_once_that_a_key_is_none(text: str) -> None:
+def test_an_invalid_public_key_is_refused_at_construction(text: str) -> None:
     with pytest.raises(InvalidSecret):
         ReceiverApp([text])
 

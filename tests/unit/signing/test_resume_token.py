@@ -59,7 +59,7 @@ def test_a_token_reads_back_as_it_was_issued() -> None:
 
 
 @pytest.mark.requirement("R24")
-def test_the_newest_key_signs_and_older_ones_still_verify() -> None:
+def test_the_newest_key_signs_and_previous_keys_still_verify() -> None:
     rotated = ResumeTokenCodec([OLD_KEY, KEY, NEW_KEY], audience=AUDIENCE)
     fresh = rotated.encode_token(CLAIMS)
 
@@ -101,7 +101,7 @@ def test_a_token_made_for_other_circumstances_is_refused(issuer: ResumeTokenCode
 @pytest.mark.requirement("R24")
 @pytest.mark.parametrize("serializer", [Serializer, URLSafeSerializer, URLSafeTimedSerializer])
 @pytest.mark.parametrize("salt", ["itsdangerous", "ringback.resume-token.1", "session"])
-def test_what_the_same_key_signed_for_another_purpose_is_refused(serializer: type[Serializer[str]], salt: str) -> None:
+def test_a_signature_of_the_same_key_for_another_purpose_is_refused(serializer: type[Serializer[str]], salt: str) -> None:
     made = serializer(KEY, salt=salt, signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha512})
 
     with pytest.raises(InvalidResumeToken):
@@ -171,7 +171,7 @@ def test_an_oversized_token_is_refused_even_if_its_signature_is_right() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "é", "\ud800.\ud800", "\0", "a.b", "a" * 1024, "." * 1024])
-def test_what_is_no_token_is_a_bad_token(text: str) -> None:
+def test_malformed_text_is_an_invalid_token(text: str) -> None:
     with pytest.raises(InvalidResumeToken):
         read(text)
 

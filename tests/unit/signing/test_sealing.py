@@ -18,7 +18,7 @@ def sealer(**keys: bytes) -> AesGcmSealer:
     return AesGcmSealer(keys, current=next(iter(keys)), random_bytes=os.urandom)
 
 
-def test_what_was_sealed_is_unsealed_at_its_place() -> None:
+def test_sealed_values_are_unsealed_with_their_associated_data() -> None:
     seals: Sealer = sealer(old=OLD_KEY)
 
     assert seals.unseal(seals.seal(PLAINTEXT, associated_data=PLACE), associated_data=PLACE) == PLAINTEXT
@@ -80,7 +80,7 @@ def test_the_same_key_under_another_id_opens_nothing() -> None:
         seals.unseal(sealed.replace(b"k1", b"k2", 1), associated_data=PLACE)
 
 
-def test_a_key_ring_is_read_in_order_and_its_first_key_seals() -> None:
+def test_the_first_key_of_a_key_ring_seals() -> None:
     newest, oldest = generate_key_ring_entry(NEW_KEY), generate_key_ring_entry(OLD_KEY)
     ring = parse_key_ring(f"{newest}, {oldest.rstrip('=')}")
 
@@ -102,7 +102,7 @@ def test_a_key_ring_is_read_in_order_and_its_first_key_seals() -> None:
         (f"{generate_key_ring_entry(OLD_KEY)},{generate_key_ring_entry(OLD_KEY)}", "Entry 2 of the key ring repeats the id"),
     ],
 )
-def test_a_key_ring_that_cannot_be_used_says_why(text: str, reason: str) -> None:
+def test_an_invalid_key_ring_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidKeyRing, match="key ring") as refused:
         parse_key_ring(text)
 

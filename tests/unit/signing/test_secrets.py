@@ -35,7 +35,7 @@ def test_a_secret_outside_24_to_64_bytes_is_refused(size: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "WHSEC_"]
 )
-def test_a_secret_without_its_prefix_is_told_what_it_lacks(text: str) -> None:
+def test_a_secret_without_its_prefix_gets_an_error_that_names_it(text: str) -> None:
     with pytest.raises(InvalidSecret, match="begins with whsec_"):
         parse_secret(text)
 
@@ -58,7 +58,7 @@ def test_a_generated_secret_is_a_secret() -> None:
 
 
 @pytest.mark.parametrize("random", [bytes(24), b"\xff" * 24, bytes(range(24))])
-def test_an_api_key_is_one_word_of_constant_length_that_is_recognised(random: bytes) -> None:
+def test_an_api_key_has_a_prefix_and_a_constant_length(random: bytes) -> None:
     key = generate_api_key(random)
 
     assert is_well_formed_api_key(key)
@@ -85,7 +85,7 @@ def test_an_api_key_takes_exactly_its_random_bytes() -> None:
         "rbk_" + "0" * 39,
     ],
 )
-def test_what_is_no_api_key_is_not_taken_for_one(text: str) -> None:
+def test_text_that_is_no_api_key_is_not_parsed_as_one(text: str) -> None:
     assert not is_well_formed_api_key(text)
 
 

@@ -87,7 +87,7 @@ def test_a_timestamp_that_is_no_plain_number_is_malformed(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["a.b", "a b", "a\r\nb", "ü", "\ud800", "x" * 257])
-def test_an_id_that_nobody_may_sign_is_malformed(value: str) -> None:
+def test_an_id_that_cannot_be_signed_is_malformed(value: str) -> None:
     assert refusal({**HEADERS, "webhook-id": value}) == "The header webhook-id is malformed."
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.clock import FakeClock
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
-    store = SqliteStore(path, clock=clock, sealer=a_sealer())
+    store = SqliteStore(path, clock=clock, sealer=make_sealer())
     await store.open(exclusive=True)
     yield store
     await store.close()

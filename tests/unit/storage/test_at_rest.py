@@ -11,21 +11,21 @@ from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookSecret
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.builders import a_delivery, a_webhook
+from tests.support.builders import make_delivery, make_webhook
 
 CANARY = "whsec_Q0FOQVJZX0NBTkFSWV9DQU5BUlk"
 BODY = b'{"resume_token":"canary.resume.token"}'
 
 
 async def test_secrets_and_bodies_stand_nowhere_in_the_files(store: SqliteStore, path: Path) -> None:
-    webhook = a_webhook(secrets=(WebhookSecret(value=CANARY),), url="https://visible.example/")
+    webhook = make_webhook(secrets=(WebhookSecret(value=CANARY),), url="https://visible.example/")
 
     async def work(tx: Transaction) -> None:
         await tx.webhooks.insert(webhook)
         await tx.webhooks.update(
             replace(webhook, secrets=(*webhook.secrets, WebhookSecret(value=CANARY + "A"))), WebhookPart.SECRETS
         )
-        await tx.deliveries.insert([a_delivery(webhook_id=webhook.id, body=BODY)])
+        await tx.deliveries.insert([make_delivery(webhook_id=webhook.id, body=BODY)])
 
     await store.write(work)
     files = b"".join(file.read_bytes() for file in path.parent.iterdir())
@@ -42,9 +42,9 @@ async def test_secrets_and_bodies_stand_nowhere_in_the_files(store: SqliteStore,
         "UPDATE bodies SET body = (SELECT body FROM bodies WHERE delivery_id = :source) WHERE delivery_id = :target",
     ],
 )
-async def test_what_is_sealed_for_one_row_opens_in_no_other(store: SqliteStore, path: Path, moved: str) -> None:
-    webhooks = [a_webhook(), a_webhook()]
-    deliveries = [a_delivery(), a_delivery()]
+async def test_a_value_sealed_for_one_row_cannot_be_opened_in_another(store: SqliteStore, path: Path, moved: str) -> None:
+    webhooks = [make_webhook(), make_webhook()]
+    deliveries = [make_delivery(), make_delivery()]
     rows = webhooks if "webhooks" in moved else deliveries
 
     async def insert(tx: Transaction) -> None:

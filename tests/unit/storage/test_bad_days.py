@@ -17,10 +17,10 @@ from ringback.domain.call import Call
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.builders import a_call, a_key
+from tests.support.builders import make_call, make_api_key
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,11 +33,11 @@ async def head(store: SqliteStore) -> int:
     return await store.read(lambda tx: tx.event_log.get_head(ALICE))
 
 
-def part(path: Path, suffix: str) -> Path:
+def database_file(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
 
 
-def untrusted(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def list_distrust_warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.message == "store.untrusted"]
 
 
@@ -64,7 +64,7 @@ def move(path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 @pytest.mark.parametrize("happens", [remove, replace, move])
-async def test_a_commit_into_a_file_that_nobody_finds_is_not_acknowledged(
+async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture, suffix: str, happens: Callable[[Path], None]
 ) -> None:
     heard: list[bool] = []
@@ -74,16 +74,16 @@ async def test_a_commit_into_a_file_that_nobody_finds_is_not_acknowledged(
         return await reserve(tx)
 
     assert await store.write(reserve_and_tell) == 1
-    happens(part(path, suffix))
+    happens(database_file(path, suffix))
 
     outcomes = await asyncio.gather(*(store.write(reserve_and_tell) for _ in range(5)), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
     assert heard == [True, *[False] * 5]
-    assert f"'{part(path, suffix)}' was re" in str(outcomes[0])
+    assert f"'{database_file(path, suffix)}' was re" in str(outcomes[0])
     with pytest.raises(StoreUnavailable, match="Stop the service"):
         await head(store)
-    assert len(untrusted(caplog)) == 1
+    assert len(list_distrust_warnings(caplog)) == 1
 
 
 async def test_a_file_that_comes_back_is_not_believed_before_the_next_start(store: SqliteStore, path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_a_file_that_comes_back_is_not_believed_before_the_next_start(stor
         await store.write(reserve)
 
 
-async def test_a_unit_that_changes_nothing_looks_at_no_file(store: SqliteStore, path: Path) -> None:
+async def test_a_transaction_without_changes_checks_no_file(store: SqliteStore, path: Path) -> None:
     await store.write(reserve)
     remove(path)
 
@@ -107,10 +107,10 @@ async def test_closing_saves_what_the_log_holds_although_its_name_is_gone(
     store: SqliteStore, path: Path, clock: FakeClock
 ) -> None:
     await store.write(reserve)
-    remove(part(path, "-wal"))
+    remove(database_file(path, "-wal"))
     await store.close()
 
-    again = SqliteStore(path, clock=clock, sealer=a_sealer())
+    again = SqliteStore(path, clock=clock, sealer=make_sealer())
     await again.open(exclusive=True)
     try:
         assert await head(again) == 1
@@ -141,7 +141,7 @@ def test_a_restored_database_loses_no_file_when_the_old_process_ends(path: Path)
     """The last connection that closes removes -wal and -shm by their names, but not when the database was moved."""
     subprocess.run([sys.executable, "-c", CLOSES_AFTER_A_RESTORE, str(path)], check=True, cwd=ROOT, timeout=60)
 
-    assert {suffix: part(path, suffix).read_text() for suffix in ("", "-wal", "-shm")} == dict.fromkeys(
+    assert {suffix: database_file(path, suffix).read_text() for suffix in ("", "-wal", "-shm")} == dict.fromkeys(
         ("", "-wal", "-shm"), "restored"
     )
 
@@ -151,9 +151,9 @@ def test_a_restored_database_loses_no_file_when_the_old_process_ends(path: Path)
 
 async def damaged(path: Path, clock: FakeClock) -> SqliteStore:
     """A store whose table of calls is garbage, opened after that happened."""
-    before = SqliteStore(path, clock=clock, sealer=a_sealer())
+    before = SqliteStore(path, clock=clock, sealer=make_sealer())
     await before.open(exclusive=True)
-    await before.write(lambda tx: tx.calls.insert(a_call()))
+    await before.write(lambda tx: tx.calls.insert(make_call()))
     await before.close()
     with closing(sqlite3.connect(path)) as looking:
         (page,) = looking.execute("SELECT rootpage FROM sqlite_master WHERE name = 'calls'").fetchone()
@@ -161,17 +161,17 @@ async def damaged(path: Path, clock: FakeClock) -> SqliteStore:
     with path.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
-    after = SqliteStore(path, clock=clock, sealer=a_sealer())
+    after = SqliteStore(path, clock=clock, sealer=make_sealer())
     await after.open(exclusive=True)
     return after
 
 
 def reads(store: SqliteStore) -> Awaitable[Call | None]:
-    return store.read(lambda tx: tx.calls.get(a_call().id))
+    return store.read(lambda tx: tx.calls.get(make_call().id))
 
 
 def scans(store: SqliteStore) -> Awaitable[Call | None]:
-    return store.scan(ALICE, lambda tx: tx.calls.get(a_call().id))
+    return store.scan(ALICE, lambda tx: tx.calls.get(make_call().id))
 
 
 @pytest.mark.parametrize("look", [reads, scans])
@@ -190,7 +190,7 @@ async def test_a_read_that_meets_a_damaged_page_stops_all_work_and_says_so_once(
         with pytest.raises(StoreUnavailable, match="is damaged"):
             await store.write(reserve)
 
-    assert len(untrusted(caplog)) == 1
+    assert len(list_distrust_warnings(caplog)) == 1
     assert [record.message for record in caplog.records] == ["store.untrusted"]
     await store.close()
 
@@ -201,12 +201,12 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
     store = await damaged(path, clock)
 
     outcomes = await asyncio.gather(
-        store.write(reserve), store.write(lambda tx: tx.calls.insert(a_call())), return_exceptions=True
+        store.write(reserve), store.write(lambda tx: tx.calls.insert(make_call())), return_exceptions=True
     )
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
     assert "is damaged" in str(outcomes[0])
-    assert len(untrusted(caplog)) == 1
+    assert len(list_distrust_warnings(caplog)) == 1
     assert all(record.exc_info is None for record in caplog.records)
     await store.close()
 
@@ -223,7 +223,7 @@ async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path,
     await store.close()
 
 
-async def test_a_database_that_is_damaged_at_the_start_says_so(path: Path, clock: FakeClock) -> None:
+async def test_a_damaged_database_is_reported_at_the_start(path: Path, clock: FakeClock) -> None:
     await (await open_again(path, clock)).close()
     with path.open("r+b") as file:
         file.write(b"\xff" * 4096)
@@ -238,7 +238,7 @@ async def test_a_database_that_is_damaged_at_the_start_says_so(path: Path, clock
 
 
 async def open_again(path: Path, clock: FakeClock) -> SqliteStore:
-    store = SqliteStore(path, clock=clock, sealer=a_sealer())
+    store = SqliteStore(path, clock=clock, sealer=make_sealer())
     await store.open(exclusive=True)
     return store
 
@@ -263,7 +263,7 @@ def killed_after_writing(path: Path) -> None:
 async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Path, clock: FakeClock) -> None:
     await (await open_again(path, clock)).close()
     killed_after_writing(path)
-    remove(part(path, "-wal"))
+    remove(database_file(path, "-wal"))
 
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"The last 7 commits .* are missing.*--accept-restore") as refused:
@@ -271,11 +271,11 @@ async def test_a_write_ahead_log_that_vanished_after_a_crash_is_noticed(path: Pa
         assert refused.value.needs_operator
 
 
-async def test_a_crash_alone_loses_no_commit_and_alarms_nobody(path: Path, clock: FakeClock) -> None:
+async def test_a_crash_alone_loses_no_commit_and_logs_no_warning(path: Path, clock: FakeClock) -> None:
     killed_after_writing(path)
-    looking = SqliteStore(path, clock=clock, sealer=a_sealer())
+    looking = SqliteStore(path, clock=clock, sealer=make_sealer())
     await looking.open(exclusive=False)
-    await looking.write(lambda tx: tx.api_keys.insert(a_key()))  # beside it, and not counted
+    await looking.write(lambda tx: tx.api_keys.insert(make_api_key()))  # beside it, and not counted
     await looking.close()  # the last one that closes removes the log
 
     store = await open_again(path, clock)
@@ -285,27 +285,27 @@ async def test_a_crash_alone_loses_no_commit_and_alarms_nobody(path: Path, clock
     await (await open_again(path, clock)).close()
 
 
-async def test_a_lock_file_that_is_behind_new_or_of_an_earlier_version_alarms_nobody(
+async def test_a_stale_new_or_earlier_version_lock_file_logs_no_warning(
     path: Path, clock: FakeClock
 ) -> None:
     for text in (None, b"", b"4711", b"4711\n", b"\0" * 42, b"1                   \n00000000000000000000\n"):
         if text is None:
-            part(path, ".lock").unlink(missing_ok=True)
+            database_file(path, ".lock").unlink(missing_ok=True)
         else:
-            part(path, ".lock").write_bytes(text)
+            database_file(path, ".lock").write_bytes(text)
         store = await open_again(path, clock)
         await store.write(reserve)
         await store.close()
 
 
-async def test_what_changes_nothing_is_not_counted(store: SqliteStore, path: Path) -> None:
+async def test_transactions_without_changes_are_not_counted(store: SqliteStore, path: Path) -> None:
     await store.write(reserve)
-    size = part(path, "-wal").stat().st_size
-    count = part(path, ".lock").read_bytes()
+    size = database_file(path, "-wal").stat().st_size
+    count = database_file(path, ".lock").read_bytes()
 
     for _ in range(10):
         await store.write(lambda tx: tx.event_log.get_head(ALICE))
 
-    assert part(path, "-wal").stat().st_size == size
-    assert part(path, ".lock").read_bytes() == count
+    assert database_file(path, "-wal").stat().st_size == size
+    assert database_file(path, ".lock").read_bytes() == count
     assert count == f"{os.getpid():<20}\n{1:020}\n".encode()

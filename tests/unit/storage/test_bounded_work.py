@@ -14,14 +14,14 @@ from typing import Any, Final
 import pytest
 
 from ringback.storage.queries import load_statements
-from tests.support.filled_store import a_filled_store
-from tests.support.statements import COMMON, FEW, MANY, PARAMETERS, WHOLE_ON_PURPOSE
+from tests.support.filled_store import fill_database
+from tests.support.statements import COMMON_PARAMETERS, FEW_ROWS, MANY_ROWS, PARAMETERS, FULL_SCAN_STATEMENTS
 
 STEPS_A_COUNT: Final = 10
 """SQLite calls its progress handler once in so many steps."""
-SLACK: Final = 400
+ADDITIONAL_STEPS_MAX: Final = 400
 """Steps: what a deeper tree or a log that is halved a few times more often costs."""
-NOT_NOUNS: Final = {"session", "migrate"}
+FILES_WITHOUT_STATEMENTS: Final = {"session", "migrate"}
 """Files whose statements ask for no rows of a principal's."""
 
 STATEMENTS: Final = [f"{noun}.{name}" for noun, statements in PARAMETERS.items() for name in statements]
@@ -32,13 +32,13 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[sqlite3.
     folder = tmp_path_factory.mktemp("filled")
     with ExitStack() as stack:
         few, many = (
-            stack.enter_context(closing(a_filled_store(folder / f"{rows}.db", rows=rows))) for rows in (FEW, MANY)
+            stack.enter_context(closing(fill_database(folder / f"{rows}.db", rows=rows))) for rows in (FEW_ROWS, MANY_ROWS)
         )
         yield few, many
 
 
 @contextmanager
-def undone(connection: sqlite3.Connection) -> Generator[None]:
+def rolled_back(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("SAVEPOINT asked")
     try:
         yield
@@ -57,23 +57,23 @@ def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, 
         return 0
 
     statement = load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
-    with undone(connection):
+    with rolled_back(connection):
         connection.set_progress_handler(count, STEPS_A_COUNT)
         try:
-            connection.execute(statement, COMMON | over).fetchall()
+            connection.execute(statement, COMMON_PARAMETERS | over).fetchall()
         finally:
             connection.set_progress_handler(None, 0)
     return counted
 
 
-def test_every_statement_is_asked() -> None:
+def test_every_statement_has_parameters_here() -> None:
     folder = resources.files("ringback.storage.sqlite") / "sql"
-    nouns = {file.name.removesuffix(".sql") for file in folder.iterdir()} - NOT_NOUNS
+    nouns = {file.name.removesuffix(".sql") for file in folder.iterdir()} - FILES_WITHOUT_STATEMENTS
 
     assert {noun: set(load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")) for noun in nouns} == {
         noun: set(statements) for noun, statements in PARAMETERS.items()
     }
-    assert set(STATEMENTS) >= WHOLE_ON_PURPOSE.keys()
+    assert set(STATEMENTS) >= FULL_SCAN_STATEMENTS.keys()
 
 
 def test_production_plans_without_statistics_and_so_does_this(
@@ -83,7 +83,7 @@ def test_production_plans_without_statistics_and_so_does_this(
         assert connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'sqlite_stat%'").fetchall() == []
 
 
-@pytest.mark.parametrize("statement", [each for each in STATEMENTS if each not in WHOLE_ON_PURPOSE])
+@pytest.mark.parametrize("statement", [each for each in STATEMENTS if each not in FULL_SCAN_STATEMENTS])
 def test_a_statement_takes_as_many_steps_beside_a_hundred_thousand_other_rows_as_beside_a_thousand(
     stores: tuple[sqlite3.Connection, sqlite3.Connection], statement: str
 ) -> None:
@@ -91,4 +91,4 @@ def test_a_statement_takes_as_many_steps_beside_a_hundred_thousand_other_rows_as
 
     for over in PARAMETERS[noun][name]:
         few, many = (steps(connection, noun, name, over) for connection in stores)
-        assert many <= 2 * few + SLACK, over
+        assert many <= 2 * few + ADDITIONAL_STEPS_MAX, over

@@ -12,7 +12,7 @@ from ringback.domain.ports import Transaction
 from ringback.storage.open import open_store
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 ROOT = Path(__file__).parents[3]
 ACKNOWLEDGED_MIN = 100
@@ -25,9 +25,9 @@ async def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Pat
 
 
 async def kill_and_compare(path: Path) -> None:
-    acknowledged = acknowledged_before_kill(path)
+    acknowledged = write_until_killed(path)
 
-    async with open_store(str(path), clock=FakeClock(), sealer=a_sealer(), exclusive=True) as store:
+    async with open_store(str(path), clock=FakeClock(), sealer=make_sealer(), exclusive=True) as store:
 
         async def read(tx: Transaction) -> tuple[list[int], int]:
             events = await tx.events.list_after(ALICE, 0, EventFilter(), limit=1_000_000)
@@ -40,7 +40,7 @@ async def kill_and_compare(path: Path) -> None:
     assert kept == list(range(1, head + 1))
 
 
-def acknowledged_before_kill(path: Path) -> list[int]:
+def write_until_killed(path: Path) -> list[int]:
     """Every place in the log that the writer said was kept, up to the moment of its death in mid-work."""
     command = [sys.executable, "-m", "tests.unit.storage.writer", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:

@@ -24,10 +24,10 @@ from ringback.storage.sqlite.group_commit import (
 from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
 from ringback.storage.sqlite.trust import DatabaseIntegrity
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
-from tests.support.builders import a_call
+from tests.support.builders import make_call
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ async def writer(
     writer = GroupCommit(
         connection,
         clock=clock,
-        sealer=a_sealer(),
-        reader=CachingWebhookReader(a_sealer()),
+        sealer=make_sealer(),
+        reader=CachingWebhookReader(make_sealer()),
         notify=rung.extend,
         commits=CommitCounter(connection, trust=trust),
         integrity=trust,
@@ -129,15 +129,15 @@ async def test_the_event_loop_goes_on_while_a_commit_is_made(writer: GroupCommit
     assert turns > 2
 
 
-WAITS: dict[str, Callable[[GroupCommit], Awaitable[object]]] = {
+WAITING_CASES: dict[str, Callable[[GroupCommit], Awaitable[object]]] = {
     "a turn of the loop": lambda _: asyncio.sleep(0),
     "another unit": lambda writer: writer.write(reserve),
     "a future": lambda _: asyncio.get_running_loop().create_future(),
 }
 
 
-@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
-async def test_a_unit_that_waits_for_anything_else_is_undone_and_told(
+@pytest.mark.parametrize("wait", WAITING_CASES.values(), ids=WAITING_CASES)
+async def test_a_transaction_that_awaits_anything_else_is_rolled_back_with_an_error(
     writer: GroupCommit, wait: Callable[[GroupCommit], Awaitable[object]]
 ) -> None:
     async def waiting(tx: Transaction) -> None:
@@ -154,14 +154,14 @@ async def test_a_unit_that_waits_for_anything_else_is_undone_and_told(
 
 
 async def test_a_statement_that_is_wrong_is_its_callers_error(writer: GroupCommit) -> None:
-    call = a_call()
+    call = make_call()
     await writer.write(lambda tx: tx.calls.insert(call))
 
     with pytest.raises(sqlite3.IntegrityError):
         await writer.write(lambda tx: tx.calls.insert(call))
 
 
-async def test_a_commit_that_fails_undoes_the_group_and_tells_everybody(
+async def test_a_failed_commit_rolls_back_the_group_and_fails_every_transaction(
     writer: GroupCommit, rung: list[str], path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await writer.write(reserve)
@@ -179,7 +179,7 @@ async def test_a_commit_that_fails_undoes_the_group_and_tells_everybody(
 async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqlite_does(
     writer: GroupCommit, connection: sqlite3.Connection
 ) -> None:
-    call = a_call()
+    call = make_call()
     await writer.write(lambda tx: tx.calls.insert(call))
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")  # takes no parameters
@@ -201,7 +201,7 @@ async def test_a_disk_that_is_full_within_one_unit_undoes_the_group_because_sqli
 async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whether_or_not_it_had_written(
     writer: GroupCommit, commits: list[str], code: str, neighbours: int, *, writes_before: bool
 ) -> None:
-    neighbour = Neighbour()
+    neighbour = OtherUnit()
 
     async def meet_trouble(tx: Transaction) -> None:
         await (reserve(tx) if writes_before else tx.event_log.get_head(ALICE))
@@ -225,7 +225,7 @@ async def test_trouble_with_the_file_in_one_unit_undoes_its_group_at_once_whethe
         assert await writer.write(reserve) == 1
 
 
-async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
+async def test_a_transaction_that_raises_restarts_its_group_and_is_rolled_back_alone(
     writer: GroupCommit, rung: list[str], commits: list[str]
 ) -> None:
     told: list[bool] = []
@@ -253,7 +253,7 @@ async def test_one_that_raises_makes_its_group_begin_again_and_is_undone_alone(
     assert await head(writer) == 2
 
 
-class Neighbour:
+class OtherUnit:
     """A unit that counts how often it is run."""
 
     def __init__(self) -> None:
@@ -264,29 +264,29 @@ class Neighbour:
         return await reserve(tx)
 
 
-async def refuse(tx: Transaction) -> None:
+async def raise_not_found(tx: Transaction) -> None:
     """As a quota does, or an id that is not there: it reads, and raises."""
     await tx.event_log.get_head(ALICE)
     tx.notify("never heard")
     raise LookupError
 
 
-async def break_off(tx: Transaction) -> None:
+async def raise_disk_error(tx: Transaction) -> None:
     await reserve(tx)
     raise LookupError
 
 
-async def test_one_that_raises_without_having_written_fails_alone_and_no_other_is_run_again(
+async def test_a_transaction_that_raises_before_a_write_fails_alone_and_no_other_is_repeated(
     writer: GroupCommit, rung: list[str], commits: list[str]
 ) -> None:
-    neighbour, told = Neighbour(), list[bool]()
+    neighbour, told = OtherUnit(), list[bool]()
 
     async def refuse_and_tell(tx: Transaction) -> None:
         tx.on_end(told.append)
-        await refuse(tx)
+        await raise_not_found(tx)
 
     outcomes = await asyncio.gather(
-        *(writer.write(work) for work in [neighbour.work, refuse_and_tell, neighbour.work, refuse, neighbour.work]),
+        *(writer.write(work) for work in [neighbour.work, refuse_and_tell, neighbour.work, raise_not_found, neighbour.work]),
         return_exceptions=True,
     )
 
@@ -299,7 +299,7 @@ async def test_one_that_raises_without_having_written_fails_alone_and_no_other_i
 
 
 async def test_a_row_that_stands_there_already_is_nothing_written(writer: GroupCommit) -> None:
-    call, neighbour = a_call(), Neighbour()
+    call, neighbour = make_call(), OtherUnit()
     await writer.write(lambda tx: tx.calls.insert(call))
 
     outcomes = await asyncio.gather(
@@ -313,12 +313,12 @@ async def test_a_row_that_stands_there_already_is_nothing_written(writer: GroupC
 async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_once_and_not_each_time(
     writer: GroupCommit, clock: FakeClock
 ) -> None:
-    neighbour = Neighbour()
+    neighbour = OtherUnit()
 
     async def groups(count: int) -> None:
         for _ in range(count):
             outcomes = await asyncio.gather(
-                *(writer.write(work) for work in [neighbour.work, break_off, neighbour.work]), return_exceptions=True
+                *(writer.write(work) for work in [neighbour.work, raise_disk_error, neighbour.work]), return_exceptions=True
             )
             assert [type(outcome) for outcome in outcomes] == [int, LookupError, int]
 
@@ -331,11 +331,11 @@ async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_on
     assert neighbour.runs == 2 * 51 + 2
 
 
-async def test_one_that_failed_alone_is_run_again_with_its_group_and_told_of_its_last_failure(
+async def test_a_transaction_that_fails_alone_is_retried_with_its_group_and_gets_the_last_error(
     writer: GroupCommit,
 ) -> None:
     outcomes = await asyncio.gather(
-        *(writer.write(work) for work in [refuse, reserve, break_off, reserve]), return_exceptions=True
+        *(writer.write(work) for work in [raise_not_found, reserve, raise_disk_error, reserve]), return_exceptions=True
     )
 
     assert [type(outcome) for outcome in outcomes] == [LookupError, int, LookupError, int]
@@ -369,7 +369,7 @@ async def test_a_lock_that_is_never_given_back_makes_the_store_unavailable(
     assert await writer.write(reserve) == 1
 
 
-async def test_a_unit_whose_caller_has_gone_before_its_turn_is_not_run(writer: GroupCommit) -> None:
+async def test_a_transaction_whose_caller_was_cancelled_is_not_run(writer: GroupCommit) -> None:
     writing = asyncio.create_task(writer.write(reserve))
     gone = asyncio.create_task(writer.write(reserve))
     await asyncio.sleep(0)
@@ -431,7 +431,7 @@ async def test_units_of_a_group_that_is_undone_all_learn_it(writer: GroupCommit,
     assert told == [True, False, False, False]
 
 
-async def test_what_begins_at_the_end_of_an_admission_writes_as_all_background_work_does(writer: GroupCommit) -> None:
+async def test_work_started_at_the_end_of_an_admission_is_background_work(writer: GroupCommit) -> None:
     begun = asyncio.get_running_loop().create_future()
 
     async def begin(tx: Transaction) -> None:
@@ -463,7 +463,7 @@ async def test_a_flood_of_admissions_lets_a_share_of_all_that_waits_be_written_w
     assert before_the_second_group.count("background") == 80 // BACKGROUND_SHARE_DIVISOR
 
 
-async def test_a_unit_without_neighbours_is_written_without_a_savepoint_and_undone_as_a_whole(
+async def test_a_lone_transaction_is_written_without_a_savepoint_and_rolled_back_as_a_whole(
     writer: GroupCommit, connection: sqlite3.Connection
 ) -> None:
     """Under a savepoint each statement with a trigger takes longer, the more pages the unit has changed."""
@@ -482,7 +482,7 @@ async def test_a_unit_without_neighbours_is_written_without_a_savepoint_and_undo
     assert [statement for statement in said if statement.startswith("SAVEPOINT")] == []
 
 
-async def test_the_event_loop_has_a_turn_at_each_pause_and_no_other_unit_comes_between(writer: GroupCommit) -> None:
+async def test_the_event_loop_runs_at_each_pause_and_no_other_transaction_interleaves(writer: GroupCommit) -> None:
     order: list[str] = []
 
     async def in_steps(tx: Transaction) -> None:

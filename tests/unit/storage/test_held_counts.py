@@ -8,7 +8,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState, DeliveryKind
 from ringback.domain.ids import CallId, WebhookId
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.builders import a_delivery, a_webhook
+from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 
 HOOK, OTHER = WebhookId("wh_1"), WebhookId("wh_2")
@@ -30,11 +30,11 @@ def kept_and_counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 async def test_the_count_follows_every_way_into_holding_and_out_of_it(
     store: SqliteStore, path: Path, clock: FakeClock
 ) -> None:
-    webhook = a_webhook()
-    held = [a_delivery(webhook_id=hook, state=DeliveryState.HELD) for hook in (HOOK, HOOK, HOOK, OTHER, webhook.id)]
-    old = a_delivery(webhook_id=HOOK, state=DeliveryState.HELD, give_up_at=START)
-    progress = a_delivery(webhook_id=HOOK, state=DeliveryState.HELD, kind=DeliveryKind.PROGRESS, call_id=CALL)
-    pending = [a_delivery(webhook_id=HOOK, state=DeliveryState.PENDING) for _ in range(3)]
+    webhook = make_webhook()
+    held = [make_delivery(webhook_id=hook, state=DeliveryState.HELD) for hook in (HOOK, HOOK, HOOK, OTHER, webhook.id)]
+    old = make_delivery(webhook_id=HOOK, state=DeliveryState.HELD, give_up_at=START)
+    progress = make_delivery(webhook_id=HOOK, state=DeliveryState.HELD, kind=DeliveryKind.PROGRESS, call_id=CALL)
+    pending = [make_delivery(webhook_id=HOOK, state=DeliveryState.PENDING) for _ in range(3)]
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     seen: list[dict[str, int]] = []
 
@@ -63,7 +63,7 @@ async def test_the_count_follows_every_way_into_holding_and_out_of_it(
 
 async def test_a_webhook_of_which_nothing_is_held_has_no_row(store: SqliteStore, path: Path) -> None:
     await store.write(
-        lambda tx: tx.deliveries.insert([a_delivery(webhook_id=HOOK, state=DeliveryState.HELD) for _ in range(3)])
+        lambda tx: tx.deliveries.insert([make_delivery(webhook_id=HOOK, state=DeliveryState.HELD) for _ in range(3)])
     )
     await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=START, limit=10))
 

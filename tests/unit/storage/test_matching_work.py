@@ -16,17 +16,17 @@ from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
-from tests.support.builders import a_webhook, an_event
+from tests.support.builders import make_webhook, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE
-from tests.support.steps import counting
-from tests.support.stores import a_sealer
+from tests.support.steps import counting_vm_steps
+from tests.support.stores import make_sealer
 
 FEW, MANY, MANY_DEEP = 100, 5_000, 100_000
 ADDITIONAL_STEPS_MAX: Final = 200
 """Between the two: a deeper tree costs a comparison more at each level."""
-EVENT: Final = an_event(call_id=CallId("call_heard"))
-CHANGE: Final = an_event(
+EVENT: Final = make_event(call_id=CallId("call_heard"))
+CHANGE: Final = make_event(
     name=EventName.UPSTREAM_CHANGED,
     call_id=None,
     client_session_id=None,
@@ -34,7 +34,7 @@ CHANGE: Final = an_event(
     tool=None,
     data={"uri": "u"},
 )
-DEAF: Final[dict[str, tuple[Event, dict[str, Any]]]] = {
+NON_MATCHING_WEBHOOKS: Final[dict[str, tuple[Event, dict[str, Any]]]] = {
     "events": (EVENT, {"events": frozenset({EventName.CALL_PROGRESS})}),
     "upstream": (EVENT, {"upstream": "other"}),
     "tool": (EVENT, {"tool": "other"}),
@@ -75,7 +75,7 @@ def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
 
 @pytest.fixture
 def tx(connection: sqlite3.Connection) -> SqliteTransaction:
-    sealer = a_sealer()
+    sealer = make_sealer()
     return SqliteTransaction(connection, sealer=sealer, webhook_reader=CachingWebhookReader(sealer), now=START)
 
 
@@ -90,19 +90,19 @@ def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix
 
 
 def steps_of(connection: sqlite3.Connection, tx: SqliteTransaction, event: Event) -> tuple[int, list[str]]:
-    with counting(connection) as steps:
+    with counting_vm_steps(connection) as steps:
         (found,) = run_to_completion(tx.webhooks.find_candidates([event], catching_up=False))
     return steps.count, [webhook.id for webhook in found]
 
 
 @pytest.mark.requirement("R25")
-@pytest.mark.parametrize("field", sorted(DEAF))
-def test_an_event_visits_only_the_webhooks_that_hear_it(
+@pytest.mark.parametrize("field", sorted(NON_MATCHING_WEBHOOKS))
+def test_an_event_visits_only_matching_webhooks(
     connection: sqlite3.Connection, tx: SqliteTransaction, *, field: str, deep: bool
 ) -> None:
-    event, over = DEAF[field]
-    deaf = a_webhook(principal=ALICE, **over)
-    hearing = a_webhook(principal=ALICE, **over)
+    event, over = NON_MATCHING_WEBHOOKS[field]
+    deaf = make_webhook(principal=ALICE, **over)
+    hearing = make_webhook(principal=ALICE, **over)
     hearing = replace(
         hearing,
         events=frozenset({event.name}),
@@ -129,14 +129,14 @@ def test_an_event_visits_only_the_webhooks_that_hear_it(
     assert among_many - among_few <= ADDITIONAL_STEPS_MAX
 
 
-def test_starting_a_call_asks_for_nothing_that_grows_with_webhooks(
+def test_starting_a_call_runs_no_statement_that_grows_with_webhooks(
     connection: sqlite3.Connection, tx: SqliteTransaction
 ) -> None:
-    webhook = a_webhook(principal=ALICE)
+    webhook = make_webhook(principal=ALICE)
     run_to_completion(tx.webhooks.insert(webhook))
 
     def steps() -> int:
-        with counting(connection) as counted:
+        with counting_vm_steps(connection) as counted:
             run_to_completion(tx.usage.get_usage(ALICE))
         return counted.count
 

@@ -71,7 +71,7 @@ def test_a_database_from_the_future_is_refused(connection: sqlite3.Connection) -
         apply_migrations(connection, [ONE], now=START)
 
 
-def test_what_is_shipped_is_numbered_without_gaps_and_makes_every_statement_valid(
+def test_shipped_migrations_are_numbered_without_gaps_and_every_statement_is_valid(
     connection: sqlite3.Connection,
 ) -> None:
     migrations = load_migrations()

@@ -14,21 +14,21 @@ from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrate import Migration, apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import run_to_completion
 from ringback.storage.sqlite.webhooks import SqliteWebhooks, CachingWebhookReader
-from tests.support.builders import a_webhook
+from tests.support.builders import make_webhook
 from tests.support.clock import START
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
-BEFORE = [migration for migration in load_migrations() if migration.number < 3]
+LAST_VERSION_WITHOUT_INDEX = [migration for migration in load_migrations() if migration.number < 3]
 
 
-def of_every_kind() -> Sequence[Webhook]:
+def make_webhooks() -> Sequence[Webhook]:
     """With and without each filter, in each state, and of each origin."""
     some: list[Webhook] = []
     for upstream, tool, call_id, session, matched in product(
         (None, "git"), (None, "t"), (None, "c"), (None, "s"), (0, 1)
     ):
         some.append(
-            a_webhook(
+            make_webhook(
                 upstream=upstream,
                 tool=tool,
                 call_id=CallId(call_id) if call_id else None,
@@ -37,10 +37,10 @@ def of_every_kind() -> Sequence[Webhook]:
                 match_correlation=bool(matched),
             )
         )
-    some += [a_webhook(state=state) for state in WebhookState]
-    some += [a_webhook(origin=origin, call_id=CallId("c")) for origin in WebhookOrigin]
-    some += [a_webhook(events=frozenset(EventName), upstream="git", resource_uri=uri) for uri in (None, "file:///ä")]
-    return [*some, a_webhook(events=frozenset()), a_webhook(expires_at=START + timedelta(days=1))]
+    some += [make_webhook(state=state) for state in WebhookState]
+    some += [make_webhook(origin=origin, call_id=CallId("c")) for origin in WebhookOrigin]
+    some += [make_webhook(events=frozenset(EventName), upstream="git", resource_uri=uri) for uri in (None, "file:///ä")]
+    return [*some, make_webhook(events=frozenset()), make_webhook(expires_at=START + timedelta(days=1))]
 
 
 def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]) -> set[tuple[object, ...]]:
@@ -53,16 +53,16 @@ def matches(path: Path, webhooks: Sequence[Webhook], before: Sequence[Migration]
 
 
 def insert(connection: sqlite3.Connection, webhooks: Sequence[Webhook]) -> None:
-    sealer = a_sealer()
+    sealer = make_sealer()
     rows = SqliteWebhooks(connection, sealer=sealer, reader=CachingWebhookReader(sealer), now=START)
     for webhook in webhooks:
         run_to_completion(rows.insert(webhook))
 
 
-def test_webhooks_of_before_are_found_as_those_registered_since(tmp_path: Path) -> None:
-    webhooks = of_every_kind()
+def test_webhooks_from_before_the_migration_are_found_like_later_ones(tmp_path: Path) -> None:
+    webhooks = make_webhooks()
 
-    migrated = matches(tmp_path / "old.db", webhooks, BEFORE)
+    migrated = matches(tmp_path / "old.db", webhooks, LAST_VERSION_WITHOUT_INDEX)
     fresh = matches(tmp_path / "new.db", webhooks, load_migrations())
 
     assert migrated == fresh

@@ -16,13 +16,13 @@ from ringback.storage.open import open_store, sqlite_path
 from ringback.storage.sqlite import database
 from ringback.storage.sqlite.lock import FileLock
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.builders import a_key
+from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 
 def opening(path: Path, *, exclusive: bool = True) -> AbstractAsyncContextManager[Store]:
-    return open_store(str(path), clock=FakeClock(), sealer=a_sealer(), exclusive=exclusive)
+    return open_store(str(path), clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -
     before = os.umask(0)
     try:
         async with opening(path) as store:
-            await store.write(lambda tx: tx.api_keys.insert(a_key()))
+            await store.write(lambda tx: tx.api_keys.insert(make_api_key()))
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     finally:
         os.umask(before)
@@ -72,8 +72,8 @@ async def test_a_new_file_needs_nothing_and_is_for_its_owner_alone(path: Path) -
     assert modes == {f"ringback.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", ".lock")}
 
 
-async def test_what_was_written_is_there_when_the_file_is_opened_again(path: Path) -> None:
-    key = a_key()
+async def test_written_rows_are_there_when_the_file_is_opened_again(path: Path) -> None:
+    key = make_api_key()
     async with opening(path) as store:
         await store.write(lambda tx: tx.api_keys.insert(key))
 
@@ -92,7 +92,7 @@ async def test_a_second_service_on_the_same_file_is_refused_by_name_of_the_first
 
 
 async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) -> None:
-    key = a_key()
+    key = make_api_key()
     async with opening(path) as service:
         async with opening(path, exclusive=False) as tool:
             await tool.write(lambda tx: tx.api_keys.insert(key))
@@ -121,7 +121,7 @@ def test_the_lock_goes_with_its_process_however_that_ends(tmp_path: Path) -> Non
     lock.release()
 
 
-async def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="Check that its folder exists"):
         async with opening(tmp_path / "missing" / "ringback.db"):
             raise NotImplementedError
@@ -135,7 +135,7 @@ def notes(path: Path) -> bytes:
     return text
 
 
-async def test_a_file_that_is_no_database_is_told_and_left_alone(path: Path, notes: bytes) -> None:
+async def test_a_file_that_is_no_database_is_reported_and_left_unchanged(path: Path, notes: bytes) -> None:
     with pytest.raises(StoreUnavailable, match="not a database"):
         async with opening(path):
             raise NotImplementedError
@@ -144,7 +144,7 @@ async def test_a_file_that_is_no_database_is_told_and_left_alone(path: Path, not
         assert file.read() == notes
 
 
-async def test_a_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outdated_sqlite_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "SQLITE_VERSION_MIN", (99, 0))
 
     with pytest.raises(StoreUnavailable, match="too old"):
@@ -152,13 +152,13 @@ async def test_a_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.
             raise NotImplementedError
 
 
-def test_a_database_that_cannot_use_wal_is_told() -> None:
+def test_a_database_that_cannot_use_wal_is_reported() -> None:
     with closing(sqlite3.connect(":memory:")) as memory, pytest.raises(StoreUnavailable, match="local disk"):
         database.enable_wal(memory)
 
 
 async def test_closing_twice_is_closing_once(path: Path) -> None:
-    store = SqliteStore(path, clock=FakeClock(), sealer=a_sealer())
+    store = SqliteStore(path, clock=FakeClock(), sealer=make_sealer())
     await store.close()
     await store.open(exclusive=True)
     await store.close()

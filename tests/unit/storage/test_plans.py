@@ -49,7 +49,7 @@ def plan(connection: sqlite3.Connection, noun: str, name: str) -> list[str]:
     return [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
 
 
-def test_every_file_of_statements_is_looked_at() -> None:
+def test_every_statement_file_is_covered() -> None:
     folder = resources.files("ringback.storage.sqlite") / "sql"
 
     assert {file.name.removesuffix(".sql") for file in folder.iterdir()} == {*NOUNS, "session", "migrate"}
@@ -164,7 +164,7 @@ def test_a_page_is_read_in_order_without_sorting(connection: sqlite3.Connection,
         ("delivery_lanes", "dead"),
     ],
 )
-def test_a_bounded_look_walks_its_index_in_order_and_sorts_only_what_it_found(
+def test_a_bounded_page_walks_its_index_in_order_and_sorts_only_its_rows(
     connection: sqlite3.Connection, noun: str, name: str
 ) -> None:
     """The inner SELECTs come in the order of the index; the outermost one alone sorts, at most a page."""

@@ -16,17 +16,17 @@ from ringback.storage.sqlite.store import SqliteStore
 from tests.support.examples import ALICE, BOB
 
 HANG_SECONDS = 60.0
-FOREVER = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT max(n) FROM n"
+NEVER_ENDING_QUERY = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT max(n) FROM n"
 
 
 @dataclass
-class Gate:
+class BlockedScans:
     """Work that holds its thread until it is told to go on."""
 
     began: list[str] = field(default_factory=list[str])
     go_on: threading.Event = field(default_factory=threading.Event)
 
-    def holds(self, name: str) -> Callable[[Transaction], Awaitable[str]]:
+    def hold_scan(self, name: str) -> Callable[[Transaction], Awaitable[str]]:
         async def work(tx: Transaction) -> str:
             await tx.event_log.get_head(ALICE)
             self.began.append(name)
@@ -35,21 +35,21 @@ class Gate:
 
         return work
 
-    async def until_held(self, count: int) -> None:
+    async def wait_until_held(self, count: int) -> None:
         async with asyncio.timeout(HANG_SECONDS):
             while len(self.began) < count:  # noqa: ASYNC110 - it is a thread that adds to it
                 await asyncio.sleep(0)
 
 
 @pytest.fixture
-async def gate(store: SqliteStore) -> AsyncGenerator[Gate]:
+async def gate(store: SqliteStore) -> AsyncGenerator[BlockedScans]:
     """Made after the store, so that nothing holds a thread when that is closed."""
-    gate = Gate()
+    gate = BlockedScans()
     yield gate
     gate.go_on.set()
 
 
-def names(gate: Gate, name: str) -> Callable[[Transaction], Awaitable[str]]:
+def names(gate: BlockedScans, name: str) -> Callable[[Transaction], Awaitable[str]]:
     async def work(tx: Transaction) -> str:
         await tx.event_log.get_head(ALICE)
         gate.began.append(name)
@@ -85,7 +85,7 @@ async def test_a_scan_runs_in_another_thread_and_sees_what_was_committed(store: 
     assert thread != threading.get_ident()
 
 
-async def test_a_scan_is_one_snapshot_whatever_is_written_meanwhile(store: SqliteStore, gate: Gate) -> None:
+async def test_a_scan_is_one_snapshot_despite_concurrent_writes(store: SqliteStore, gate: BlockedScans) -> None:
     async def twice(tx: Transaction) -> tuple[int, int]:
         first = await head(tx)
         gate.began.append("twice")
@@ -93,7 +93,7 @@ async def test_a_scan_is_one_snapshot_whatever_is_written_meanwhile(store: Sqlit
         return first, await head(tx)
 
     scan = asyncio.create_task(store.scan(ALICE, twice))
-    await gate.until_held(1)
+    await gate.wait_until_held(1)
     await store.write(reserve)
     gate.go_on.set()
 
@@ -101,7 +101,7 @@ async def test_a_scan_is_one_snapshot_whatever_is_written_meanwhile(store: Sqlit
     assert await store.scan(ALICE, head) == 1
 
 
-async def test_a_scan_that_writes_or_waits_is_told_and_leaves_its_connection_to_the_next(store: SqliteStore) -> None:
+async def test_a_scan_that_writes_or_waits_fails_and_leaves_its_connection_usable(store: SqliteStore) -> None:
     async def waiting(tx: Transaction) -> None:
         await head(tx)
         await asyncio.sleep(0)
@@ -115,9 +115,9 @@ async def test_a_scan_that_writes_or_waits_is_told_and_leaves_its_connection_to_
     assert await store.scan(ALICE, head) == 0
 
 
-async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteStore, gate: Gate) -> None:
-    scans = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
-    await gate.until_held(READER_COUNT)
+async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteStore, gate: BlockedScans) -> None:
+    scans = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
+    await gate.wait_until_held(READER_COUNT)
 
     assert await store.write(reserve) == 1
     assert await store.read(head) == 1
@@ -127,10 +127,10 @@ async def test_reads_and_writes_go_on_while_every_thread_is_held(store: SqliteSt
 
 
 async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them(
-    store: SqliteStore, gate: Gate
+    store: SqliteStore, gate: BlockedScans
 ) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
-    await gate.until_held(READER_COUNT)
+    held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
+    await gate.wait_until_held(READER_COUNT)
     crowd = [scanning(store, ALICE, names(gate, "alice")) for _ in range(100)]
     await asyncio.sleep(0)
     lone = scanning(store, BOB, names(gate, "bob"))
@@ -142,9 +142,9 @@ async def test_a_principal_waits_for_one_scan_of_another_and_not_for_all_of_them
     assert begun.index("bob") <= READER_COUNT
 
 
-async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: SqliteStore, gate: Gate) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
-    await gate.until_held(READER_COUNT)
+async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: SqliteStore, gate: BlockedScans) -> None:
+    held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
+    await gate.wait_until_held(READER_COUNT)
     gone = [scanning(store, ALICE, names(gate, "gone")) for _ in range(10)]
     await asyncio.sleep(0)
     for task in gone:
@@ -157,9 +157,9 @@ async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: Sq
     assert "gone" not in gate.began
 
 
-async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(store: SqliteStore, gate: Gate) -> None:
-    held = [scanning(store, ALICE, gate.holds("held")) for _ in range(READER_COUNT)]
-    await gate.until_held(READER_COUNT)
+async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(store: SqliteStore, gate: BlockedScans) -> None:
+    held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
+    await gate.wait_until_held(READER_COUNT)
     for task in held:
         task.cancel()
     await asyncio.wait(held)
@@ -175,7 +175,7 @@ async def test_closing_interrupts_what_runs_and_refuses_what_waits(store: Sqlite
     async def endless(tx: Transaction) -> None:
         connection = getattr(tx, "_connection")  # noqa: B009 - no statement of ours runs for ever
         began.wait(HANG_SECONDS)
-        connection.execute(FOREVER)
+        connection.execute(NEVER_ENDING_QUERY)
 
     scans = [asyncio.create_task(store.scan(ALICE, endless)) for _ in range(READER_COUNT + 5)]
     await asyncio.to_thread(began.wait, HANG_SECONDS)

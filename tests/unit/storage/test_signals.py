@@ -6,7 +6,7 @@ import weakref
 from ringback.storage.signals import LocalSignals
 
 
-async def test_a_ring_wakes_whoever_listens_to_its_topic_and_nobody_else() -> None:
+async def test_a_notification_wakes_only_waiters_of_its_topic() -> None:
     signals = LocalSignals()
     with signals.listen("calls", "deliveries") as both, signals.listen("calls") as calls:
         waiting = asyncio.create_task(both.wait(5))
@@ -18,7 +18,7 @@ async def test_a_ring_wakes_whoever_listens_to_its_topic_and_nobody_else() -> No
         assert not await calls.wait(0)
 
 
-async def test_a_ring_before_the_wait_is_not_lost_and_is_heard_once() -> None:
+async def test_a_notification_before_the_wait_is_received_exactly_once() -> None:
     signals = LocalSignals()
     with signals.listen("calls") as bell:
         signals.notify(["calls", "calls"])
@@ -27,13 +27,13 @@ async def test_a_ring_before_the_wait_is_not_lost_and_is_heard_once() -> None:
         assert not await bell.wait(0)
 
 
-async def test_a_wait_without_a_ring_ends_in_time() -> None:
+async def test_a_wait_without_a_notification_ends_in_time() -> None:
     signals = LocalSignals()
     with signals.listen("calls") as bell:
         assert not await bell.wait(0.001)
 
 
-async def test_a_ring_after_a_wait_that_ran_out_is_heard_by_the_next() -> None:
+async def test_a_notification_after_a_timed_out_wait_is_received_by_the_next() -> None:
     signals = LocalSignals()
     with signals.listen("calls") as bell:
         assert not await bell.wait(0)
@@ -55,7 +55,7 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     assert left() is None
 
 
-async def test_ten_thousand_listeners_are_told_apart() -> None:
+async def test_ten_thousand_waiters_get_only_their_own_notifications() -> None:
     signals = LocalSignals()
 
     async def listener(number: int) -> bool:

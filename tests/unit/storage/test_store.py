@@ -18,7 +18,7 @@ async def head(store: SqliteStore) -> int:
     return await store.read(lambda tx: tx.event_log.get_head(ALICE))
 
 
-async def test_a_read_that_waits_or_writes_is_told(store: SqliteStore) -> None:
+async def test_a_read_that_waits_or_writes_fails(store: SqliteStore) -> None:
     async def waiting(tx: Transaction) -> None:
         await tx.event_log.get_head(ALICE)
         await asyncio.sleep(0)

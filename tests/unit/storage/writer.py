@@ -9,22 +9,22 @@ import sys
 
 from ringback.domain.ports import Transaction
 from ringback.storage.open import open_store
-from tests.support.builders import an_event
+from tests.support.builders import make_event
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 TASKS = 8
 
 
 async def append(tx: Transaction) -> int:
     seq = await tx.events.reserve_seqs(ALICE, 1)
-    await tx.events.insert([an_event(seq=seq)])
+    await tx.events.insert([make_event(seq=seq)])
     return seq
 
 
 async def main(path: str) -> None:
-    async with open_store(path, clock=FakeClock(), sealer=a_sealer(), exclusive=True) as store:
+    async with open_store(path, clock=FakeClock(), sealer=make_sealer(), exclusive=True) as store:
 
         async def write_for_ever() -> None:
             while True:
