@@ -249,7 +249,9 @@ def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> 
     return told
 
 
-def start_and_kill_agent(stage: DemoProcesses, timeline: Timeline, url: str, callback_url: str, key: str) -> dict[str, str]:
+def start_and_kill_agent(
+    stage: DemoProcesses, timeline: Timeline, url: str, callback_url: str, key: str
+) -> dict[str, str]:
     """Let agent 1 start its calls and kill it with SIGKILL; the acknowledged call ids with their correlation ids."""
     calls: list[dict[str, Any]] = [
         {
@@ -307,7 +309,9 @@ def resume_calls(stage: DemoProcesses, timeline: Timeline, url: str, callback: d
         stage.run(*example("agent_resume.py"), "--url", url, stdin=json.dumps(callback), RINGBACK_API_KEY=key)
     )
     content = answer["result"]["content"][0]
-    timeline.print_line("agent 2", f"refused without its key: {answer['refused_without_key']}; with it: {answer['status']}")
+    timeline.print_line(
+        "agent 2", f"refused without its key: {answer['refused_without_key']}; with it: {answer['status']}"
+    )
     timeline.print_line("agent 2", f"result of {answer['correlation_id']}: {' '.join(content['text'].split())[:90]}")
     return bool(
         answer["refused_without_key"]
@@ -333,7 +337,9 @@ def main() -> int:
     expected = {"calls": 3, "callbacks_verified": 3, "killed": True, "rejoined": 3}
     report["ok"] = all(report[name] == value for name, value in expected.items())
     report["seconds"] = round(time.monotonic() - timeline.began, 1)
-    timeline.print_line("demo", "everything happened as promised" if report["ok"] else f"not everything happened: {report}")
+    timeline.print_line(
+        "demo", "everything happened as promised" if report["ok"] else f"not everything happened: {report}"
+    )
     if options.json:
         print(json.dumps(report))
     return 0 if report["ok"] else 1

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.limits import WAIT_SECONDS
-from tests.support.made_once import make_sharing_describe_app, make_copying_migrate
+from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -32,10 +32,10 @@ def anyio_backend() -> str:
 
 
 SERVICE_TIMEOUTS: Final = {
-    "ringback.runner.passage": ["REACH_SECONDS"],
-    "ringback.runner.connection": ["LIST_SECONDS"],
-    "ringback.runner.catalog": ["FIRST_LIST_SECONDS", "TOOLS_SECONDS"],
-    "ringback.cli.checks": ["ANSWER_SECONDS"],
+    "ringback.upstreams.proxy": ["REACH_SECONDS"],
+    "ringback.upstreams.connection": ["LIST_SECONDS"],
+    "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_SECONDS", "TOOLS_SECONDS"],
+    "ringback.cli.doctor_checks": ["ANSWER_SECONDS"],
 }
 """How long the service waits for somebody else who is expected to answer at once, by module. Two to five seconds suffice for
 people; beside four busy processes a test's own server may need more. A test of such a limit sets its own."""

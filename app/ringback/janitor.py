@@ -15,20 +15,19 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.call import Call, CallCompletion, CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported, recover_call
 from ringback.domain.call_rows import CallChange, Tombstone
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.health import RELEASE_BATCH_SIZE
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.recovery import recover_call
-from ringback.domain.reported import UNREPORTED_COMPLETION, is_reported
 from ringback.domain.retry import RETRY_SCHEDULES
-from ringback.domain.signals import DELIVERY_DUE_TOPIC, CALL_QUEUED_TOPIC, call_changed_topic
+from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC, call_changed_topic
 from ringback.domain.suspension import SuspensionWatch
-from ringback.domain.verification import PROOF_VALID_SECONDS, CHALLENGE_WINDOW_SECONDS
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
-from ringback.notifier.record import Recorder
-from ringback.notifier.settlement import record_losses
+from ringback.notifier.attempts import record_losses
+from ringback.notifier.recorder import Recorder
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -125,7 +124,9 @@ class Janitor:
             except StoreUnavailable:
                 log.warning("janitor.store_unavailable")
                 more = False
-            await wait_first(stop.wait(), self._clock.sleep(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds))
+            await wait_first(
+                stop.wait(), self._clock.sleep(ROUND_PAUSE_SECONDS if more else self._config.interval_seconds)
+            )
 
     async def run_once(self) -> bool:
         """One batch of every chore; whether any of them has more to do.
@@ -186,7 +187,9 @@ class Janitor:
         ended = 0
         for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit):
             if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= late:
-                await self._finish_call(tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call))
+                await self._finish_call(
+                    tx, call, UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)
+                )
                 ended += 1
         return ended == limit
 
@@ -214,8 +217,12 @@ class Janitor:
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:
         """What is still held of webhooks that are active again, a step of each."""
-        active = await tx.delivery_maintenance.list_webhooks_to_release(limit=RELEASE_WEBHOOKS_MAX, after=self._release_cursor)
-        released = [await tx.webhook_deliveries.release_held(each, now=tx.now(), limit=RELEASE_BATCH_SIZE) for each in active]
+        active = await tx.delivery_maintenance.list_webhooks_to_release(
+            limit=RELEASE_WEBHOOKS_MAX, after=self._release_cursor
+        )
+        released = [
+            await tx.webhook_deliveries.release_held(each, now=tx.now(), limit=RELEASE_BATCH_SIZE) for each in active
+        ]
         if any(released):
             tx.notify(DELIVERY_DUE_TOPIC)
         is_full = RELEASE_BATCH_SIZE in released
@@ -230,7 +237,9 @@ class Janitor:
 
     async def _probe_suspended_webhooks(self, tx: Transaction) -> bool:
         """One held delivery of each suspended webhook whose pause is over: if it is answered, the webhook is active again."""
-        silent = await tx.delivery_maintenance.list_webhooks_to_probe(now=tx.now(), limit=self._config.batch_size, after=self._probe_cursor)
+        silent = await tx.delivery_maintenance.list_webhooks_to_probe(
+            now=tx.now(), limit=self._config.batch_size, after=self._probe_cursor
+        )
         for webhook_id in silent:
             await tx.webhook_deliveries.release_held(webhook_id, now=tx.now(), limit=1)
         if silent:
@@ -245,7 +254,9 @@ class Janitor:
 
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
         """Webhooks past their day; those of which something is still open are looked at again in the next round."""
-        removed = await tx.webhooks.remove_expired(now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor)
+        removed = await tx.webhooks.remove_expired(
+            now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor
+        )
 
         def advance_cursor(committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
             if committed:
@@ -269,13 +280,17 @@ class Janitor:
         return len(expired) == self._config.batch_size
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
-        return self._is_full_batch(await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
+        return self._is_full_batch(
+            await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        )
 
     async def _remove_events(self, tx: Transaction) -> bool:
         return self._is_full_batch(await tx.events.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
 
     async def _remove_origins(self, tx: Transaction) -> bool:
-        return self._is_full_batch(await tx.origin_breakers.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
+        return self._is_full_batch(
+            await tx.origin_breakers.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        )
 
     async def _remove_tombstones(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.tombstone_seconds)
@@ -283,7 +298,9 @@ class Janitor:
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
         proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)
-        sent = await tx.challenges.remove_sent(cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size)
+        sent = await tx.challenges.remove_sent(
+            cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size
+        )
         return self._is_full_batch(max(proofs, sent))
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
+from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.sealed import SealedCountStep, ResealStep, SealedColumn
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,9 @@ class Resealer:
     async def _run_step(self, column: SealedColumn, after: str) -> ResealStep | None:
         """None when the store could not be written just now."""
         try:
-            return await self._store.write(lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE))
+            return await self._store.write(
+                lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE)
+            )
         except StoreUnavailable:
             log.warning("sealed.store_unavailable")
             return None

@@ -14,23 +14,71 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
+import threading
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, cast
+from types import TracebackType
+from typing import Any, Final, Self, cast
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
 from ringback import __version__
-from ringback.bootstrap import Application, ReadConfigs, Environment, open_application
+from ringback.bootstrap import Application, Environment, ReadConfigs, open_application
 from ringback.domain.errors import RingbackError
-from ringback.exit_deadline import ExitDeadline
 from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
-from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings, SettingsError
 from ringback.telemetry import configure_logging
+from ringback.upstreams.registry import UpstreamConfig
+
+# The last resort of a process that was told to stop: it ends at its deadline, whatever still holds it.
+#
+# Each worker bounds its own end. What cannot be bounded from inside (a disk that answers no write, a child process that cannot be
+# killed, an event loop that a bug blocks, a log that nobody reads) is bounded here, from a thread of its own. Nothing
+# acknowledged is lost by that, as nothing is by a `kill -9`: what was acknowledged is on disk, and leases are voided at the next
+# start.
+
+
+LAST_LOG_SECONDS: Final = 1.0
+"""For the one last line: whatever holds the process may hold its log, too."""
+EXIT_CODE: Final = 1
+
+
+class ExitDeadline:
+    """Ends the process `seconds` after `start`, unless the deadline was left before."""
+
+    def __init__(self, *, seconds: float, exit_process: Callable[[int], object] = os._exit) -> None:
+        self._exit_process = exit_process
+        self._seconds = seconds
+        self._running_workers: Callable[[], Collection[str]] = frozenset[str]
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+
+    def start(self, running_workers: Callable[[], Collection[str]]) -> None:
+        """`running` names what has not stopped yet; it is called from another thread."""
+        self._running_workers = running_workers
+        self._timer.start()
+
+    def _expire(self) -> None:
+        log_thread = threading.Thread(target=self._log_running_workers, daemon=True)
+        log_thread.start()
+        log_thread.join(LAST_LOG_SECONDS)
+        self._exit_process(EXIT_CODE)
+
+    def _log_running_workers(self) -> None:
+        running = ",".join(sorted(self._running_workers())) or "none"
+        log.error("service.not_stopped", extra={"workers": running, "after_seconds": self._seconds})
+
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +158,9 @@ async def _run_application(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers))
+        loop.add_signal_handler(
+            number, _handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers)
+        )
     reload_requested = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, reload_requested.set)
     log.info(
@@ -148,7 +198,9 @@ def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
     )
 
 
-def build_http_server(api: FastAPI, *, limits: HttpLimits | None = None, connections: ConnectionLimiter | None = None) -> UvicornServer:
+def build_http_server(
+    api: FastAPI, *, limits: HttpLimits | None = None, connections: ConnectionLimiter | None = None
+) -> UvicornServer:
     """`connections` for who watches them; else they have these limits, or the default ones."""
     if connections is None:
         connections = ConnectionLimiter(limits or HttpLimits())

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from ringback.domain.loopback import is_loopback
 from ringback.domain.principal import Scope
+from ringback.domain.validation import is_loopback
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -258,7 +258,9 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as problem:
-        raise SettingsError("\n".join(_format_error(error["loc"], error["msg"]) for error in problem.errors())) from None
+        raise SettingsError(
+            "\n".join(_format_error(error["loc"], error["msg"]) for error in problem.errors())
+        ) from None
 
 
 def _split_list(text: str) -> list[str]:

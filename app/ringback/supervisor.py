@@ -47,7 +47,10 @@ class Supervisor:
     async def run(self, stop: asyncio.Event) -> None:
         stops = {worker.name: asyncio.Event() for worker in self._workers}
         async with asyncio.TaskGroup() as group:
-            tasks = {worker.name: group.create_task(self._supervise_worker(worker, stops[worker.name])) for worker in self._workers}
+            tasks = {
+                worker.name: group.create_task(self._supervise_worker(worker, stops[worker.name]))
+                for worker in self._workers
+            }
             await stop.wait()
             for worker in self._workers:
                 stops[worker.name].set()

@@ -23,7 +23,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         instant = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        facts = "".join(f" {name}={_format_value(value)}" for name, value in _extra_fields(record).items() if value is not None)
+        facts = "".join(
+            f" {name}={_format_value(value)}" for name, value in _extra_fields(record).items() if value is not None
+        )
         line = f"{instant} {record.levelname:<7} {record.getMessage()}{facts}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

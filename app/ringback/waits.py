@@ -10,7 +10,7 @@ T = TypeVar("T")
 class ObservableFlag:
     """A fact, and whom to tell once it is set: for thousands to whom it matters, none of whom waits for it alone."""
 
-    __slots__ = ("_is_set", "_watchers")
+    __slots__ = ("_callbacks", "_is_set")
 
     def __init__(self, *, is_set: bool = False) -> None:
         self._is_set = is_set

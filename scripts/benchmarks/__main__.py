@@ -15,9 +15,9 @@ from scripts.benchmarks.calls import calls
 from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
 from scripts.benchmarks.delivery import delivery
+from scripts.benchmarks.full_loop import loop
 from scripts.benchmarks.gateway import gateway
-from scripts.benchmarks.loop import loop
-from scripts.benchmarks.measure import Json
+from scripts.benchmarks.measurement import Json
 
 
 def main() -> None:

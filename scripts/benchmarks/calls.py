@@ -1,6 +1,6 @@
 """`scripts/bench calls`: ten thousand that wait, and what one that does not wait costs."""
 
-from scripts.benchmarks.measure import Json, machine_facts
+from scripts.benchmarks.measurement import Json, machine_facts
 from scripts.benchmarks.overhead import overhead
 from scripts.benchmarks.waiting import IDLE_SECONDS, WAITING, measure_waiting_calls
 
@@ -11,7 +11,11 @@ async def calls(*, rounds: int, seconds: float, quick: bool) -> Json:
         "machine": machine_facts(),
         "rounds": rounds,
         "overhead": await overhead(rounds=rounds, seconds=seconds),
-        "waiting_in_the_queue": await measure_waiting_calls("hold", calls=count, idle_seconds=idle_seconds, at_once=count // 40),
-        "waiting_at_the_upstream": await measure_waiting_calls("hold", calls=count, idle_seconds=idle_seconds, at_once=count),
+        "waiting_in_the_queue": await measure_waiting_calls(
+            "hold", calls=count, idle_seconds=idle_seconds, at_once=count // 40
+        ),
+        "waiting_at_the_upstream": await measure_waiting_calls(
+            "hold", calls=count, idle_seconds=idle_seconds, at_once=count
+        ),
         "waiting_for_tasks": await measure_waiting_calls("work", calls=count, idle_seconds=idle_seconds, at_once=count),
     }

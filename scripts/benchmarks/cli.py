@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scripts.benchmarks.measure import Json
+from scripts.benchmarks.measurement import Json
 
 BASELINE: Final = ("-c", "import typer, rich, httpx")
 VARIANTS: Final[Mapping[str, Sequence[str]]] = {

@@ -16,14 +16,22 @@ from yarl import URL
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.ids import IdGenerator
-from ringback.notifier.headers import build_callback_headers
-from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.sender import ADDED_HEADERS
-from ringback.notifier.target_guard import TargetGuard, parse_target
-from scripts.benchmarks.callback import IN_FLIGHT, SECRET, bare_session, sample_body
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.guard import TargetGuard, parse_target
+from ringback.notifier.http.sender import ADDED_HEADERS
+from ringback.notifier.payload import build_callback_headers
 from scripts.benchmarks.engine import LOOPBACK
-from scripts.benchmarks.measure import Json, Measured, machine_facts, measuring, paired_ratios, print_progress, summary
+from scripts.benchmarks.measurement import (
+    Json,
+    Measured,
+    machine_facts,
+    measuring,
+    paired_ratios,
+    print_progress,
+    summary,
+)
 from scripts.benchmarks.receivers import measure_ceiling, receivers
+from scripts.benchmarks.signed_post import IN_FLIGHT, SECRET, bare_session, sample_body
 from scripts.benchmarks.throughput import Rounds, Run, interleaved
 
 Headers = dict[str, str]

@@ -1,11 +1,11 @@
 """`scripts/bench delivery`: throughput, latency and isolation, in one run."""
 
 from scripts.benchmarks import throughput
-from scripts.benchmarks.callback import IN_FLIGHT, sample_body
 from scripts.benchmarks.isolation import QUICK, Size, isolation
 from scripts.benchmarks.latency import latency
-from scripts.benchmarks.measure import Json, machine_facts, print_progress
+from scripts.benchmarks.measurement import Json, machine_facts, print_progress
 from scripts.benchmarks.receivers import ORIGINS, Receivers, measure_ceiling, receivers
+from scripts.benchmarks.signed_post import IN_FLIGHT, sample_body
 from scripts.benchmarks.task_queue import task_queue
 
 

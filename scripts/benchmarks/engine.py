@@ -17,17 +17,18 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.notifier.batcher import BATCH_SIZE_MAX
+from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
-from ringback.notifier.ends import CompletionBatcher
-from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.look_ups import NO_PRINCIPAL
-from ringback.notifier.record import CompletionRequest, Recorder
-from ringback.notifier.resolver import Resolver
-from ringback.notifier.sender import ATTEMPT_SECONDS
-from ringback.notifier.target_guard import Target, TargetGuard, TargetPolicy
+from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.guard import Target, TargetGuard, TargetPolicy
+from ringback.notifier.http.resolver import Resolver
+from ringback.notifier.http.sender import ATTEMPT_SECONDS
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
-from scripts.benchmarks.callback import (
+from scripts.benchmarks.measurement import Measured, measuring
+from scripts.benchmarks.signed_post import (
     HANDOFF_LEASE,
     PRINCIPAL,
     RESULT,
@@ -36,7 +37,6 @@ from scripts.benchmarks.callback import (
     new_webhook,
     running_call,
 )
-from scripts.benchmarks.measure import Measured, measuring
 
 LOOPBACK: Final = TargetPolicy(private_cidrs=(ip_network("127.0.0.0/8"),), allows_private_http=True)
 OPEN_MAX: Final = 256
@@ -109,7 +109,9 @@ class BenchmarkEngine:
 
     async def finish_call(self, call: Call) -> None:
         """What the runner does when a tool has answered: the call, its result, event and deliveries are written together."""
-        end = CompletionRequest(call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=HANDOFF_LEASE)
+        end = CompletionRequest(
+            call=call, completion=completion_from_result(RESULT, is_error=False), lease_token=HANDOFF_LEASE
+        )
 
         async def prepare_completion(_tx: Transaction) -> CompletionRequest:
             return end
@@ -150,7 +152,9 @@ async def engine(
     ids = IdGenerator(clock)
     guard = TargetGuard(LOOPBACK, resolver=resolver)
     sender = CountingSender(Http1Sender(guard, clock=clock), names or {})
-    sealer = AesGcmSealer({"benchmark": ids.random_bytes(KEY_BYTES)}, current="benchmark", random_bytes=ids.random_bytes)
+    sealer = AesGcmSealer(
+        {"benchmark": ids.random_bytes(KEY_BYTES)}, current="benchmark", random_bytes=ids.random_bytes
+    )
     with TemporaryDirectory(prefix="ringback-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'ringback.db'}"
         async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:

@@ -24,10 +24,18 @@ from ringback.bootstrap import Environment, open_application
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
-from ringback.runner.config import UpstreamTransport, UpstreamConfig
 from ringback.server import build_http_server
 from ringback.settings import Settings
-from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms, machine_facts, percentile, print_progress, summary
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from scripts.benchmarks.measurement import (
+    Json,
+    fsync_seconds,
+    latency_ms,
+    machine_facts,
+    percentile,
+    print_progress,
+    summary,
+)
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: Final[tuple[Era, ...]] = ("legacy", "2026-07-28")
@@ -99,10 +107,14 @@ async def gateway(*, rounds: int, seconds: float) -> Json:
             upstream = await stack.enter_async_context(_upstream())
             through = await stack.enter_async_context(_ringback(folder, upstream, wrap_store))
             done = [
-                await _round({DIRECT: upstream, GATEWAY_VARIANT: through}, number, rounds, seconds) for number in range(rounds)
+                await _round({DIRECT: upstream, GATEWAY_VARIANT: through}, number, rounds, seconds)
+                for number in range(rounds)
             ]
         calls = sum(
-            WARM_UP + len(turn.whole) for each in done for (_, variant), turn in each.items() if variant == GATEWAY_VARIANT
+            WARM_UP + len(turn.whole)
+            for each in done
+            for (_, variant), turn in each.items()
+            if variant == GATEWAY_VARIANT
         )
         return {
             "machine": machine_facts(),
@@ -144,7 +156,8 @@ def _report_directions(done: Sequence[Round], era: Era) -> Json:
 
     def added(way: Callable[[CallTimings], Sequence[float]]) -> Json:
         medians = [
-            statistics.median(way(each[era, GATEWAY_VARIANT])) - statistics.median(way(each[era, DIRECT])) for each in done
+            statistics.median(way(each[era, GATEWAY_VARIANT])) - statistics.median(way(each[era, DIRECT]))
+            for each in done
         ]
         return summary([seconds * 1000 for seconds in medians], 2)
 
@@ -240,7 +253,10 @@ async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]
     port = listener.getsockname()[1]
     settings = Settings(database_url=f"sqlite:///{folder / 'ringback.db'}", auth="off", port=port, drain_seconds=0.0)
     stop = asyncio.Event()
-    async with open_application(settings, [config], world=Environment(wrap_store=watch)) as app, asyncio.TaskGroup() as group:
+    async with (
+        open_application(settings, [config], world=Environment(wrap_store=watch)) as app,
+        asyncio.TaskGroup() as group,
+    ):
         server = build_http_server(app.api)
         group.create_task(app.run(stop))
         group.create_task(server.serve(sockets=[listener]))

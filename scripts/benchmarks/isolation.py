@@ -13,10 +13,10 @@ from socket import create_server
 from typing import Final
 
 from ringback.domain.principal import Principal
-from ringback.notifier.resolver import CAresResolver
+from ringback.notifier.http.resolver import CAresResolver
 from scripts.benchmarks.engine import engine
 from scripts.benchmarks.latency import measure_at_rate
-from scripts.benchmarks.measure import Json, percentile, print_progress, summary
+from scripts.benchmarks.measurement import Json, percentile, print_progress, summary
 from scripts.benchmarks.receivers import Receivers, hung_receivers
 from tests.support.name_servers import HANG_BEHAVIOUR, Records, name_server
 
@@ -63,7 +63,9 @@ async def make_dead_origin(size: Size) -> AsyncGenerator[BadReceivers]:
 @asynccontextmanager
 async def make_hung_names(size: Size) -> AsyncGenerator[BadReceivers]:
     """Hosts whose name servers do not answer, with one callback each."""
-    yield BadReceivers(urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names)
+    yield BadReceivers(
+        urls=[f"https://hung-{number}.test/hook" for number in range(size.hung_names)], pending=size.hung_names
+    )
 
 
 SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[BadReceivers]]]] = {

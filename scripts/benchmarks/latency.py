@@ -16,15 +16,15 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller
 from ringback.domain.signals import call_changed_topic
-from ringback.runner.config import UpstreamTransport, UpstreamConfig
 from ringback.services.calls import StartCallRequest
 from ringback.services.registrations import WebhookRegistration
 from ringback.settings import Settings
-from scripts.benchmarks.callback import PRINCIPAL
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from scripts.benchmarks.engine import LOOPBACK, BenchmarkEngine, engine
-from scripts.benchmarks.measure import Json, fsync_seconds, latency_ms
+from scripts.benchmarks.measurement import Json, fsync_seconds, latency_ms
+from scripts.benchmarks.receiver_process import Arrivals
 from scripts.benchmarks.receivers import Receivers
-from scripts.benchmarks.receivers_process import Arrivals
+from scripts.benchmarks.signed_post import PRINCIPAL
 
 PER_SECOND: Final = 200
 """The load of design §12: far below what the engine can do, so that what is measured is not a queue."""
@@ -60,7 +60,9 @@ async def commit_to_receiver(receivers: Receivers, *, seconds: float) -> list[fl
         return await measure_at_rate(made, receivers, urls, seconds=seconds)
 
 
-async def measure_at_rate(made: BenchmarkEngine, receivers: Receivers, urls: Sequence[str], *, seconds: float) -> list[float]:
+async def measure_at_rate(
+    made: BenchmarkEngine, receivers: Receivers, urls: Sequence[str], *, seconds: float
+) -> list[float]:
     """End calls at an even pace on an engine that is already dispatching, and see when each arrives.
 
     A callback that has not come when patience ends counts with the time it was waited for.

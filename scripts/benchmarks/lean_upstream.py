@@ -39,7 +39,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         return
     found = RESULTS.get(request["method"])
     told = {"result": found} if found is not None else {"error": {"code": -32601, "message": "Method not found"}}
-    await send_response(send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode())
+    await send_response(
+        send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode()
+    )
 
 
 if __name__ == "__main__":

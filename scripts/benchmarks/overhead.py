@@ -12,7 +12,16 @@ from typing import Any, Final
 import aiohttp
 from mcp import Client
 
-from scripts.benchmarks.measure import Json, Measured, latency_ms, measuring, paired_ratios, percentile, print_progress, summary
+from scripts.benchmarks.measurement import (
+    Json,
+    Measured,
+    latency_ms,
+    measuring,
+    paired_ratios,
+    percentile,
+    print_progress,
+    summary,
+)
 from scripts.benchmarks.service import service
 
 CONCURRENCY: Final = 32
@@ -33,7 +42,9 @@ async def overhead(*, rounds: int, seconds: float) -> Json:
         calls: dict[str, Call] = {REST: lambda: call_over_rest(http), DIRECT: lambda: call_directly(client)}
         for call in calls.values():
             await measure_sequential(call, WARM_UP)
-        sizes = {name: max(WARM_UP, round(WARM_UP / await measure_call(call) * seconds)) for name, call in calls.items()}
+        sizes = {
+            name: max(WARM_UP, round(WARM_UP / await measure_call(call) * seconds)) for name, call in calls.items()
+        }
         times: list[Round] = []
         rates: list[dict[str, Measured]] = []
         for number in range(rounds):

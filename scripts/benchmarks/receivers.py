@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 import aiohttp
 
-from scripts.benchmarks.receivers_process import NO_CONTENT, Arrivals
+from scripts.benchmarks.receiver_process import NO_CONTENT, Arrivals
 
 ORIGINS: Final = 16
 """What design §12 asks for at least: a sender must not profit from one receiver that happens to be quick."""
@@ -96,7 +96,7 @@ class _RequestProtocol(asyncio.Protocol):
 
 @asynccontextmanager
 async def _process(origins: int, behaviour: Literal["answering", "hung"]) -> AsyncGenerator[list[str]]:
-    module = "scripts.benchmarks.receivers_process"
+    module = "scripts.benchmarks.receiver_process"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, str(origins), behaviour,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,

@@ -13,7 +13,7 @@ import mcp_types as types
 import uvicorn
 import uvloop
 
-from tests.support.task_stage import UpstreamTask, TaskUpstream, text_result
+from tests.support.task_upstream import TaskUpstream, UpstreamTask, text_result
 from tests.support.upstreams import Context, Receive, Scope, Send, send_response
 
 POLL_MS: Final = 60_000

@@ -16,8 +16,8 @@ from procrastinate import App, PsycopgConnector
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.ids import IdGenerator
-from scripts.benchmarks.callback import IN_FLIGHT, bare_session, post_signed
-from scripts.benchmarks.measure import Measured, measuring
+from scripts.benchmarks.measurement import Measured, measuring
+from scripts.benchmarks.signed_post import IN_FLIGHT, bare_session, post_signed
 
 POOL_CONNECTIONS: Final = 16
 """Its default of 4 keeps a worker of 64 waiting for connections."""

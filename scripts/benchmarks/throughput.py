@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from scripts.benchmarks import engine
-from scripts.benchmarks.callback import bare_loop
-from scripts.benchmarks.measure import Json, Measured, paired_ratios, print_progress, summary
+from scripts.benchmarks.measurement import Json, Measured, paired_ratios, print_progress, summary
 from scripts.benchmarks.receivers import Receivers
+from scripts.benchmarks.signed_post import bare_loop
 from scripts.benchmarks.task_queue import TaskQueue
 
 WARM_UP: Final = 300

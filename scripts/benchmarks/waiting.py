@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from scripts.benchmarks.measure import Json, print_progress
+from scripts.benchmarks.measurement import Json, print_progress
 from scripts.benchmarks.service import Service, service
 
 WAITING: Final = 10_000

@@ -26,7 +26,9 @@ def main() -> int:
         done = asyncio.run(run_chaos(make_plan(seed)))
         found = list(find_violations(done.history))
         told.update(_counts(done, found))
-        print_progress(f"seed {seed}: {count_outcomes(done)}; {done.kills} kills, {done.stops} stops; {done.steps} at a step")
+        print_progress(
+            f"seed {seed}: {count_outcomes(done)}; {done.kills} kills, {done.stops} stops; {done.steps} at a step"
+        )
         for violation in found:
             print_progress(f"seed {seed}: VIOLATION of {violation.rule}: {violation.description}")
         if found:

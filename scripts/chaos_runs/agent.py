@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import httpx
 
-from scripts.chaos_runs.history import ObservedCall, ObservedStatus
+from scripts.chaos_runs.observations import ObservedCall, ObservedStatus
 from scripts.chaos_runs.plan import Kind, PlannedCall
-from tests.support.task_stage import ACCEPTED_ANSWER
+from tests.support.task_upstream import ACCEPTED_ANSWER
 
 RETRY_SECONDS: Final = 0.05
 WAIT_SECONDS: Final = 1.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from scripts.chaos_runs.history import ObservedCall, Observations, ObservedStatus
+from scripts.chaos_runs.observations import Observations, ObservedCall, ObservedStatus
 
 
 class Rule(StrEnum):

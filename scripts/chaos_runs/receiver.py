@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from scripts.chaos_runs.ledger import Journal
+from scripts.chaos_runs.journal import Journal
 from scripts.chaos_runs.upstreams import serve
 from tests.support.upstreams import Receive, Scope, Send, send_response
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import httpx
 
-from scripts.chaos_runs.actors import ManagedProcess, ManagedChild, free_port
 from scripts.chaos_runs.agent import Agent
-from scripts.chaos_runs.history import ObservedCall, ReceivedCallback, Observations, ToolStart
-from scripts.chaos_runs.ledger import entries
+from scripts.chaos_runs.journal import entries
+from scripts.chaos_runs.observations import Observations, ObservedCall, ReceivedCallback, ToolStart
 from scripts.chaos_runs.plan import FaultInjection, Plan, Target
+from scripts.chaos_runs.processes import ManagedChild, ManagedProcess, free_port
 from scripts.chaos_runs.service import KILLED, STOPPED
 
 SETTLE_SECONDS: Final = 60.0
@@ -134,7 +134,9 @@ class ChaosEnvironment:
         )
 
     def read_callbacks(self) -> list[ReceivedCallback]:
-        return [ReceivedCallback(each["message_id"], each["webhook"], each["body"]) for each in entries(self._callbacks)]
+        return [
+            ReceivedCallback(each["message_id"], each["webhook"], each["body"]) for each in entries(self._callbacks)
+        ]
 
 
 def _http(folder: Path, name: str, ledger: Path) -> ManagedProcess:

@@ -11,9 +11,9 @@ from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
-from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
+from ringback.upstreams.config import parse_upstream_option
 from scripts.chaos_runs.plan import KillPoint
 
 T = TypeVar("T")

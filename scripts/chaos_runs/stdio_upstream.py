@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # it runs as a script, from anywhere
-from scripts.chaos_runs.ledger import Journal
+from scripts.chaos_runs.journal import Journal
 
 PROTOCOL_VERSION = "2025-11-25"
 METHOD_NOT_FOUND = -32601

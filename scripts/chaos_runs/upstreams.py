@@ -9,10 +9,11 @@ from typing import Any
 import mcp_types as types
 import uvicorn
 
-from scripts.chaos_runs.ledger import Journal
-from tests.support import legacy_stage, task_stage
-from tests.support.legacy_stage import LegacyUpstream
-from tests.support.task_stage import TaskUpstream
+from scripts.chaos_runs.journal import Journal
+from tests.support import legacy_upstream as legacy_stage
+from tests.support import task_upstream as task_stage
+from tests.support.legacy_upstream import LegacyUpstream
+from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import App, Context
 
 

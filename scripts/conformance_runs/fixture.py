@@ -21,8 +21,8 @@ from scripts.conformance_runs.fixture_tools import (
     FixtureTool,
     Json,
     ListChangeTools,
-    make_input_required,
     core_tools,
+    make_input_required,
     question,
 )
 

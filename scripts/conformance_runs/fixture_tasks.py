@@ -19,10 +19,10 @@ from scripts.conformance_runs.fixture_tools import (
     Context,
     FixtureTool,
     Json,
-    read_answers,
-    make_input_required,
     is_modern,
+    make_input_required,
     question,
+    read_answers,
     text,
 )
 

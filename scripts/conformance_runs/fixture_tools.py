@@ -121,7 +121,9 @@ async def confirm(_context: Context, params: types.CallToolRequestParams) -> Any
 async def ask_in_two_rounds(_context: Context, params: types.CallToolRequestParams) -> Any:
     match params.request_state:
         case None:
-            return make_input_required({"step1": question("Step 1: What is your name?", {"name": {"type": "string"}})}, state="1")
+            return make_input_required(
+                {"step1": question("Step 1: What is your name?", {"name": {"type": "string"}})}, state="1"
+            )
         case "1":
             colour = question("Step 2: What is your favorite color?", {"color": {"type": "string"}})
             return make_input_required({"step2": colour}, state="2")
@@ -293,9 +295,7 @@ def core_tools(switches: ListChangeTools) -> dict[str, FixtureTool]:
         "test_trigger_tool_change": FixtureTool(run=switches.more_tools, description="Adds a tool"),
         "test_trigger_prompt_change": FixtureTool(run=switches.more_prompts, description="Adds a prompt"),
         "test_input_required_result_elicitation": FixtureTool(run=greet_with_elicitation, description="Asks once"),
-        "test_input_required_result_request_state": FixtureTool(
-            run=confirm, description="Keeps state between rounds"
-        ),
+        "test_input_required_result_request_state": FixtureTool(run=confirm, description="Keeps state between rounds"),
         "test_input_required_result_tampered_state": FixtureTool(run=confirm, description="Guards its state"),
         "test_input_required_result_multi_round": FixtureTool(run=ask_in_two_rounds, description="Asks twice"),
     }

@@ -15,9 +15,10 @@ import httpx
 from ringback.bootstrap import open_api_keys
 from ringback.domain.principal import DEFAULT_SCOPES
 from scripts.benchmarks.service import free_port
-from scripts.soak_runs import crowd, history
-from scripts.soak_runs.quiet import Callbacks, MeasuredClient, receiving
-from scripts.soak_runs.service import Service, ServiceSpec, running_service, make_settings
+from scripts.soak_runs import hostile_clients as crowd
+from scripts.soak_runs import stored_data as history
+from scripts.soak_runs.measured_client import Callbacks, MeasuredClient, receiving
+from scripts.soak_runs.service import Service, ServiceSpec, make_settings, running_service
 from scripts.soak_runs.verdict import SoakMeasurements
 from tests.support.name_servers import HANG_BEHAVIOUR, name_server
 
@@ -44,7 +45,11 @@ def make_plan(minutes: float) -> SoakPlan:
     """A fifth of the time alone; at least ten seconds, so that a p99 has a hundred calls under it."""
     seconds = minutes * 60
     alone = max(10.0, seconds / 5)
-    size = history.StoredDataSize() if minutes >= FULL_SIZE_MINUTES else history.StoredDataSize(archived_calls=5_000, held=1_000)
+    size = (
+        history.StoredDataSize()
+        if minutes >= FULL_SIZE_MINUTES
+        else history.StoredDataSize(archived_calls=5_000, held=1_000)
+    )
     return SoakPlan(alone_seconds=alone, beside_seconds=max(10.0, seconds - alone), size=size)
 
 
@@ -100,10 +105,12 @@ class HostileProcess:
 
 
 @asynccontextmanager
-async def running_hostile_clients(service: Service, spec: ServiceSpec, keys: Mapping[str, str]) -> AsyncGenerator[HostileProcess]:
+async def running_hostile_clients(
+    service: Service, spec: ServiceSpec, keys: Mapping[str, str]
+) -> AsyncGenerator[HostileProcess]:
     of_crowd = crowd.HostileSpec(url=service.url, port=spec.port, keys=dict(keys))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "scripts.soak_runs.crowd", json.dumps(asdict(of_crowd)),
+        sys.executable, "-m", "scripts.soak_runs.hostile_clients", json.dumps(asdict(of_crowd)),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert process.stdout is not None

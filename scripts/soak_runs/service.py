@@ -13,10 +13,10 @@ from typing import Any, Final
 import httpx
 
 from ringback.bootstrap import Environment
-from ringback.notifier.resolver import CAresResolver
-from ringback.runner.config import parse_upstream_option
+from ringback.notifier.http.resolver import CAresResolver
 from ringback.server import serve
 from ringback.settings import Settings, load_settings
+from ringback.upstreams.config import parse_upstream_option
 
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0

@@ -16,7 +16,7 @@ LEVELS = 250
 LONG_BYTES = 40_000_000
 NOTIFICATIONS = 20_000
 NICENESS = 10
-"""As in `scripts.soak_runs.crowd`."""
+"""As in `scripts.soak_runs.hostile_clients`."""
 RESULTS: dict[str, Any] = {
     "initialize": {
         "protocolVersion": PROTOCOL_VERSION,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scripts.soak_runs.quiet import MeasuredPhase
+from scripts.soak_runs.measured_client import MeasuredPhase
 
 RATIO_MAX: Final = 2.0
 SLACK_SECONDS: Final = 0.020

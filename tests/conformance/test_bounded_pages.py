@@ -8,15 +8,15 @@ import pytest
 
 from ringback.domain.call import CallStatus
 from ringback.domain.call_rows import CallFilter
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, WebhookId
-from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import WebhookState
-from tests.support.builders import make_call, make_delivery, make_webhook, make_event
+from tests.support.builders import make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -30,7 +30,7 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 
 @pytest.fixture(autouse=True)
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.scans.SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.paging.SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.LANES_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.KEYS_SCANNED_MAX", SCANNED)
@@ -105,7 +105,9 @@ async def test_deliveries_that_few_match_are_found_over_pages_that_may_be_empty(
     crowd = [make_delivery(webhook_id=HOOK, call_id=RARE, state=DeliveryState.DELIVERED) for _ in range(CROWD)]
     await store.write(lambda tx: tx.deliveries.insert([held, *crowd]))
 
-    pages = await read_all_pages(store, lambda tx, before: tx.deliveries.list_page(ALICE, where, position=before, limit=2))
+    pages = await read_all_pages(
+        store, lambda tx, before: tx.deliveries.list_page(ALICE, where, position=before, limit=2)
+    )
 
     assert collect_items(pages) == [held]
     assert pages.count([]) > CROWD // SCANNED - 2
@@ -158,7 +160,8 @@ async def test_a_page_of_a_foreign_principals_events_is_empty(store: Store) -> N
 
 async def test_dead_deliveries_are_found_behind_many_that_were_replayed(store: Store) -> None:
     dead = [
-        make_delivery(webhook_id=HOOK, seq=seq, state=DeliveryState.DEAD, finished_at=START) for seq in range(1, CROWD + 1)
+        make_delivery(webhook_id=HOOK, seq=seq, state=DeliveryState.DEAD, finished_at=START)
+        for seq in range(1, CROWD + 1)
     ]
     again = [
         make_delivery(webhook_id=HOOK, event_id=each.event_id, generation=2, state=DeliveryState.DELIVERED)
@@ -166,7 +169,9 @@ async def test_dead_deliveries_are_found_behind_many_that_were_replayed(store: S
     ]
     await store.write(lambda tx: tx.deliveries.insert([*dead, *again]))
 
-    pages = await read_all_pages(store, lambda tx, after: tx.webhook_deliveries.list_dead(HOOK, limit=2, after=after), begin="")
+    pages = await read_all_pages(
+        store, lambda tx, after: tx.webhook_deliveries.list_dead(HOOK, limit=2, after=after), begin=""
+    )
 
     assert collect_items(pages) == dead[-1:]
     assert pages[0] == []

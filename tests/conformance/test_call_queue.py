@@ -6,7 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.call import Call, Handle, CallPhase, CallStatus, completion_from_result, enter_phase, apply_completion
+from ringback.domain.call import (
+    Call,
+    CallPhase,
+    CallStatus,
+    Handle,
+    apply_completion,
+    completion_from_result,
+    enter_phase,
+)
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
@@ -101,7 +109,9 @@ async def test_principals_take_turns_and_each_is_served_oldest_first(store: Stor
 
 
 async def test_turns_go_on_from_one_lease_to_the_next(store: Store) -> None:
-    await insert_calls(store, *(make_call(principal=ALICE) for _ in range(4)), *(make_call(principal=BOB) for _ in range(2)))
+    await insert_calls(
+        store, *(make_call(principal=ALICE) for _ in range(4)), *(make_call(principal=BOB) for _ in range(2))
+    )
 
     served = [(await lease_calls(store, limit=1))[0].principal for _ in range(6)]
 
@@ -129,7 +139,12 @@ async def test_abandoned_calls_are_running_calls_whose_lease_has_expired(store: 
     held = make_call(**(LEASED | {"lease_until": UNTIL + timedelta(milliseconds=1)}), dispatched_at=START)
     queued = make_call(dispatched_at=START, handle=TASK)
     parked = make_call(phase=CallPhase.PARKED, dispatched_at=START, handle=TASK)
-    ended = apply_completion(make_call(dispatched_at=START), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=60)
+    ended = apply_completion(
+        make_call(dispatched_at=START),
+        completion_from_result(b"{}", is_error=False),
+        now=START,
+        result_retention_seconds=60,
+    )
     await insert_calls(store, run_out, run_out_dispatched, adrift, held, queued, parked, ended)
 
     assert await list_abandoned(store) == [run_out.id, run_out_dispatched.id, adrift.id]
@@ -171,13 +186,17 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
     await insert_calls(store, call)
     (leased,) = await lease_calls(store)
     queued = enter_phase(leased, CallPhase.QUEUED, now=START)
-    await store.write(lambda tx: tx.calls.update(queued, CallChange.QUEUED, expected=leased.status, lease_token="lease_1"))
+    await store.write(
+        lambda tx: tx.calls.update(queued, CallChange.QUEUED, expected=leased.status, lease_token="lease_1")
+    )
     (again,) = await store.write(
         lambda tx: tx.call_queue.lease_queued("git", owner="runner-2", token="lease_2", until=UNTIL, limit=1)
     )
 
     stale = await store.write(
-        lambda tx: tx.calls.update(leased, CallChange.QUEUED, expected=CallStatus.WORKING, lease_token=leased.lease_token)
+        lambda tx: tx.calls.update(
+            leased, CallChange.QUEUED, expected=CallStatus.WORKING, lease_token=leased.lease_token
+        )
     )
 
     assert not stale
@@ -185,8 +204,12 @@ async def test_a_stale_token_writes_nothing_after_the_lease_went_to_another(stor
 
 
 async def test_expired_calls_are_the_ended_calls_past_their_retention(store: Store) -> None:
-    ended = apply_completion(make_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=30)
-    kept = apply_completion(make_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=31)
+    ended = apply_completion(
+        make_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=30
+    )
+    kept = apply_completion(
+        make_call(), completion_from_result(b"{}", is_error=False), now=START, result_retention_seconds=31
+    )
     await insert_calls(store, ended, kept, make_call())
 
     assert await store.read(lambda tx: tx.call_queue.find_expired(now=UNTIL, limit=10)) == [ended]

@@ -7,18 +7,18 @@ import pytest
 
 from ringback.domain.call import (
     Call,
-    Handle,
-    InputRequest,
     CallOutcome,
     CallPhase,
+    CallStatus,
+    Handle,
+    InputRequest,
     Progress,
     RerunPolicy,
-    CallStatus,
+    apply_completion,
     completion_from_result,
     failed_completion,
-    apply_completion,
 )
-from ringback.domain.call_rows import CallFilter, CallChange
+from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import make_call
@@ -73,7 +73,9 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
 
 
 async def test_a_finished_call_is_read_back_with_its_outcome_and_error(store: Store) -> None:
-    call = apply_completion(make_call(), failed_completion(CallOutcome.REJECTED, "no"), now=LATER, result_retention_seconds=60)
+    call = apply_completion(
+        make_call(), failed_completion(CallOutcome.REJECTED, "no"), now=LATER, result_retention_seconds=60
+    )
 
     await insert_calls(store, call)
 
@@ -128,7 +130,10 @@ async def test_a_list_is_narrowed_by_each_filter_and_by_all_together(store: Stor
         client_session_id="s", correlation_id="c", status=CallStatus.INPUT_REQUIRED, upstream="time", tool="now"
     )
     await insert_calls(
-        store, wanted, make_call(client_session_id=None, correlation_id=None), replace(wanted, id="call_0", principal=BOB)
+        store,
+        wanted,
+        make_call(client_session_id=None, correlation_id=None),
+        replace(wanted, id="call_0", principal=BOB),
     )
 
     page = await store.read(lambda tx: tx.calls.list_page(ALICE, where, position=None, limit=10))
@@ -189,7 +194,9 @@ async def test_a_cancellation_request_is_kept_when_the_call_ends_otherwise(store
     await insert_calls(store, call)
     asked = replace(call, cancel_requested=True)
     await store.write(lambda tx: tx.calls.update(asked, CallChange.CANCELLING, expected=call.status, lease_token=None))
-    ended = apply_completion(call, completion_from_result(b"{}", is_error=False), now=LATER, result_retention_seconds=60)
+    ended = apply_completion(
+        call, completion_from_result(b"{}", is_error=False), now=LATER, result_retention_seconds=60
+    )
 
     await store.write(lambda tx: tx.calls.update(ended, CallChange.ENDED, expected=call.status, lease_token=None))
 
@@ -207,7 +214,9 @@ async def test_revoking_raises_the_version_that_the_row_has_now(store: Store) ->
     assert await store.write(lambda tx: tx.calls.revoke_tokens(CallId("call_0"), now=LATER)) is None
 
 
-@pytest.mark.parametrize(("expected", "lease_token"), [(CallStatus.INPUT_REQUIRED, None), (CallStatus.WORKING, "lease_2")])
+@pytest.mark.parametrize(
+    ("expected", "lease_token"), [(CallStatus.INPUT_REQUIRED, None), (CallStatus.WORKING, "lease_2")]
+)
 async def test_an_update_that_comes_too_late_writes_nothing(
     store: Store, expected: CallStatus, lease_token: str | None
 ) -> None:
@@ -215,7 +224,9 @@ async def test_an_update_that_comes_too_late_writes_nothing(
     await insert_calls(store, call)
 
     updated = await store.write(
-        lambda tx: tx.calls.update(replace(call, runs=9), CallChange.DISPATCHED, expected=expected, lease_token=lease_token)
+        lambda tx: tx.calls.update(
+            replace(call, runs=9), CallChange.DISPATCHED, expected=expected, lease_token=lease_token
+        )
     )
 
     assert not updated

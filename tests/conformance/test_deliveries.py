@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, DeliveryKind
+from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store
-from tests.support.builders import make_delivery, make_attempt
+from tests.support.builders import make_attempt, make_delivery
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 

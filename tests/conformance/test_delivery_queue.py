@@ -36,7 +36,9 @@ async def get(store: Store, delivery: Delivery) -> Delivery | None:
     return await store.read(lambda tx: tx.deliveries.get(delivery.id))
 
 
-async def list_due_webhooks(store: Store, *, without: Collection[WebhookId] = (), limit: int = 10) -> Sequence[WebhookId]:
+async def list_due_webhooks(
+    store: Store, *, without: Collection[WebhookId] = (), limit: int = 10
+) -> Sequence[WebhookId]:
     return await store.read(lambda tx: tx.delivery_queue.list_due_webhooks(now=START, excluding=without, limit=limit))
 
 
@@ -88,7 +90,9 @@ async def test_a_thousand_earlier_deliveries_of_one_webhook_do_not_hide_other_we
     store: Store, without: Collection[WebhookId]
 ) -> None:
     old = START - timedelta(hours=1)
-    await insert(store, *(make_delivery(webhook_id=LOUD, due_at=old) for _ in range(1000)), make_delivery(webhook_id=QUIET))
+    await insert(
+        store, *(make_delivery(webhook_id=LOUD, due_at=old) for _ in range(1000)), make_delivery(webhook_id=QUIET)
+    )
 
     assert await list_due_webhooks(store, without=without) == ([QUIET] if without else [LOUD, QUIET])
 
@@ -152,7 +156,14 @@ def make_ordered_delivery(seq: int, key: str | None = "session-1", **over: Any) 
 
 
 async def test_in_order_the_first_of_each_key_goes(store: Store) -> None:
-    await insert(store, make_ordered_delivery(2), make_ordered_delivery(1), make_ordered_delivery(4, "session-2"), make_ordered_delivery(3, "session-2"), make_ordered_delivery(5, None))
+    await insert(
+        store,
+        make_ordered_delivery(2),
+        make_ordered_delivery(1),
+        make_ordered_delivery(4, "session-2"),
+        make_ordered_delivery(3, "session-2"),
+        make_ordered_delivery(5, None),
+    )
 
     assert {delivery.seq for delivery in await lease_deliveries(store, ordered=True)} == {1, 3, 5}
     assert await lease_deliveries(store, ordered=True) == []
@@ -193,7 +204,9 @@ async def test_in_order_what_has_ended_holds_nothing_up(store: Store, state: Del
 async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: Store) -> None:
     await insert(store, make_delivery(webhook_id=LOUD, seq=1), make_delivery(webhook_id=LOUD, seq=2))
     first, second = await lease_deliveries(store)
-    dead = replace(first, state=DeliveryState.DEAD, due_at=UNTIL, last_category=AttemptCategory.HTTP_4XX, finished_at=UNTIL)
+    dead = replace(
+        first, state=DeliveryState.DEAD, due_at=UNTIL, last_category=AttemptCategory.HTTP_4XX, finished_at=UNTIL
+    )
     again = replace(second, state=DeliveryState.PENDING, due_at=UNTIL, last_category=AttemptCategory.TIMEOUT)
 
     assert await settle_deliveries(store, dead, again) == {dead.id, again.id}
@@ -203,7 +216,9 @@ async def test_settling_writes_what_became_of_each_and_ends_the_leases(store: St
 
 async def test_a_stale_token_settles_nothing_and_leaves_other_deliveries_unchanged(store: Store) -> None:
     await insert(store, make_delivery(webhook_id=LOUD), make_delivery(webhook_id=LOUD))
-    delivered = [replace(leased, state=DeliveryState.DELIVERED, finished_at=UNTIL) for leased in await lease_deliveries(store)]
+    delivered = [
+        replace(leased, state=DeliveryState.DELIVERED, finished_at=UNTIL) for leased in await lease_deliveries(store)
+    ]
     stale = replace(delivered[0], lease_token="lease_0")
 
     assert await settle_deliveries(store, stale, delivered[1]) == {delivered[1].id}

@@ -147,6 +147,10 @@ async def test_a_place_gives_the_id_of_its_event_in_its_own_log_only(store: Stor
 
     async def ids(tx: Transaction) -> list[str | None]:
         places = tx.event_log
-        return [await places.get_event_id(ALICE, 1), await places.get_event_id(ALICE, 2), await places.get_event_id(BOB, 1)]
+        return [
+            await places.get_event_id(ALICE, 1),
+            await places.get_event_id(ALICE, 2),
+            await places.get_event_id(BOB, 1),
+        ]
 
     assert await store.read(ids) == [event.id, None, None]

@@ -16,9 +16,9 @@ from ringback.domain.catch_up import CatchUp
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState, matches_event
+from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState, matches_event
 from ringback.domain.webhook_rows import WebhookPart
-from tests.support.builders import make_webhook, make_event
+from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -40,7 +40,8 @@ filters: dict[str, st.SearchStrategy[Any]] = {
     "expires_at": expiries,
 }
 registered_webhooks = st.fixed_dictionaries(
-    filters | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([WebhookOrigin.REST, WebhookOrigin.MCP])}
+    filters
+    | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([WebhookOrigin.REST, WebhookOrigin.MCP])}
 )
 call_ids = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
 events = st.fixed_dictionaries(

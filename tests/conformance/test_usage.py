@@ -14,7 +14,9 @@ from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import make_call, make_delivery, make_tombstone, make_webhook
 from tests.support.examples import ALICE, BOB
 
-call_transitions = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20)
+call_transitions = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20
+)
 """Which call, what it becomes (None: it expires), and how large its result is then."""
 
 
@@ -58,7 +60,9 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
     await store.write(live)
 
     after = await read_usage(store)
-    assert after.open_calls - before.open_calls == sum(call.status not in FINAL_CALL_STATUSES for call in calls.values())
+    assert after.open_calls - before.open_calls == sum(
+        call.status not in FINAL_CALL_STATUSES for call in calls.values()
+    )
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
     assert await store.read(lambda tx: tx.usage.get_usage(BOB)) == Usage(open_calls=0, result_bytes=0)
 
@@ -89,7 +93,9 @@ async def test_totals_are_over_all_principals(store: Store) -> None:
             await tx.calls.insert(call)
         await tx.events.reserve_seqs(ALICE, 3)
         await tx.events.reserve_seqs(BOB, 4)
-        await tx.deliveries.insert([make_delivery(), make_delivery(principal=BOB), make_delivery(state=DeliveryState.HELD)])
+        await tx.deliveries.insert(
+            [make_delivery(), make_delivery(principal=BOB), make_delivery(state=DeliveryState.HELD)]
+        )
 
     await store.write(fill)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ringback.domain.ports import Store
-from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, RecentChallenges, Challenge
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, Challenge, RecentChallenges
 from tests.support.builders import make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
@@ -84,7 +84,9 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
     assert await asked(now, principal=ALICE) == RecentChallenges(sent_count=3, waiting_count=0, first_sent_at=START)
     assert await asked(now, principal=BOB) == RecentChallenges(sent_count=1, waiting_count=0, first_sent_at=now)
     over = START + timedelta(seconds=CHALLENGE_WINDOW_SECONDS)
-    assert await asked(over, origin=HERE) == RecentChallenges(sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1))
+    assert await asked(over, origin=HERE) == RecentChallenges(
+        sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1)
+    )
 
 
 async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store) -> None:

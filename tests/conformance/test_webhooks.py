@@ -6,16 +6,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ringback.domain.breaker import CircuitBreaker
 from ringback.domain.catch_up import CatchUp
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RetryProfile
-from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookSecret, WebhookState, DeliveryCondition
+from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookOrigin, WebhookSecret, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from tests.support.builders import make_delivery, make_webhook, make_event
+from tests.support.builders import make_delivery, make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -163,7 +163,11 @@ async def test_an_event_without_a_session_is_proposed_to_webhooks_without_one(st
 async def test_each_of_several_events_lists_the_webhooks_that_may_match_it(store: Store) -> None:
     one = make_event(call_id=CallId("call_one"), client_session_id="one")
     other = make_event(call_id=CallId("call_other"), client_session_id="other")
-    of_one, of_other, of_all = make_webhook(client_session_id="one"), make_webhook(call_id=other.call_id), make_webhook()
+    of_one, of_other, of_all = (
+        make_webhook(client_session_id="one"),
+        make_webhook(call_id=other.call_id),
+        make_webhook(),
+    )
     await insert(store, of_one, of_other, of_all)
 
     proposed = await store.read(lambda tx: tx.webhooks.find_candidates([one, other, one], catching_up=True))

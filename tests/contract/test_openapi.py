@@ -15,18 +15,21 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from ringback.api.openapi_document import render_document
-from ringback.api.schemas.examples import EXAMPLES_BY_SCHEMA
+from ringback.api.openapi_export import render_document
 from ringback.domain.call import Progress
 from ringback.domain.cursor import LogPosition
 from ringback.domain.event import EventName
-from ringback.domain.health import build_webhook_event
 from ringback.domain.ids import DeliveryId, EventId
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.body import PayloadBuilder
-from ringback.notifier.envelopes import build_gap_delivery, build_verification_body
-from ringback.notifier.headers import build_callback_headers
+from ringback.domain.webhook_health import build_webhook_event
+from ringback.notifier.payload import (
+    PayloadBuilder,
+    build_callback_headers,
+    build_gap_delivery,
+    build_verification_body,
+)
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
@@ -77,7 +80,7 @@ def test_the_committed_document_is_what_the_code_says() -> None:
 def test_every_process_writes_the_same_bytes() -> None:
     other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     written = subprocess.run(
-        [sys.executable, "-m", "ringback.api.openapi_document"],
+        [sys.executable, "-m", "ringback.api.openapi_export"],
         env=os.environ | {"PYTHONHASHSEED": other_seed},
         capture_output=True,
         timeout=WAIT_SECONDS,
@@ -206,7 +209,11 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
         event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
-        body = orjson.loads(bodies.build_event_body(event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)))
+        body = orjson.loads(
+            bodies.build_event_body(
+                event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)
+            )
+        )
         assert list_schema_errors(describe_schema(name), body) == []
     told = build_gap_delivery(WEBHOOK, position=LogPosition(6), delivery_id=DeliveryId("dlv_1"), now=START)
     assert list_schema_errors(describe_schema("gap"), orjson.loads(told.body)) == []
@@ -215,7 +222,9 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
 
 def describe_schema(name: str) -> str:
     """The schema of what receivers are sent under this name."""
-    (schema,) = [content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS if path == name]
+    (schema,) = [
+        content_schema(operation["requestBody"]["content"]) for _, path, operation in SENT_OPERATIONS if path == name
+    ]
     return schema or ""
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from ringback.bootstrap import open_application
 from ringback.domain.clock import SystemClock
-from ringback.runner.config import parse_upstream_option
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
+from ringback.upstreams.config import parse_upstream_option
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving

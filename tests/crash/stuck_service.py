@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from ringback.bootstrap import Environment
 from ringback.domain.ports import Store, Transaction
-from ringback.runner.config import parse_upstream_option
 from ringback.server import serve
 from ringback.settings import load_settings
+from ringback.upstreams.config import parse_upstream_option
 from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")

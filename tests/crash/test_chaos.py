@@ -26,6 +26,8 @@ async def test_kills_and_freezes_break_no_promise(*, deep: bool) -> None:
 async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
     quiet = replace(make_plan(SEED, calls=2), lives=(), blows=())
 
-    done = await run_chaos(quiet, settle_seconds=15, forgets=True)  # within 1 s a busy machine had acknowledged no call yet
+    done = await run_chaos(
+        quiet, settle_seconds=15, forgets=True
+    )  # within 1 s a busy machine had acknowledged no call yet
 
     assert Rule.LOST_EVENTS in {violation.rule for violation in find_violations(done.history)}

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from ringback.waits import wait_first
-from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.crash_checks import wait_for_finished_events, wait_until_final
 from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import ControlledUpstream, serving, wait_until_true
@@ -22,7 +22,10 @@ CALLS = 60
 async def test_kills_at_random_moments_lose_no_acknowledged_call_and_repeat_none(tmp_path: Path, *, deep: bool) -> None:
     chance = random.Random(20261120)
     acknowledged_calls: list[str] = []
-    async with serving((stage := ControlledUpstream()).app()) as upstream, serving_receiver(respond_with(NO_CONTENT)) as receiver:
+    async with (
+        serving((stage := ControlledUpstream()).app()) as upstream,
+        serving_receiver(respond_with(NO_CONTENT)) as receiver,
+    ):
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}
         for number in range(100 if deep else 3):
             async with running_process(**spec) as doomed:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.crash_checks import wait_for_finished_events, wait_until_final
 from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import ControlledUpstream, serving

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.crash import wait_for_finished_events, wait_until_final
+from tests.support.crash_checks import wait_for_finished_events, wait_until_final
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
-from tests.support.task_stage import ACCEPTED_ANSWER, TaskUpstream
+from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
 from tests.support.upstreams import HttpServer, serving
 
 DISPATCH = "LeasedCall._dispatch"
@@ -102,13 +102,17 @@ async def test_a_question_outlives_a_kill_and_its_answer_is_never_used_twice(
             assert call_id is not None
             if unit != PARK:
                 await wait_for_input_request(doomed, call_id)
-                await post_unless_killed(doomed.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}})
+                await post_unless_killed(
+                    doomed.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}}
+                )
             assert await doomed.wait_until_dead() == -9
 
         async with running_process(**spec) as revived:
             call = await read_call(revived, call_id)
             if call["status"] == "input_required":
-                await post_unless_killed(revived.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}})
+                await post_unless_killed(
+                    revived.url, f"/v1/calls/{call_id}/input", {"responses": {"r1.1": ACCEPTED_ANSWER}}
+                )
             call = await wait_until_final(revived, call_id)
 
     assert call["outcome"] == outcome

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.soak_runs import callers, connections
-from scripts.soak_runs.quiet import MeasuredPhase
-from scripts.soak_runs.run import make_plan, run_soak, print_progress
+from scripts.soak_runs import hostile_callers as callers
+from scripts.soak_runs import hostile_connections as connections
+from scripts.soak_runs.measured_client import MeasuredPhase
+from scripts.soak_runs.run import make_plan, print_progress, run_soak
 from scripts.soak_runs.verdict import GROWTH_MIB_MAX, HEALTHZ_SECONDS_MAX, SoakMeasurements, count_failures, judge_run
 
 MINUTES = 0.5
@@ -31,7 +32,9 @@ def _ran_completely(done: Mapping[str, int]) -> bool:
 
 
 def make_good_result() -> SoakMeasurements:
-    alone = MeasuredPhase(accepts=[0.01] * 100, callbacks=[0.02] * 100, healthz=[0.01], rss_mib=[100.0] * 50, started=100)
+    alone = MeasuredPhase(
+        accepts=[0.01] * 100, callbacks=[0.02] * 100, healthz=[0.01], rss_mib=[100.0] * 50, started=100
+    )
     return SoakMeasurements(alone=alone, beside=replace(alone), crowd={"slow": {"opened": 1}}, stuck=0)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ringback.client import RingbackClient
-from tests.support.application import CallbackReceiver, RunningApplication, serving_callbacks, running_application
-from tests.support.reports import ReportUpstream, serving_report_upstream
+from tests.support.application import CallbackReceiver, RunningApplication, running_application, serving_callbacks
+from tests.support.report_upstream import ReportUpstream, serving_report_upstream
 from tests.support.upstreams import make_http_config
 
 

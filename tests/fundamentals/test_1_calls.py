@@ -6,11 +6,13 @@ import pytest
 
 from ringback.client import Conflict, InvalidRequest, RingbackClient
 from tests.support.application import RunningApplication
-from tests.support.reports import IMPOSSIBLE_TOPIC, ReportUpstream
+from tests.support.report_upstream import IMPOSSIBLE_TOPIC, ReportUpstream
 from tests.support.upstreams import WAIT_SECONDS
 
 
-async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(alice: RingbackClient, reports: ReportUpstream) -> None:
+async def test_starting_a_call_returns_at_once_while_the_tool_goes_on(
+    alice: RingbackClient, reports: ReportUpstream
+) -> None:
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
 
     assert started.call.status == "working"
@@ -37,7 +39,9 @@ async def test_a_call_survives_its_client(ringback: RunningApplication, reports:
 
 
 @pytest.mark.requirement("R14")
-async def test_a_call_that_is_quick_enough_is_answered_with_its_result(alice: RingbackClient, reports: ReportUpstream) -> None:
+async def test_a_call_that_is_quick_enough_is_answered_with_its_result(
+    alice: RingbackClient, reports: ReportUpstream
+) -> None:
     reports.finish.set()
 
     started = await alice.start_call("reports", "build_report", {"topic": "tides"}, wait_seconds=60)
@@ -86,7 +90,9 @@ async def test_a_call_that_is_not_wanted_any_more_is_cancelled(alice: RingbackCl
     assert (call.status, call.outcome) == ("cancelled", "cancelled")
 
 
-async def test_an_invalid_request_is_refused_before_anything_starts(alice: RingbackClient, reports: ReportUpstream) -> None:
+async def test_an_invalid_request_is_refused_before_anything_starts(
+    alice: RingbackClient, reports: ReportUpstream
+) -> None:
     with pytest.raises(InvalidRequest, match="Did you mean 'build_report'"):
         await alice.start_call("reports", "build_reprot", {"topic": "tides"})
     with pytest.raises(InvalidRequest, match="topic"):

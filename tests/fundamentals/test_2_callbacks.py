@@ -7,13 +7,15 @@ from ringback.client import RingbackClient
 from tests.support.application import SECRET, CallbackReceiver, RunningApplication
 from tests.support.engine import wait_until
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
-from tests.support.reports import ReportUpstream
+from tests.support.report_upstream import ReportUpstream
 
 
 @pytest.mark.requirement("R16")
 @pytest.mark.requirement("R18")
 @pytest.mark.requirement("R19")
-async def test_a_webhook_gets_a_callback_when_a_call_ends(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
+async def test_a_webhook_gets_a_callback_when_a_call_ends(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+) -> None:
     """The names that the agent gave to its work and to its session come back with the callback."""
     await alice.register_webhook(phone.url, secret=SECRET)
     started = await alice.start_call(
@@ -43,7 +45,9 @@ async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstre
         standardwebhooks.Webhook(webhook.secret).verify(request.body + b" ", request.headers)
 
 
-async def test_a_callback_carries_no_text_of_the_tool(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
+async def test_a_callback_carries_no_text_of_the_tool(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+) -> None:
     """It says that something is there and how to get it. Whoever wants the result in it asks for that."""
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.register_webhook(phone.url, secret=SECRET, include_result=True)
@@ -57,7 +61,9 @@ async def test_a_callback_carries_no_text_of_the_tool(alice: RingbackClient, rep
     assert with_result[0].data["result"]["content"][0]["text"] == "All about tides."
 
 
-async def test_a_webhook_may_be_given_along_with_a_call(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
+async def test_a_webhook_may_be_given_along_with_a_call(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+) -> None:
     """Then it hears this call and no other."""
     reports.finish.set()
 
@@ -99,7 +105,9 @@ async def test_any_other_webhook_gets_events_from_its_registration_on(
     assert [callback.correlation_id for callback in phone.callbacks] == ["after"]
 
 
-async def test_a_webhook_gets_the_events_that_it_selected(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> None:
+async def test_a_webhook_gets_the_events_that_it_selected(
+    alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
+) -> None:
     """Ends, unless it says otherwise: here, progress."""
     await alice.register_webhook(phone.url, secret=SECRET, events=["call.progress"])
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")

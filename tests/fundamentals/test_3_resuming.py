@@ -4,7 +4,7 @@ import pytest
 
 from ringback.client import NotFound, RingbackClient, Unauthenticated
 from tests.support.application import SECRET, CallbackReceiver, RunningApplication
-from tests.support.reports import ReportUpstream
+from tests.support.report_upstream import ReportUpstream
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ async def test_each_resume_returns_a_new_token_positioned_after_the_returned_eve
 
 
 @pytest.mark.requirement("R20")
-async def test_a_client_without_a_receiver_polls_the_same_events(alice: RingbackClient, reports: ReportUpstream) -> None:
+async def test_a_client_without_a_receiver_polls_the_same_events(
+    alice: RingbackClient, reports: ReportUpstream
+) -> None:
     """One log behind all: a cursor says how far one has read."""
     started = await alice.start_call("reports", "build_report", {"topic": "tides"})
     await reports.wait_until_begun()

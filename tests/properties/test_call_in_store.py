@@ -19,19 +19,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import MRTR_DRIVER, Call, Handle, CallPhase
+from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded
 from ringback.domain.event import EventName
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
-from ringback.notifier.ends import CompletionBatcher
-from ringback.runner.desk import LeasedCall
+from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.runner.drivers import LeaseLost, ParkedCall
-from ringback.services.answers import InputAnswers
+from ringback.runner.leased_call import LeasedCall
 from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
+from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
@@ -207,7 +207,9 @@ class CallInStore(RuleBasedStateMachine):
     def prolong(self, who: str) -> None:
         who = self.named(who)
         until = self.clock.now() + seconds(LEASE_SECONDS)
-        held = self.run(self.engine.store.write(lambda tx: tx.call_queue.extend_leases(who, [self.call.id], until=until)))
+        held = self.run(
+            self.engine.store.write(lambda tx: tx.call_queue.extend_leases(who, [self.call.id], until=until))
+        )
         assert bool(held) == self.holds(who)
         if held:
             self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS

@@ -6,12 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.cursor import CURSOR_LENGTH_MAX, CursorList, LogPosition, decode_cursor, decode_log_position, encode_cursor, encode_log_position
+from ringback.domain.cursor import (
+    CURSOR_LENGTH_MAX,
+    CursorList,
+    LogPosition,
+    decode_cursor,
+    decode_log_position,
+    encode_cursor,
+    encode_log_position,
+)
 from ringback.domain.errors import InvalidCursor
 
 lists = st.sampled_from(CursorList)
 positions = st.text(st.characters(codec="utf-8"), max_size=40)
-log_positions = st.builds(LogPosition, st.integers(0, 10**18 - 1), st.none() | st.from_regex(r"[0-9a-f]{8}", fullmatch=True))
+log_positions = st.builds(
+    LogPosition, st.integers(0, 10**18 - 1), st.none() | st.from_regex(r"[0-9a-f]{8}", fullmatch=True)
+)
 
 
 @given(listing=lists, position=positions)

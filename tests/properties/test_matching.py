@@ -104,7 +104,9 @@ def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
 ) -> None:
     webhook, event = meeting
     labelled = replace(webhook, match_correlation=False)
-    assert matches_event(labelled, event, now=START) == matches_event(replace(labelled, correlation_id=label), event, now=START)
+    assert matches_event(labelled, event, now=START) == matches_event(
+        replace(labelled, correlation_id=label), event, now=START
+    )
 
 
 @given(meeting=webhook_and_event(), state=st.sampled_from(sorted(HOLDING_STATES)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.signing.resume_token import InvalidResumeToken, ExpiredResumeToken, ResumeClaims, ResumeTokenCodec
+from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims, ResumeTokenCodec
 
 NOW = datetime(2026, 11, 20, 17, tzinfo=UTC)
 AUDIENCE = "https://ringback.example"
@@ -81,7 +81,9 @@ def test_a_token_that_was_cut_off_is_never_read(issued: ResumeClaims, draw: st.D
 @given(claims, st.integers(1, 100), st.integers(1, 100))
 def test_a_mix_of_two_tokens_is_never_valid(issued: ResumeClaims, more: int, later: int) -> None:
     other = replace(issued, token_version=issued.token_version + more, expires_at=issued.expires_at + later)
-    (payload, signature), (other_payload, other_signature) = (TOKENS.encode_token(each).split(".") for each in (issued, other))
+    (payload, signature), (other_payload, other_signature) = (
+        TOKENS.encode_token(each).split(".") for each in (issued, other)
+    )
 
     for forged in (f"{payload}.{other_signature}", f"{other_payload}.{signature}"):
         with pytest.raises(InvalidResumeToken):

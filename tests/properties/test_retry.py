@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES, RetryProfile, retry_delay_seconds, parse_retry_after
+from ringback.domain.retry import JITTER_FRACTION, RETRY_SCHEDULES, RetryProfile, parse_retry_after, retry_delay_seconds
 from tests.support.clock import START
 
 profiles = st.sampled_from(RetryProfile)
@@ -22,7 +22,9 @@ instants = st.integers(0, 4_000_000_000).map(lambda seconds: from_epoch_millisec
 @given(profile=profiles, attempts=attempts, chance=chances)
 def test_each_step_is_jittered_by_a_fifth_at_most(profile: RetryProfile, attempts: int, chance: float) -> None:
     steps = RETRY_SCHEDULES[profile].delays_seconds
-    delay = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None)
+    delay = retry_delay_seconds(
+        RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None
+    )
     if attempts > len(steps):
         assert delay is None
     else:
@@ -34,8 +36,12 @@ def test_each_step_is_jittered_by_a_fifth_at_most(profile: RetryProfile, attempt
 def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
     profile: RetryProfile, attempts: int, chance: float, asked: float | None
 ) -> None:
-    plain = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None)
-    delay = retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=asked)
+    plain = retry_delay_seconds(
+        RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=None
+    )
+    delay = retry_delay_seconds(
+        RETRY_SCHEDULES[profile], attempts=attempts, random_fraction=chance, retry_after_seconds=asked
+    )
     if plain is None or delay is None:
         assert plain is delay
         return
@@ -47,7 +53,9 @@ def test_retry_after_lengthens_a_wait_up_to_the_longest_step(
 
 @pytest.mark.requirement("R27")
 @given(profile=profiles, chance=chances)
-def test_every_step_of_a_schedule_is_reached_before_the_delivery_is_given_up(profile: RetryProfile, chance: float) -> None:
+def test_every_step_of_a_schedule_is_reached_before_the_delivery_is_given_up(
+    profile: RetryProfile, chance: float
+) -> None:
     ladder = RETRY_SCHEDULES[profile]
     waits = [
         retry_delay_seconds(RETRY_SCHEDULES[profile], attempts=number, random_fraction=chance, retry_after_seconds=None)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.scheduling_time import CONTINUED_AHEAD_SECONDS_MAX, SLEW_DIVISOR, EARLIEST_VALID_INSTANT, SchedulingTime
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, EARLIEST_VALID_INSTANT, SLEW_DIVISOR, SchedulingTime
 
 SECOND = 1_000_000_000
 DAY = 24 * 3600 * SECOND

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from ringback.domain.clock import SystemClock
-from ringback.signing.ed25519 import generate_signing_key as generate_signing_key
-from ringback.signing.ed25519 import parse_signing_key
+from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from ringback.signing.sealing import AesGcmSealer, UnsealError
-from ringback.signing.secrets import is_well_formed_api_key, generate_api_key, parse_secret
-from ringback.signing.standard_webhooks import VerificationError, sign_message, build_signed_headers, verify
+from ringback.signing.secrets import generate_api_key, is_well_formed_api_key, parse_secret
+from ringback.signing.standard_webhooks import VerificationError, build_signed_headers, sign_message, verify
 
 CLOCK = SystemClock()
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

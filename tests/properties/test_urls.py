@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.addresses import NAT64_NETWORK, find_forbidden_range
-from ringback.notifier.target_guard import Target, parse_target
-from tests.support.ssrf import BLOCKED_URLS, ALLOWED_URLS
-from tests.support.targets import LOOPBACK_POLICY, PUBLIC_POLICY
+from ringback.notifier.http.addresses import NAT64_NETWORK, find_forbidden_range
+from ringback.notifier.http.guard import Target, parse_target
+from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY
+from tests.support.ssrf import ALLOWED_URLS, BLOCKED_URLS
 
 DELIMITERS = st.sampled_from([*":/?#[]@%\\.-_ \t\n\0", "://", "//", "%25", "%2e", "\uff11", "\u3002", "\u200d"])
 WORDS = st.sampled_from(

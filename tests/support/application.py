@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import httpx
 
-from ringback.bootstrap import Application, ReadConfigs, Environment, open_application
+from ringback.bootstrap import Application, Environment, ReadConfigs, open_application
 from ringback.client import Call, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.receiver import Callback, ReceiverApp
-from ringback.runner.upstreams import UpstreamConfig
 from ringback.settings import Settings
+from ringback.upstreams.registry import UpstreamConfig
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, make_http_config, serving
 
 PUBLIC_URL: Final = "https://ringback.example"
@@ -108,7 +108,9 @@ async def serving_callbacks(*secrets: str) -> AsyncGenerator[CallbackReceiver]:
 
 
 @asynccontextmanager
-async def running_with_upstream(folder: Path, stage: ControlledUpstream, **options: Any) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
+async def running_with_upstream(
+    folder: Path, stage: ControlledUpstream, **options: Any
+) -> AsyncGenerator[tuple[RunningApplication, CallbackReceiver]]:
     """A service whose upstream is this stage, and somewhere to be rung."""
     async with (
         serving(stage.app()) as server,

@@ -12,14 +12,16 @@ from ringback.domain.inputs import InputAnswer
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.domain.signals import call_cancel_topic
-from ringback.runner.config import UpstreamConfig
-from ringback.services.answers import InputAnswers
+from ringback.services.input_answers import InputAnswers
+from ringback.upstreams.config import UpstreamConfig
 from tests.support.builders import make_call
 from tests.support.engine import Engine, wait_until
 from tests.support.upstreams import App, HttpServer, make_http_config, open_upstreams, serving
 
 
-def make_call_to(engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any) -> Call:
+def make_call_to(
+    engine: Engine, tool: str, *, upstream: str = "stage", deadline_in: float = 3600.0, **over: Any
+) -> Call:
     """A call whose starter can answer, with a deadline by the engine's clock."""
     deadline = engine.clock.now() + seconds(deadline_in)
     return make_call(

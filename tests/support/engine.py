@@ -29,22 +29,22 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.body import PayloadBuilder
-from ringback.notifier.catch_up_worker import CatchUpWorker
+from ringback.notifier.catch_up import CatchUpWorker
+from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
-from ringback.notifier.ends import CompletionBatcher
-from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.record import Recorder
+from ringback.notifier.http.httpx_sender import HttpxSender
+from ringback.notifier.payload import PayloadBuilder
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.runner.drive import CallExecution, ShutdownSignal, CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, CallContext
-from ringback.runner.live import NotificationHub
+from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.runner import Runner, RunnerConfig
 from ringback.services.births import PostCommitHandoff
 from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.upstreams.notification_hub import NotificationHub
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
-from tests.support.targets import PUBLIC_POLICY
+from tests.support.resolvers import PUBLIC_POLICY
 
 RETENTION: Final = Retention()
 RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
@@ -116,7 +116,11 @@ class ScriptedUpstreams:
     """
 
     def __init__(
-        self, tool: Tool = complete_at_once, *, capacity: Mapping[str, int] | None = None, away: frozenset[str] = frozenset()
+        self,
+        tool: Tool = complete_at_once,
+        *,
+        capacity: Mapping[str, int] | None = None,
+        away: frozenset[str] = frozenset(),
     ) -> None:
         self._tool = tool
         self._capacity = capacity or {"git": 16}
@@ -176,7 +180,9 @@ class Engine:
     def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
 
-    def make_execution(self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None) -> CallExecution:
+    def make_execution(
+        self, call: Call, sessions: CallSessionProvider, *, halt: ShutdownSignal | None = None
+    ) -> CallExecution:
         return CallExecution(
             call,
             trusted_until=self.clock.monotonic() + LEASE_SECONDS,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ringback.domain.upstreams import Reloaded, ToolInfo, UpstreamInfo
-from ringback.runner.connection import ConnectionState
+from ringback.upstreams.connection import ConnectionState
 
 TOOLS: Final = {
     "git": (

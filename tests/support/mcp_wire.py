@@ -50,7 +50,9 @@ class JsonRpcMessages:
         self.response = response
         self._messages = self._read()
 
-    async def read_message(self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True) -> Json:
+    async def read_message(
+        self, method: str | None = None, *, where: Callable[[Json], bool] = lambda _params: True
+    ) -> Json:
         """The next message; with `method`, the next one of it for whose params this is so. The others are passed over."""
         async with asyncio.timeout(WAIT_SECONDS):
             async for message in self._messages:
@@ -104,7 +106,10 @@ class ModernClient:
         sent = {"mcp-protocol-version": MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": asked}
         async with self.http.stream(
-            "POST", self.url, json=body, headers={**ACCEPT, **_authorization_header(self.key), **sent, **(headers or {})}
+            "POST",
+            self.url,
+            json=body,
+            headers={**ACCEPT, **_authorization_header(self.key), **sent, **(headers or {})},
         ) as response:
             yield JsonRpcMessages(response)
 
@@ -122,8 +127,12 @@ class ModernClient:
             return await frames.read_response(heard)
 
     @asynccontextmanager
-    async def open_subscription(self, notifications: Json, *, declare: Json | None = None) -> AsyncGenerator[JsonRpcMessages]:
-        async with self.open_request("subscriptions/listen", {"notifications": notifications}, declare=declare) as frames:
+    async def open_subscription(
+        self, notifications: Json, *, declare: Json | None = None
+    ) -> AsyncGenerator[JsonRpcMessages]:
+        async with self.open_request(
+            "subscriptions/listen", {"notifications": notifications}, declare=declare
+        ) as frames:
             yield frames
 
 

@@ -26,7 +26,7 @@ _LISTENING: Final = re.compile(rb"service\.listening .*url=(\S+)")
 FORK_SERVER: Final = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
     [
-        *("tests.crash.service", "tests.crash.callback_server", "tests.support.commands"),
+        *("tests.crash.crashing_service", "tests.crash.extension_server", "tests.support.forked_commands"),
         *("ringback.cli.serve", "ringback.cli.listen", "ringback.cli.call", "ringback.cli.keys"),
     ]
 )
@@ -54,7 +54,9 @@ class ServiceProcess:
 
 
 @asynccontextmanager
-async def running_process(*, module: str = "tests.crash.service", **spec: Any) -> AsyncGenerator[ServiceProcess]:
+async def running_process(
+    *, module: str = "tests.crash.crashing_service", **spec: Any
+) -> AsyncGenerator[ServiceProcess]:
     """`module.main(spec)` as a process, listening; killed at the end unless it has died by then."""
     reader, writer = multiprocessing.Pipe(duplex=False)
     process = FORK_SERVER.Process(target=_run_module, args=(module, spec, writer))

@@ -22,7 +22,16 @@ from fastapi import FastAPI
 from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.domain import inputs
-from ringback.domain.call import MRTR_DRIVER, Call, CallCompletion, Handle, CallPhase, Progress, completion_from_result, enter_phase
+from ringback.domain.call import (
+    MRTR_DRIVER,
+    Call,
+    CallCompletion,
+    CallPhase,
+    Handle,
+    Progress,
+    completion_from_result,
+    enter_phase,
+)
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
@@ -33,37 +42,37 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.identity.bearers import BearerAuthenticator, AnonymousAuthenticator
+from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.body import PayloadBuilder
-from ringback.notifier.on_demand import RequestedDeliveries
-from ringback.notifier.record import Recorder
+from ringback.notifier.http.guard import TargetGuard, TargetPolicy
+from ringback.notifier.payload import PayloadBuilder
+from ringback.notifier.recorder import Recorder
+from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.notifier.target_guard import TargetGuard, TargetPolicy
-from ringback.runner.catalog import UpstreamToolCatalog
-from ringback.runner.connection import UpstreamConnection
+from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
-from ringback.services.answers import InputAnswers
+from ringback.services.api_keys import ApiKeys
 from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
+from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
-from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
-from ringback.services.upkeep import Administration
-from ringback.services.verification import WebhookVerification, VerificationPolicy
+from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from ringback.upstreams.connection import UpstreamConnection
 from tests.support.clock import OffsetClock
-from tests.support.fixed_upstreams import TOOLS, FixedUpstreamConfiguration, FakeUpstreamConnection, NoUpstreamTasks
+from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
+from tests.support.resolvers import FakeResolver
 from tests.support.stores import FailingStore, open_sqlite_store
-from tests.support.targets import FakeResolver
 
 PUBLIC_URL: Final = "https://ringback.example"
 CALLBACK_URL: Final = "https://agent.example/callback"
@@ -97,7 +106,9 @@ class ServiceUnderTest:
 
     async def create_client(self, principal: str, **key: Any) -> httpx.AsyncClient:
         """An HTTP client with an API key of this principal's; `scopes` and `upstreams` narrow the key."""
-        return await self.create_anonymous_client(headers={"Authorization": f"Bearer {await self.create_api_key(principal, **key)}"})
+        return await self.create_anonymous_client(
+            headers={"Authorization": f"Bearer {await self.create_api_key(principal, **key)}"}
+        )
 
     async def create_anonymous_client(self, **options: Any) -> httpx.AsyncClient:
         """An HTTP client without a key."""
@@ -120,7 +131,10 @@ class ServiceUnderTest:
 
         async def finish(tx: Transaction) -> Call | None:
             return await self.recorder.finish_call(
-                tx, await _read_call(tx, call_id), ending or completion_from_result(RESULT, is_error=False), lease_token=None
+                tx,
+                await _read_call(tx, call_id),
+                ending or completion_from_result(RESULT, is_error=False),
+                lease_token=None,
             )
 
         ended = await self.store.write(finish)
@@ -133,7 +147,12 @@ class ServiceUnderTest:
         async def dispatch(tx: Transaction) -> bool:
             call = await _read_call(tx, call_id)
             running = replace(
-                call, phase=CallPhase.RUNNING, dispatched_at=tx.now(), runs=1, lease_token="lease_1", updated_at=tx.now()
+                call,
+                phase=CallPhase.RUNNING,
+                dispatched_at=tx.now(),
+                runs=1,
+                lease_token="lease_1",
+                updated_at=tx.now(),
             )
             return await tx.calls.update(running, CallChange.QUEUED, expected=call.status, lease_token=None)
 
@@ -161,7 +180,9 @@ class ServiceUnderTest:
         """Tell progress of a call that was dispatched."""
 
         async def record(tx: Transaction) -> bool:
-            return await self.recorder.record_progress(tx, await _read_call(tx, call_id), progress, lease_token="lease_1")
+            return await self.recorder.record_progress(
+                tx, await _read_call(tx, call_id), progress, lease_token="lease_1"
+            )
 
         assert await self.store.write(record)
 
@@ -248,7 +269,9 @@ async def running_service(
             ResumeTokenCodec([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
         )
         recorder = Recorder(
-            ids=ids, payloads=PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL), result_retention_seconds=RETENTION_SECONDS
+            ids=ids,
+            payloads=PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL),
+            result_retention_seconds=RETENTION_SECONDS,
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
         services = _services(store, clock, ids, tokens, recorder, guard, quotas or Quotas())

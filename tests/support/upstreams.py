@@ -30,11 +30,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ringback.domain.call import CallCompletion
 from ringback.domain.clock import Clock, SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamTransport, UpstreamConfig
-from ringback.runner.upstreams import UpstreamRegistry
-from tests.support.desks import OnProgress, RecordingCallContext, ignore_progress
+from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO, UpstreamConfig, UpstreamTransport
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS
+from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
 STDIO_SERVER: Final = Path(__file__).with_name("stdio_upstream.py")
@@ -259,7 +259,9 @@ class OverriddenResponses:
         await self._app(scope, replay, send)
 
 
-async def send_response(send: Send, status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None) -> None:
+async def send_response(
+    send: Send, status: int, content_type: str, body: bytes, *, promised_bytes: int | None = None
+) -> None:
     """A whole response; or one that breaks off, when it promises more bytes than it has."""
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(promised_bytes or len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ringback.admission import RELEASE_BATCH_MAX, AdmissionGate, leave_admission_context, is_in_admission
+from ringback.admission import RELEASE_BATCH_MAX, AdmissionGate, is_in_admission, leave_admission_context
 from tests.support.limits import WAIT_SECONDS
 
 FOR_EVER = 1e9

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ringback.exit_deadline import EXIT_CODE, ExitDeadline
+from ringback.server import EXIT_CODE, ExitDeadline
 
 WAIT_SECONDS = 60.0
 

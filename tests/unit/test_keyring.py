@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.clock import SystemClock
-from ringback.keyring import load_key_ring, load_signing_keys, rotate_key_file, derive_token_keys
+from ringback.keyring import derive_token_keys, load_key_ring, load_signing_keys, rotate_key_file
 from ringback.settings import Settings, SettingsError
 from ringback.signing import ed25519
 from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
@@ -190,7 +190,9 @@ def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
 @pytest.mark.requirement("R24")
 def test_tokens_stay_valid_after_a_rotation_until_their_key_is_removed() -> None:
     before = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"old": OLD}, current_id="old")), audience="ringback")
-    during = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")), audience="ringback")
+    during = ResumeTokenCodec(
+        derive_token_keys(KeyRing(keys={"new": NEW, "old": OLD}, current_id="new")), audience="ringback"
+    )
     after = ResumeTokenCodec(derive_token_keys(KeyRing(keys={"new": NEW}, current_id="new")), audience="ringback")
     claims = ResumeClaims(call_id="call_1", principal="alice", token_version=1, cursor_seq=0, expires_at=2**40)
     now = SystemClock().now()

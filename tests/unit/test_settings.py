@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.loopback import is_loopback
+from ringback.domain.validation import is_loopback
 from ringback.settings import SettingsError, load_settings
 
 SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="

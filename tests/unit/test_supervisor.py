@@ -106,7 +106,9 @@ async def supervised(workers: Sequence[Worker], clock: FakeClock) -> AsyncGenera
 async def test_workers_stop_one_after_the_other_in_the_order_given() -> None:
     clock, diary = ManualWakeClock(), WorkerLog()
 
-    async with supervised([HealthyWorker("runner", diary), HealthyWorker("dispatcher", diary), HealthyWorker("janitor", diary)], clock):
+    async with supervised(
+        [HealthyWorker("runner", diary), HealthyWorker("dispatcher", diary), HealthyWorker("janitor", diary)], clock
+    ):
         await clock.wait_until_asleep(0, 0, 0)
 
     assert diary.entries == [

@@ -10,13 +10,11 @@ from starlette.types import ASGIApp
 
 from ringback import __version__
 from ringback.api import (
-    adoption,
-    answers,
-    callbacks,
     calls,
     deliveries,
     events,
     metrics,
+    openapi_webhooks,
     operations,
     reports,
     results,
@@ -25,10 +23,15 @@ from ringback.api import (
     webhooks,
 )
 from ringback.api.context import ApiConfig, Services
-from ringback.api.middleware import ResponseHookMiddleware, BodyLimitMiddleware, HostOriginMiddleware, UnhandledErrorMiddleware
+from ringback.api.middleware import (
+    BodyLimitMiddleware,
+    HostOriginMiddleware,
+    ResponseHookMiddleware,
+    UnhandledErrorMiddleware,
+)
+from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
-from ringback.api.schemas.examples import EXAMPLES_BY_SCHEMA
-from ringback.api.served_document import OpenApiEndpoint
+from ringback.schemas.examples import EXAMPLES_BY_SCHEMA
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app"]
 
@@ -106,10 +109,10 @@ def create_documented_app() -> FastAPI:
         docs_url=None,  # both pages load their scripts from a content delivery network
         redoc_url=None,
         redirect_slashes=False,
-        webhooks=callbacks.router,
+        webhooks=openapi_webhooks.router,
         generate_unique_id_function=_operation_id,
     )
-    call_modules = (calls, answers, adoption, reports, results, resume)
+    call_modules = (calls, reports, results, resume)
     for module in (webhooks, *call_modules, events, deliveries, upstreams, metrics, operations):
         app.include_router(module.router)
     add_problem_handlers(app)

@@ -6,16 +6,20 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.paging import build_page
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.raw_results import build_result_response
-from ringback.api.schemas import examples
-from ringback.api.schemas.calls import (
-    CallPageView,
+from ringback.api.responses import build_result_response
+from ringback.domain import errors
+from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.principal import Caller
+from ringback.schemas import examples
+from ringback.schemas.calls import (
+    AnswerBody,
+    AnsweredView,
     CallListQuery,
+    CallPageView,
     CallView,
     JoinCallsBody,
     JoinedCallsView,
@@ -23,11 +27,8 @@ from ringback.api.schemas.calls import (
     StartedCallView,
     WaitQuery,
 )
-from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
-from ringback.domain.principal import Caller
-from ringback.services.inline_answers import on_response_written
-from ringback.services.started import StartedCall
+from ringback.services.response_hooks import on_response_written
+from ringback.services.started_call import StartedCall
 from ringback.waits import run_with_helper
 
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
@@ -71,7 +72,11 @@ IdempotencyKey = Annotated[
     },
 )
 async def start_call(
-    body: StartCallBody, request: Request, behind: ServicesDep, caller: CallerDep, idempotency_key: IdempotencyKey = None
+    body: StartCallBody,
+    request: Request,
+    behind: ServicesDep,
+    caller: CallerDep,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Start a tool call. Once this answers, the call is stored and runs, whatever becomes of you.
 
@@ -80,7 +85,9 @@ async def start_call(
     started = await behind.calls.start_call(caller, body.to_request(idempotency_key=idempotency_key))
     wait = behind.calls.wait_for_call(caller, started.call, wait_seconds=body.wait_seconds)
     is_attended = started.is_new and body.wait_seconds > 0
-    call, result = await (run_with_helper(wait, _mark_unattended_on_disconnect(request, behind, caller, started)) if is_attended else wait)
+    call, result = await (
+        run_with_helper(wait, _mark_unattended_on_disconnect(request, behind, caller, started)) if is_attended else wait
+    )
     headers = {"Location": f"/v1/calls/{call.id}"}
     if not started.is_new:
         headers["Idempotent-Replayed"] = "true"
@@ -91,7 +98,9 @@ async def start_call(
     return response
 
 
-@router.post("/wait", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired))
+@router.post(
+    "/wait", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired)
+)
 async def join_calls(body: JoinCallsBody, behind: ServicesDep, caller: CallerDep) -> JoinedCallsView:
     """Wait for several calls at once: until any of them has ended, or all, or until the time is over."""
     calls, done = await behind.calls.join_calls(caller, body.call_ids, body.mode, wait_seconds=body.wait_seconds)
@@ -107,7 +116,10 @@ async def list_calls(query: Annotated[CallListQuery, Query()], behind: ServicesD
     return CallPageView.from_calls(page.items, page.next_cursor)
 
 
-@router.get("/{call_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.InvalidRequest))
+@router.get(
+    "/{call_id}",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.InvalidRequest),
+)
 async def read_call(
     call_id: CallIdPath, query: Annotated[WaitQuery, Query()], behind: ServicesDep, caller: CallerDep
 ) -> CallView:
@@ -115,7 +127,9 @@ async def read_call(
     return CallView.from_call(await behind.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds))
 
 
-@router.post("/{call_id}/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired))
+@router.post(
+    "/{call_id}/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired)
+)
 async def cancel_call(call_id: CallIdPath, behind: ServicesDep, caller: CallerDep) -> CallView:
     """Ask for the end of a call. May be repeated; on a call that has ended it changes nothing.
 
@@ -124,9 +138,28 @@ async def cancel_call(call_id: CallIdPath, behind: ServicesDep, caller: CallerDe
     return CallView.from_call(await behind.calls.cancel_call(caller, call_id))
 
 
-async def _mark_unattended_on_disconnect(request: Request, behind: ServicesDep, caller: Caller, started: StartedCall) -> None:
+async def _mark_unattended_on_disconnect(
+    request: Request, behind: ServicesDep, caller: Caller, started: StartedCall
+) -> None:
     """Note that the client has hung up, as soon as it has."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     with suppress(errors.RingbackError):  # the store cannot be written: the client counts as one that stayed
         await behind.calls.mark_unattended(caller, started.call.id)
+
+
+# Answers over REST: what a tool wants to know in the middle of a call.
+
+
+@router.post(
+    "/{call_id}/input",
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.CallExpired, errors.CallEnded
+    ),
+)
+async def answer_call(call_id: CallIdPath, body: AnswerBody, behind: ServicesDep, caller: CallerDep) -> AnsweredView:
+    """Answer what the call asks: all of it, or some of it now and the rest later. It goes on once nothing is open.
+
+    May be repeated. What is not asked, or not any more, is ignored and named.
+    """
+    return AnsweredView.from_answer(await behind.input_answers.answer_input(caller, call_id, body.responses))

@@ -8,19 +8,19 @@ from fastapi import Depends, Request
 
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
+from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
-from ringback.services.answers import InputAnswers
+from ringback.services.api_keys import ApiKeys
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
+from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
-from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
-from ringback.services.upkeep import Administration
 from ringback.services.webhooks import Webhooks
 
 

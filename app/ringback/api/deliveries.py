@@ -4,20 +4,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.paging import build_page
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
-from ringback.api.schemas import examples
-from ringback.api.schemas.deliveries import (
+from ringback.domain import errors
+from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.schemas import examples
+from ringback.schemas.deliveries import (
     DeliveryListQuery,
     DeliveryPageView,
     DeliveryView,
     DeliveryWithAttemptsView,
 )
-from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
 
 router = APIRouter(prefix="/v1/deliveries", tags=["deliveries"], route_class=AuthenticatedRoute)
 
@@ -36,7 +35,9 @@ async def list_deliveries(
 
 
 @router.get("/{delivery_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def read_delivery(delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryWithAttemptsView:
+async def read_delivery(
+    delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep
+) -> DeliveryWithAttemptsView:
     """Read a delivery with every attempt."""
     delivery, attempts = await behind.deliveries.get_delivery(caller, delivery_id)
     return DeliveryWithAttemptsView.from_delivery_and_attempts(delivery, attempts)
@@ -45,7 +46,9 @@ async def read_delivery(delivery_id: DeliveryIdPath, behind: ServicesDep, caller
 @router.post(
     "/{delivery_id}/redeliver",
     status_code=202,
-    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive),
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS, errors.NotFound, errors.QuotaExceeded, errors.ShuttingDown, errors.WebhookNotActive
+    ),
 )
 async def redeliver(delivery_id: DeliveryIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
     """Send one delivery again, under the same `webhook-id`. If it is on its way already, that one is answered."""

@@ -4,15 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
+from ringback.api.event_stream import EVENT_STREAM_MEDIA_TYPE, EventStreamResponse
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
-from ringback.api.schemas import examples
-from ringback.api.schemas.events import EventPageView, EventListQuery, EventStreamQuery
-from ringback.api.schemas.fields import Cursor
-from ringback.api.server_sent import EVENT_STREAM_MEDIA_TYPE, EventStreamResponse
 from ringback.domain import errors
+from ringback.schemas import examples
+from ringback.schemas.events import EventListQuery, EventPageView, EventStreamQuery
+from ringback.schemas.fields import Cursor
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
@@ -25,7 +24,9 @@ LastEventId = Annotated[
     "",
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
-async def poll_events(query: Annotated[EventListQuery, Query()], behind: ServicesDep, caller: CallerDep) -> EventPageView:
+async def poll_events(
+    query: Annotated[EventListQuery, Query()], behind: ServicesDep, caller: CallerDep
+) -> EventPageView:
     """Read your events, oldest first. A cursor whose events are gone gives `truncated: true`, never an error."""
     page = await behind.events.poll_events(
         caller,

@@ -13,9 +13,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from ringback import __version__
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep, get_config
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.services.insights import ServiceStatus

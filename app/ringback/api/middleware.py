@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
-from ringback.api.problems import ContentTooLarge, HostNotAllowed, OriginNotAllowed, InternalError, problem_response
+from ringback.api.problems import ContentTooLarge, HostNotAllowed, InternalError, OriginNotAllowed, problem_response
 from ringback.domain.errors import RingbackError
-from ringback.domain.loopback import is_loopback
-from ringback.services.inline_answers import response_written_hook
+from ringback.domain.validation import is_loopback
+from ringback.services.response_hooks import response_written_hook
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,9 @@ class HostOriginMiddleware:
         self._origins = frozenset(config.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._check_host_and_origin(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
+        refusal = (
+            self._check_host_and_origin(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
+        )
         answer = self._app if refusal is None else problem_response(refusal)
         await answer(scope, receive, send)
 
@@ -156,7 +158,11 @@ class ResponseHookMiddleware:
 
         async def send_and_check(message: Message) -> None:
             nonlocal is_delivered
-            if message["type"] == "http.response.body" and not message.get("more_body", False) and response_written_hook(state):
+            if (
+                message["type"] == "http.response.body"
+                and not message.get("more_body", False)
+                and response_written_hook(state)
+            ):
                 for body in (message.get("body", b""), b""):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
                 is_delivered = not await Request(scope, receive).is_disconnected()

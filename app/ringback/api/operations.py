@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 
 from ringback.api.context import ServicesDep, get_config
-from ringback.api.problems import UnknownPath, problem_responses, iterate_error_types, problem_type, status_for
-from ringback.api.schemas.signing_keys import JwkSetView
-from ringback.api.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
+from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
 from ringback.domain import errors
 from ringback.domain.protected_resource import WELL_KNOWN_PATH
+from ringback.schemas.operations import JwkSetView
+from ringback.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
 
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may keep the public keys. A new key signs beside the old one for longer, before the old one goes."""

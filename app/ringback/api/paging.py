@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from ringback.domain import pages
+from ringback.domain import cursor as pages
 from ringback.domain.cursor import CursorList, encode_cursor
 
 PAGE_SIZE_DEFAULT: Final = 50
@@ -33,10 +33,14 @@ class CursorPage(Generic[T]):
 
 def build_page(cursor_list: CursorList, page: pages.Page[T, str]) -> CursorPage[T]:
     """What the store found in one bounded look: it may be nothing although the list goes on."""
-    return CursorPage(items=page, next_cursor=None if page.next_position is None else encode_cursor(cursor_list, page.next_position))
+    return CursorPage(
+        items=page, next_cursor=None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
+    )
 
 
 def build_page_from_rows(cursor_list: CursorList, found: Sequence[T], *, limit: int) -> CursorPage[T]:
     """A page from what was found when one more than `limit` was asked for."""
     things = found[:limit]
-    return CursorPage(items=things, next_cursor=encode_cursor(cursor_list, things[-1].id) if len(found) > limit else None)
+    return CursorPage(
+        items=things, next_cursor=encode_cursor(cursor_list, things[-1].id) if len(found) > limit else None
+    )

@@ -142,7 +142,9 @@ def status_for(kind: type[errors.RingbackError]) -> int:
     return next(STATUS_BY_ERROR[ancestor] for ancestor in kind.__mro__ if ancestor in STATUS_BY_ERROR)
 
 
-def iterate_error_types(root: type[errors.RingbackError] = errors.RingbackError) -> Iterator[type[errors.RingbackError]]:
+def iterate_error_types(
+    root: type[errors.RingbackError] = errors.RingbackError,
+) -> Iterator[type[errors.RingbackError]]:
     """Every error that can become a problem document."""
     for kind in root.__subclasses__():
         yield kind
@@ -212,7 +214,9 @@ def _oauth_challenge(request: Request, error: errors.RingbackError) -> str | Non
     resource = resource_for_path(request.scope["path"])
     match error:
         case errors.Unauthenticated():
-            return oauth.challenge_header(resource, error="invalid_token" if "authorization" in request.headers else None)
+            return oauth.challenge_header(
+                resource, error="invalid_token" if "authorization" in request.headers else None
+            )
         case errors.Forbidden(extra={"scope": scope}):
             return oauth.challenge_header(resource, error="insufficient_scope", scopes=[scope])
         case _:
@@ -290,7 +294,12 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     ],
 }
 
-AUTHENTICATED_ERRORS: Final = (errors.Unauthenticated, errors.Forbidden, errors.StoreUnavailable, errors.IssuerUnavailable)
+AUTHENTICATED_ERRORS: Final = (
+    errors.Unauthenticated,
+    errors.Forbidden,
+    errors.StoreUnavailable,
+    errors.IssuerUnavailable,
+)
 """What every operation that has an owner can end in."""
 BODY_ERRORS: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
 """What every operation that takes a body can end in."""

@@ -1,18 +1,44 @@
 """Results over REST: whole, in part, or only whether they have changed."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Response
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.calls import CallIdPath
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.problems import AUTHENTICATED_ERRORS, RangeNotSatisfiable, problem_responses
-from ringback.api.ranges import parse_range, if_range_matches
-from ringback.api.raw_results import JSON_MEDIA_TYPE
-from ringback.api.schemas import examples
+from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
+from ringback.schemas import examples
+
+# A part of a representation: the Range header of RFC 9110 §14, for one range of bytes.
+
+_RANGE_PATTERN: Final = re.compile(r"bytes=[ \t]*(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})[ \t]*", re.IGNORECASE)
+"""A unit that is not bytes, several ranges, and what is malformed are passed over, and the whole is sent: §14.2 allows it."""
+
+
+def parse_range(header: str | None, *, size: int) -> range | None:
+    """The places of the bytes that are asked for; None for the whole. Raises `RangeNotSatisfiable` when there are none."""
+    match = _RANGE_PATTERN.fullmatch(header or "")
+    if match is None or not (match["first"] or match["last"]):
+        return None
+    if not match["first"]:
+        selected = range(max(0, size - int(match["last"])), size)
+    elif match["last"] and int(match["last"]) < int(match["first"]):
+        return None  # §14.1.1: such a range is malformed
+    else:
+        selected = range(int(match["first"]), min(int(match["last"] or size), size - 1) + 1)
+    if not selected:
+        raise RangeNotSatisfiable(f"There are {size} bytes, and none of them is in this range.", bytes=size)
+    return selected
+
+
+def if_range_matches(if_range: str | None, etag: str) -> bool:
+    """Whether a range may be sent: If-Range names what the client has a part of, by a strong tag (§13.1.5)."""
+    return if_range is None or if_range.strip() == etag
+
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"], route_class=AuthenticatedRoute)
 
@@ -45,7 +71,9 @@ _UNCHANGED = {304: {"description": "It is still the one you have."}}
             "content": _PART,
         },
         **_UNCHANGED,
-        **problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady, RangeNotSatisfiable),
+        **problem_responses(
+            *AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady, RangeNotSatisfiable
+        ),
     },
 )
 async def read_result(

@@ -2,14 +2,13 @@
 
 from fastapi import APIRouter, Response
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.calls import CallIdPath
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.raw_results import build_result_response
-from ringback.api.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
+from ringback.api.responses import build_result_response
 from ringback.domain import errors
+from ringback.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
 
 router = APIRouter(prefix="/v1", tags=["calls"], route_class=AuthenticatedRoute)
 
@@ -19,7 +18,9 @@ _DEFAULT_TOKEN_BODY = ResumeTokenBody()
 @router.post(
     "/resume",
     response_model=ResumedView,
-    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired),
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired
+    ),
 )
 async def resume_call(body: ResumeBody, behind: ServicesDep, caller: CallerDep) -> Response:
     """Rejoin a call from anywhere. A resume token names a call; it does not identify you: send your API key too.
@@ -41,4 +42,6 @@ async def issue_resume_token(
 
     Revoking reaches the tokens in callbacks too, also in those that are still on their way.
     """
-    return ResumeTokenView(resume_token=await behind.call_resumption.issue_token(caller, call_id, revoke_previous=body.revoke_older))
+    return ResumeTokenView(
+        resume_token=await behind.call_resumption.issue_token(caller, call_id, revoke_previous=body.revoke_older)
+    )

@@ -4,13 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
-from ringback.api.schemas.fields import Label
-from ringback.api.schemas.upstreams import ReloadedView, ToolsView, UpstreamsView
 from ringback.domain import errors
+from ringback.schemas.fields import Label
+from ringback.schemas.upstreams import ReloadedView, ToolsView, UpstreamsView
 
 router = APIRouter(prefix="/v1/upstreams", tags=["upstreams"], route_class=AuthenticatedRoute)
 
@@ -21,9 +20,14 @@ async def list_upstreams(behind: ServicesDep, caller: CallerDep) -> UpstreamsVie
     return UpstreamsView.from_infos(behind.insights.list_upstreams(caller))
 
 
-@router.get("/{name}/tools", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.Unavailable))
+@router.get(
+    "/{name}/tools",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.Unavailable),
+)
 async def list_tools(
-    name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])], behind: ServicesDep, caller: CallerDep
+    name: Annotated[Label, Path(description="An upstream's name.", examples=["git"])],
+    behind: ServicesDep,
+    caller: CallerDep,
 ) -> ToolsView:
     """List an upstream's tools."""
     return ToolsView.from_infos(await behind.insights.list_tools(caller, name))

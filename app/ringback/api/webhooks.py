@@ -4,14 +4,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from ringback.api.auth import CallerDep
+from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.guarded_route import AuthenticatedRoute
 from ringback.api.paging import build_page_from_rows
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.schemas import examples
-from ringback.api.schemas.deliveries import DeliveryView
-from ringback.api.schemas.webhooks import (
+from ringback.domain import errors
+from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.schemas import examples
+from ringback.schemas.deliveries import DeliveryView
+from ringback.schemas.webhooks import (
     ChangeWebhookBody,
     RegisteredWebhookView,
     RegisterWebhookBody,
@@ -19,12 +20,10 @@ from ringback.api.schemas.webhooks import (
     ReplayedView,
     RotatedWebhookView,
     RotateSecretBody,
-    WebhookPageView,
     WebhookListQuery,
+    WebhookPageView,
     WebhookView,
 )
-from ringback.domain import errors
-from ringback.domain.cursor import CursorList, decode_id_cursor
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=AuthenticatedRoute)
 
@@ -91,14 +90,19 @@ async def change_webhook(
 
 
 @router.post(
-    "/{webhook_id}/verify", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS)
+    "/{webhook_id}/verify",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidCallbackUrl, *_SENDING_ERRORS),
 )
 async def verify_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> WebhookView:
     """Challenge the URL now. Its state says whether it has proven that it wants callbacks, and last_error why not."""
     return WebhookView.from_webhook(await behind.webhooks.verify_webhook(caller, webhook_id))
 
 
-@router.post("/{webhook_id}/test", status_code=202, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS))
+@router.post(
+    "/{webhook_id}/test",
+    status_code=202,
+    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, *_SENDING_ERRORS),
+)
 async def test_webhook(webhook_id: WebhookIdPath, behind: ServicesDep, caller: CallerDep) -> DeliveryView:
     """Send a signed `webhook.test` to this webhook, as everything is sent to it. The delivery tells what comes of it."""
     return DeliveryView.from_delivery(await behind.webhooks.send_test(caller, webhook_id))
@@ -122,9 +126,13 @@ async def rotate_secret(
 @router.post(
     "/{webhook_id}/replay",
     status_code=202,
-    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.InvalidCursor, *_SENDING_ERRORS),
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.InvalidCursor, *_SENDING_ERRORS
+    ),
 )
-async def replay_webhook(webhook_id: WebhookIdPath, body: ReplayBody, behind: ServicesDep, caller: CallerDep) -> ReplayedView:
+async def replay_webhook(
+    webhook_id: WebhookIdPath, body: ReplayBody, behind: ServicesDep, caller: CallerDep
+) -> ReplayedView:
     """Send again what this webhook was to hear: since a time, from a cursor on, or whatever was given up.
 
     The same bodies under the same `webhook-id`. What is still being delivered is left alone: asking twice sends nothing twice.

@@ -16,17 +16,17 @@ doors        who comes in, and where
 application  all of it, opened and closed
 """
 
-from ringback.bootstrap.application import Application, open_application, open_shared_store, open_api_keys
-from ringback.bootstrap.keys import accept_lost_keys, accept_restore
-from ringback.bootstrap.world import ReadConfigs, Environment
+from ringback.bootstrap.application import Application, open_api_keys, open_application, open_shared_store
+from ringback.bootstrap.environment import Environment, ReadConfigs
+from ringback.bootstrap.key_ring import accept_lost_keys, accept_restore
 
 __all__ = [
     "Application",
-    "ReadConfigs",
     "Environment",
+    "ReadConfigs",
     "accept_lost_keys",
     "accept_restore",
+    "open_api_keys",
     "open_application",
     "open_shared_store",
-    "open_api_keys",
 ]

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app
-from ringback.bootstrap.doors import build_api_config, open_authenticator, open_mcp_server
-from ringback.bootstrap.keys import load_service_key_ring
-from ringback.bootstrap.parts import build_sealer, open_components
-from ringback.bootstrap.policies import build_retention
+from ringback.bootstrap.components import build_sealer, open_components
+from ringback.bootstrap.configuration import build_retention
+from ringback.bootstrap.entrypoints import build_api_config, open_authenticator, open_mcp_server
+from ringback.bootstrap.environment import Environment, ReadConfigs
+from ringback.bootstrap.key_ring import load_service_key_ring
 from ringback.bootstrap.services import build_services
-from ringback.bootstrap.workers import build_dispatcher, build_runner, build_verifier, build_change_recorder
-from ringback.bootstrap.world import ReadConfigs, Environment
+from ringback.bootstrap.workers import build_change_recorder, build_dispatcher, build_runner, build_verifier
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.janitor import Janitor, JanitorConfig
-from ringback.mcp_server.endpoints import McpServer
-from ringback.notifier.catch_up_worker import CatchUpWorker
+from ringback.mcp_server.server import McpServer
+from ringback.notifier.catch_up import CatchUpWorker
 from ringback.resealing import Resealer
-from ringback.runner.upstreams import UpstreamConfig
-from ringback.services.keys import ApiKeys
+from ringback.services.api_keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.settings import Settings
 from ringback.storage.open import open_store
 from ringback.supervisor import Supervisor, Worker
+from ringback.upstreams.registry import UpstreamConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +67,24 @@ async def open_application(
     Raises storage's error when another process serves the same SQLite file.
     """
     retention = build_retention(settings)
-    async with open_components(settings, upstream_configs, read_configs, environment or Environment(), retention) as components:
+    async with open_components(
+        settings, upstream_configs, read_configs, environment or Environment(), retention
+    ) as components:
         janitor = Janitor(
             store=components.store,
             recorder=components.recorder,
             clock=components.environment.clock,
-            config=JanitorConfig(retention=retention, exclusive_owner=components.owner if components.store.is_exclusive else None),
+            config=JanitorConfig(
+                retention=retention, exclusive_owner=components.owner if components.store.is_exclusive else None
+            ),
         )
         workers: list[Worker] = [
             build_runner(components, settings),
             build_change_recorder(components),
             build_verifier(components, settings),
-            CatchUpWorker(store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock),
+            CatchUpWorker(
+                store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock
+            ),
             build_dispatcher(components, settings),
             janitor,
         ]

@@ -1,24 +1,24 @@
 """The use cases."""
 
 from ringback.api.app import Services
-from ringback.bootstrap.parts import Components
-from ringback.bootstrap.policies import build_target_policy
+from ringback.bootstrap.components import Components
+from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.on_demand import RequestedDeliveries
+from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
-from ringback.services.answers import InputAnswers
+from ringback.services.api_keys import ApiKeys
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
+from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
-from ringback.services.keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
-from ringback.services.upkeep import Administration
-from ringback.services.verification import WebhookVerification, VerificationPolicy
+from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 
@@ -36,7 +36,9 @@ def _build_verification(parts: Components, settings: Settings, lifecycle: Lifecy
         raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
 
 
-def _build_registrations(parts: Components, lifecycle: Lifecycle, verification: WebhookVerification) -> WebhookRegistrations:
+def _build_registrations(
+    parts: Components, lifecycle: Lifecycle, verification: WebhookVerification
+) -> WebhookRegistrations:
     return WebhookRegistrations(
         store=parts.store,
         clock=parts.environment.clock,
@@ -106,7 +108,12 @@ def build_services(components: Components, settings: Settings) -> Services:
         webhooks=_build_webhooks(components, lifecycle, verification),
         events=Events(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         deliveries=Deliveries(store=store),
-        replays=DeliveryReplays(store=store, requested_deliveries=RequestedDeliveries(ids=components.ids), quotas=quotas, lifecycle=lifecycle),
+        replays=DeliveryReplays(
+            store=store,
+            requested_deliveries=RequestedDeliveries(ids=components.ids),
+            quotas=quotas,
+            lifecycle=lifecycle,
+        ),
         call_resumption=CallResumption(store=store, clock=clock, tokens=components.resume_tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=components.ids),
         insights=Insights(

@@ -1,13 +1,13 @@
 """The work behind the doors, each to be kept up by the supervisor."""
 
-from ringback.bootstrap.parts import Components
-from ringback.bootstrap.policies import build_target_policy
+from ringback.bootstrap.components import Components
+from ringback.bootstrap.configuration import build_target_policy
 from ringback.keyring import load_signing_keys
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.runner.runner import Runner, RunnerConfig
-from ringback.runner.watchman import UpstreamChangeRecorder
 from ringback.settings import Settings
+from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
 
 
 def build_runner(components: Components, settings: Settings) -> Runner:

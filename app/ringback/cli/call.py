@@ -9,8 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringback.cli.arguments import parse_arguments
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, create_client
-from ringback.cli.output import EXIT_NO_RESULT, strip_control_characters, exit_on_errors, print_output, print_json, print_message
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, create_client
+from ringback.cli.output import (
+    EXIT_NO_RESULT,
+    exit_on_errors,
+    print_json,
+    print_message,
+    print_output,
+    strip_control_characters,
+)
 from ringback.client import Call, CallbackOptions, Problem, RingbackClient, Started
 
 INITIAL_WAIT_SECONDS: Final = 1.0

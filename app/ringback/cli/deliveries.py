@@ -6,8 +6,8 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
-from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.webhooks import run_with_client
 from ringback.client import Delivery, RingbackClient
 

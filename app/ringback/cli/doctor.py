@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from ringback.bootstrap import accept_lost_keys, accept_restore
-from ringback.cli import checks
-from ringback.cli.checks import CallbackCheck, Finding
-from ringback.cli.connect import ApiKey, create_client
-from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_output, print_json
+from ringback.cli import doctor_checks as checks
+from ringback.cli.client_options import ApiKey, create_client
+from ringback.cli.doctor_checks import CallbackCheck, Finding
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
-from ringback.notifier.target_guard import TargetGuard, TargetPolicy
-from ringback.runner.config import ConfigError
+from ringback.notifier.http.guard import TargetGuard, TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
+from ringback.upstreams.config import ConfigError
 
 
 def doctor(
@@ -91,9 +91,7 @@ async def _run_checks(
     findings += await checks.check_service(service_url, clock=clock)
     findings.append(await checks.check_public_url(settings))
     if callbacks:
-        policy = TargetPolicy(
-            private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http
-        )
+        policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
         async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
             check = CallbackCheck(guard, clock=clock, tls=ssl.create_default_context())
             findings += await check.run_checks(client)

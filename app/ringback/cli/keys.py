@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 from rich.table import Table
 
-from ringback.bootstrap import open_shared_store, open_api_keys
-from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
+from ringback.bootstrap import open_api_keys, open_shared_store
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import format_iso
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
-from ringback.services.keys import ApiKeys
+from ringback.services.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
@@ -49,12 +49,16 @@ def create(
     """Create a key and print it, this once."""
     scopes = frozenset(scope) if scope else DEFAULT_SCOPES
     upstreams = frozenset(upstream) if upstream else None
-    key, text = _run_with_api_keys(database, lambda keys: keys.create_key(principal, name=name, scopes=scopes, upstreams=upstreams))
+    key, text = _run_with_api_keys(
+        database, lambda keys: keys.create_key(principal, name=name, scopes=scopes, upstreams=upstreams)
+    )
     if as_json:
         print_json({**_key_to_json(key), "key": text})
         return
     print_output(text)
-    print_message(f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe.")
+    print_message(
+        f"{key.id} of {key.principal}, for {', '.join(sorted(key.scopes))}. It is not shown again; keep it safe."
+    )
 
 
 @app.command("list")

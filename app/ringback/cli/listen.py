@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback.cli.callback_server import serve_receiver
-from ringback.cli.connect import ApiKey, create_client
-from ringback.cli.output import exit_with_error, exit_on_errors, print_output, print_message
+from ringback.cli.client_options import ApiKey, create_client
+from ringback.cli.output import exit_on_errors, exit_with_error, print_message, print_output
 from ringback.client import ClientError, RingbackClient
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from ringback.signing import secrets
@@ -42,7 +42,9 @@ def listen(
     """
     if secret is None and url is None:
         raise typer.BadParameter("give --secret, or --url of a Ringback to register with")
-    asyncio.run(_listen(port, _parse_or_generate_secret(secret), client=None if url is None else create_client(url, api_key)))
+    asyncio.run(
+        _listen(port, _parse_or_generate_secret(secret), client=None if url is None else create_client(url, api_key))
+    )
 
 
 async def _listen(port: int, secret: str, *, client: RingbackClient | None) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import httpx2
 import typer
 
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url
 from ringback.cli.output import exit_on_errors
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.cli.stdio_bridge import run_bridge

@@ -15,8 +15,8 @@ from ringback import server
 from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
-from ringback.runner.config import UpstreamConfig, load_upstreams, parse_upstream_option
 from ringback.settings import Settings, load_settings
+from ringback.upstreams.config import UpstreamConfig, load_upstreams, parse_upstream_option
 
 ConfigFile = Annotated[
     Path | None,
@@ -79,7 +79,9 @@ def serve(
 def _load_development_settings(options: dict[str, Any]) -> Settings:
     """The same settings, without keys and with callbacks to this machine."""
     ranges = load_settings(**options, auth="off").callback_private_cidrs
-    return load_settings(**options, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK_NETWORKS))
+    return load_settings(
+        **options, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK_NETWORKS)
+    )
 
 
 def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:

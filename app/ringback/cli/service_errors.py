@@ -3,7 +3,7 @@
 from typing import Final
 
 from ringback.domain.errors import RingbackError
-from ringback.runner.config import ConfigError
 from ringback.settings import SettingsError
+from ringback.upstreams.config import ConfigError
 
 SERVICE_ERRORS: Final = (ConfigError, RingbackError, SettingsError)

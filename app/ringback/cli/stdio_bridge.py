@@ -73,7 +73,9 @@ async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
         from_client, to_client = await stack.enter_async_context(stdio_server())
         stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when nobody can send to it any more
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(transport=JsonRpcErrorTransport(endpoint), headers=headers, timeout=timeout, trust_env=False)
+            httpx2.AsyncClient(
+                transport=JsonRpcErrorTransport(endpoint), headers=headers, timeout=timeout, trust_env=False
+            )
         )
         from_service, to_service = await stack.enter_async_context(
             streamable_http_client(endpoint, http_client=http, max_sse_event_size=RESPONSE_BYTES_MAX)
@@ -94,7 +96,9 @@ async def run_bridge(endpoint: str, *, api_key: str | None) -> None:
                     unanswered.add_request(message.message)
                     await to_service.send(carried.add_headers(message.message))
                 else:
-                    await to_client.send(SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is no JSON-RPC message.")))
+                    await to_client.send(
+                        SessionMessage(_json_rpc_error(PARSE_ERROR, "This line is no JSON-RPC message."))
+                    )
             await wait_first(unanswered.all_answered.wait(), timeout_seconds=LAST_RESPONSES_SECONDS)
         finally:
             answering.cancel()
@@ -198,14 +202,19 @@ class JsonRpcErrorTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
-            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": SESSION_END_TIMEOUT_SECONDS}
+            request.extensions["timeout"] = {
+                **request.extensions.get("timeout", {}),
+                "read": SESSION_END_TIMEOUT_SECONDS,
+            }
         if request.method != "POST":
             return await self._inner.handle_async_request(request)  # the SDK contains what these raise
         try:
             response = await self._inner.handle_async_request(request)
             if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in request.headers:
                 await response.aclose()
-                return _error_response("Ringback no longer knows this session. Start this server again in your MCP client.")
+                return _error_response(
+                    "Ringback no longer knows this session. Start this server again in your MCP client."
+                )
             return await _to_json_rpc_response(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             return _error_response(
@@ -226,7 +235,9 @@ async def _to_json_rpc_response(response: httpx2.Response) -> httpx2.Response:
     body = await _read_body(response)
     if response.is_success or kind == "application/json":
         return httpx2.Response(response.status_code, headers=_forwarded_headers(response), content=body)
-    return _error_response(_problem_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?")
+    return _error_response(
+        _problem_detail(body) or f"Ringback answered with HTTP {response.status_code}. Is this its URL?"
+    )
 
 
 async def _read_body(response: httpx2.Response) -> bytes:

@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal, TypeVar, cast
 import typer
 from rich.table import Table
 
-from ringback.cli.connect import URL_DEFAULT, ApiKey, Url, create_client
-from ringback.cli.output import AsJson, create_console, exit_on_errors, print_output, print_json, print_message
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, create_client
+from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.client import RingbackClient, Webhook, WebhookOptions
 
 T = TypeVar("T")
@@ -142,7 +142,9 @@ def rotate_secret(
     api_key: ApiKey = None,
 ) -> None:
     """Give a webhook a new signing secret, and print it, this once."""
-    rotated = run_with_client(url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
+    rotated = run_with_client(
+        url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap)
+    )
     if rotated.secret:
         print_output(rotated.secret)
     print_message(f"Older secrets sign beside it until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
@@ -165,7 +167,9 @@ def replay(
     """Send again what a webhook was to hear."""
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
-    replay = run_with_client(url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead))
+    replay = run_with_client(
+        url, api_key, lambda client: client.replay_webhook(webhook_id, since=since, cursor=cursor, dead=dead)
+    )
     print_output(f"replayed: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
     if replay.more:

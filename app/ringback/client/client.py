@@ -8,7 +8,13 @@ from typing import Any, Final, Self, Unpack
 import httpx
 
 from ringback.client.events import EventMethods
-from ringback.client.methods import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, without_none, quote_path_segment
+from ringback.client.http_transport import (
+    ClientClock,
+    HttpTransport,
+    SystemClientClock,
+    check_header_value,
+    parse_object,
+)
 from ringback.client.models import (
     Answered,
     Call,
@@ -25,8 +31,13 @@ from ringback.client.models import (
 )
 from ringback.client.options import AdoptOptions, CallbackOptions, ReportOptions
 from ringback.client.problems import ClientError
+from ringback.client.resource_client import (
+    LONG_POLL_SPACING_SECONDS,
+    WAIT_SECONDS_MAX,
+    quote_path_segment,
+    without_none,
+)
 from ringback.client.webhooks import WebhookMethods
-from ringback.client.wire import ClientClock, SystemClientClock, HttpTransport, check_header_value, parse_object
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """For an answer that nobody asked to wait for; what was asked to wait gets its wait on top."""
@@ -189,11 +200,15 @@ class RingbackClient(WebhookMethods, EventMethods):
 
     async def result(self, call_id: str) -> Mapping[str, Any]:
         """The stored CallToolResult as the upstream gave it; raises `Conflict` when there is none (yet)."""
-        return parse_object(await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result"))
+        return parse_object(
+            await self._transport.send_request("GET", f"/v1/calls/{quote_path_segment(call_id)}/result")
+        )
 
     async def cancel(self, call_id: str) -> Call:
         """Ask for the call's end: cooperative, idempotent, and without effect on a call that has ended."""
-        return await self._transport.fetch_model(Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True)
+        return await self._transport.fetch_model(
+            Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True
+        )
 
     async def answer(self, call_id: str, responses: Mapping[str, Mapping[str, Any]]) -> Answered:
         """Answer some or all of the call's `input_requests`, with ElicitResults by their keys.
@@ -233,7 +248,10 @@ class RingbackClient(WebhookMethods, EventMethods):
     async def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
         """A resume token of the call; with `revoke_older`, the only one that still works, callbacks' included."""
         answer = await self._transport.fetch_model(
-            ResumeToken, "POST", f"/v1/calls/{quote_path_segment(call_id)}/resume-token", body={"revoke_older": revoke_older}
+            ResumeToken,
+            "POST",
+            f"/v1/calls/{quote_path_segment(call_id)}/resume-token",
+            body={"revoke_older": revoke_older},
         )
         return answer.resume_token
 
@@ -250,7 +268,9 @@ class RingbackClient(WebhookMethods, EventMethods):
         return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
 
     async def tools(self, upstream: str) -> Sequence[Tool]:
-        return (await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")).tools
+        return (
+            await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")
+        ).tools
 
     async def healthy(self) -> bool:
         """Whether a Ringback answers there now, asked once."""

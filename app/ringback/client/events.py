@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from ringback.client.event_stream import EventStream
-from ringback.client.methods import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
+from ringback.client.http_transport import parse_text
 from ringback.client.models import Event, EventPage
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.client.wire import parse_text
+from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX, ResourceClient, without_none
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
 """Three heartbeats of the service: a stream that is silent for longer is dead, whatever TCP believes."""
@@ -43,7 +43,9 @@ class EventMethods(ResourceClient):
             "correlation_id": correlation_id,
             "wait_seconds": wait_seconds,
         }
-        return await self._transport.fetch_model(EventPage, "GET", "/v1/events", params=without_none(params), wait_seconds=wait_seconds)
+        return await self._transport.fetch_model(
+            EventPage, "GET", "/v1/events", params=without_none(params), wait_seconds=wait_seconds
+        )
 
     async def events(
         self,

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Unpack
 
-from ringback.client.methods import ResourceClient, without_none, quote_path_segment
 from ringback.client.models import (
     Delivery,
     DeliveryDetail,
@@ -16,12 +15,15 @@ from ringback.client.models import (
     WebhookPage,
 )
 from ringback.client.options import WebhookChange, WebhookOptions
+from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 
 
 class WebhookMethods(ResourceClient):
     async def register_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> RegisteredWebhook:
         """Register a callback URL. Once this returns, every event that it hears will be delivered to it."""
-        return await self._transport.fetch_model(RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options})
+        return await self._transport.fetch_model(
+            RegisteredWebhook, "POST", "/v1/webhooks", body={"url": url, **options}
+        )
 
     async def webhooks(self) -> AsyncIterator[Webhook]:
         """Your webhooks, newest first."""
@@ -34,7 +36,9 @@ class WebhookMethods(ResourceClient):
 
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> Webhook:
         """Change what is named, and leave the rest as it is."""
-        return await self._transport.fetch_model(Webhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change))
+        return await self._transport.fetch_model(
+            Webhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change)
+        )
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Remove it; what of it was not delivered yet is cancelled."""
@@ -42,11 +46,15 @@ class WebhookMethods(ResourceClient):
 
     async def verify_webhook(self, webhook_id: str) -> Webhook:
         """Have its URL challenged now; `state` says whether it has proven that it wants callbacks, `last_error` why not."""
-        return await self._transport.fetch_model(Webhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify")
+        return await self._transport.fetch_model(
+            Webhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify"
+        )
 
     async def test_webhook(self, webhook_id: str) -> Delivery:
         """Send a signed `webhook.test` to it. What came of it, the delivery tells: `delivery(test.id)`."""
-        return await self._transport.fetch_model(Delivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test")
+        return await self._transport.fetch_model(
+            Delivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test"
+        )
 
     async def rotate_secret(
         self, webhook_id: str, *, secret: str | None = None, overlap_seconds: float | None = None
@@ -65,7 +73,9 @@ class WebhookMethods(ResourceClient):
         The bodies and their webhook-ids are the same as before. At most 10,000 at once; `more` says if there are others.
         """
         body = without_none({"since": since and since.isoformat(), "cursor": cursor, "dead": dead or None})
-        return await self._transport.fetch_model(Replay, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/replay", body=body)
+        return await self._transport.fetch_model(
+            Replay, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/replay", body=body
+        )
 
     async def deliveries(
         self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
@@ -78,8 +88,12 @@ class WebhookMethods(ResourceClient):
 
     async def delivery(self, delivery_id: str) -> DeliveryDetail:
         """A delivery with its attempts."""
-        return await self._transport.fetch_model(DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id)}")
+        return await self._transport.fetch_model(
+            DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id)}"
+        )
 
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Send one delivery again; if it is on its way already, that one is returned."""
-        return await self._transport.fetch_model(Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver")
+        return await self._transport.fetch_model(
+            Delivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
+        )

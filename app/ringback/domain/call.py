@@ -307,7 +307,11 @@ def has_no_upstream_state(call: Call) -> bool:
     """Whether no upstream is at work for it or keeps anything of it: it was never sent, or stands between two rounds."""
     if call.dispatched_at is None:
         return True
-    return call.phase in {CallPhase.QUEUED, CallPhase.PARKED} and call.handle is not None and call.handle.driver == MRTR_DRIVER
+    return (
+        call.phase in {CallPhase.QUEUED, CallPhase.PARKED}
+        and call.handle is not None
+        and call.handle.driver == MRTR_DRIVER
+    )
 
 
 CANCELLED_COMPLETION: Final = CallCompletion(outcome=CallOutcome.CANCELLED)

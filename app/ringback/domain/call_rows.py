@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from ringback.domain.call import Call, CallStatus
+from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 
@@ -61,7 +61,9 @@ class CallRows(Protocol):
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...
 
-    async def list_page(self, principal: Principal, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
+    async def list_page(
+        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+    ) -> Page[Call, str]:
         """Newest first; `before` is the `next_place` of the previous page."""
         ...
 
@@ -88,7 +90,9 @@ class CallRows(Protocol):
 class CallQueue(Protocol):
     """The same rows as the runner and the janitor see them."""
 
-    async def lease_queued(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
+    async def lease_queued(
+        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+    ) -> Sequence[Call]:
         """Lease queued calls of an upstream, in fair turns between principals, oldest first within each: they are running then.
 
         The turns go on from one lease to the next: the principal that was served longest ago comes first.

@@ -10,9 +10,9 @@ steps loses nothing and repeats nothing.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ringback.domain.health import HELD_DELIVERIES_MAX
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
+from ringback.domain.webhook_health import HELD_DELIVERIES_MAX
 
 STEP_EVENTS_MAX: Final = 32
 """Events that one transaction visits: some ten milliseconds of a slow core if each becomes a delivery. With 200, other

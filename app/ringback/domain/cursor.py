@@ -14,15 +14,18 @@ import base64
 import binascii
 import re
 import zlib
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.ids import is_well_formed_id
 
 CURSOR_LENGTH_MAX = 256
 _VERSION = "1"
-_POSITION_PATTERN: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?")  # below 2**63, which is where both stores end
+_POSITION_PATTERN: Final = re.compile(
+    r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?"
+)  # below 2**63, which is where both stores end
 
 
 class CursorList(StrEnum):
@@ -77,7 +80,9 @@ def event_mark(event_id: str) -> str:
 
 
 def encode_log_position(position: LogPosition) -> str:
-    return encode_cursor(CursorList.EVENTS, str(position.seq) if position.mark is None else f"{position.seq}.{position.mark}")
+    return encode_cursor(
+        CursorList.EVENTS, str(position.seq) if position.mark is None else f"{position.seq}.{position.mark}"
+    )
 
 
 def decode_log_position(cursor: str) -> LogPosition:
@@ -107,3 +112,21 @@ def _decode_base64url(cursor: str) -> str:
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
         raise InvalidCursor("This is not a cursor of ours. Start without one.") from None
+
+
+# Pages: what one bounded look into a list found, and where the next look begins.
+#
+# A store visits a bounded number of rows for one page, however few of them match. So a page may be short, or empty, before the
+# list has ended; `next_place` alone tells whether it has.
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class Page(list[T], Generic[T, P]):
+    """The rows of one page, which is a list of them, and the place from which the list goes on."""
+
+    def __init__(self, rows: Iterable[T] = (), *, next_position: P | None) -> None:
+        super().__init__(rows)
+        self.next_position = next_position
+        """The place that the next page is asked with; None when this page came to the end of the list."""

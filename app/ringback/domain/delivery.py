@@ -17,7 +17,14 @@ from typing import Final
 from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.retry import RETRY_SCHEDULES, ORDERED_GIVE_UP_SECONDS, PROGRESS_SCHEDULE, RetrySchedule, RetryProfile, retry_delay_seconds
+from ringback.domain.retry import (
+    ORDERED_GIVE_UP_SECONDS,
+    PROGRESS_SCHEDULE,
+    RETRY_SCHEDULES,
+    RetryProfile,
+    RetrySchedule,
+    retry_delay_seconds,
+)
 
 
 class DeliveryState(StrEnum):
@@ -121,7 +128,9 @@ class Delivery:
         return self.event_id or f"msg_{self.kind}_{self.id.partition('_')[2]}"
 
 
-def next_generation(delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime) -> Delivery:
+def next_generation(
+    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, profile: RetryProfile, now: datetime
+) -> Delivery:
     """The next generation of a delivery that has ended: the same body and webhook-id, with every attempt before it."""
     return replace(
         delivery,
@@ -208,7 +217,9 @@ def give_up_seconds(kind: DeliveryKind, profile: RetryProfile, *, ordered: bool)
     return min(age, ORDERED_GIVE_UP_SECONDS) if ordered else age
 
 
-def decide_retry(delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float) -> RetryDecision:
+def decide_retry(
+    delivery: Delivery, result: AttemptResult, *, profile: RetryProfile, now: datetime, random_fraction: float
+) -> RetryDecision:
     """What becomes of a delivery after the attempt that ended in `answer`; `delivery.attempts` already counts it."""
     if result.category is AttemptCategory.DELIVERED:
         return RetryDecision(state=DeliveryState.DELIVERED)
@@ -216,13 +227,17 @@ def decide_retry(delivery: Delivery, result: AttemptResult, *, profile: RetryPro
         return RetryDecision(state=DeliveryState.DEAD)
     retry_after_seconds = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
     schedule = retry_schedule_for(delivery.kind, profile)
-    delay = retry_delay_seconds(schedule, attempts=delivery.attempts, random_fraction=random_fraction, retry_after_seconds=retry_after_seconds)
+    delay = retry_delay_seconds(
+        schedule, attempts=delivery.attempts, random_fraction=random_fraction, retry_after_seconds=retry_after_seconds
+    )
     if delay is None or now + seconds(delay) > delivery.give_up_at:
         return RetryDecision(state=DeliveryState.DEAD)
     return RetryDecision(state=DeliveryState.PENDING, due_at=now + seconds(delay))
 
 
-def build_delivery_update(delivery: Delivery, decision: RetryDecision, *, category: AttemptCategory | None, now: datetime) -> DeliveryUpdate:
+def build_delivery_update(
+    delivery: Delivery, decision: RetryDecision, *, category: AttemptCategory | None, now: datetime
+) -> DeliveryUpdate:
     """The delivery as its verdict leaves it."""
     return DeliveryUpdate(
         delivery=delivery,
@@ -240,4 +255,9 @@ def leaves_gap(delivery: Delivery, result: AttemptResult | None) -> bool:
     ended has been told of before.
     """
     is_permanent_failure = result is not None and result.status_code in PERMANENT_FAILURE_STATUS_CODES
-    return delivery.kind is DeliveryKind.EVENT and delivery.seq is not None and delivery.generation == 1 and not is_permanent_failure
+    return (
+        delivery.kind is DeliveryKind.EVENT
+        and delivery.seq is not None
+        and delivery.generation == 1
+        and not is_permanent_failure
+    )

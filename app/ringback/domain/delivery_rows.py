@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState, DeliveryUpdate
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 

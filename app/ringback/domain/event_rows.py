@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, EventId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 
 

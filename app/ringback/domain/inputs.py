@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, InputRequest, CallPhase, CallStatus, advance_status, enter_phase
+from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
 
 ELICITATION_METHOD: Final = "elicitation/create"
 """The one kind of question that is offered to upstreams (`runner.drivers.rounds`)."""
@@ -45,7 +45,9 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
         return call
     number = call.input_round + bool(new)
     new_requests = {
-        f"r{number}.{index}": InputRequest(name=name, method=ELICITATION_METHOD, params=requests[name].get("params", {}))
+        f"r{number}.{index}": InputRequest(
+            name=name, method=ELICITATION_METHOD, params=requests[name].get("params", {})
+        )
         for index, name in enumerate(new, start=1)
     }
     return _with_requests(replace(call, input_round=number, updated_at=now), still_open | new_requests, now=now)

@@ -46,7 +46,10 @@ class LivenessSample:
 def classify_liveness(sample: LivenessSample) -> Liveness:
     if sample.stopped_since is not None and sample.now - sample.stopped_since >= STOPPED_TIMEOUT_SECONDS:
         return Liveness.FROZEN
-    is_silent = sample.ping_unanswered_since is not None and sample.now - sample.ping_unanswered_since >= UNRESPONSIVE_AFTER_SECONDS
+    is_silent = (
+        sample.ping_unanswered_since is not None
+        and sample.now - sample.ping_unanswered_since >= UNRESPONSIVE_AFTER_SECONDS
+    )
     if is_silent and all(deadline <= sample.now for deadline in sample.deadlines):
         return Liveness.FROZEN
     return Liveness.UNRESPONSIVE if is_silent or not sample.reads_input else Liveness.ALIVE

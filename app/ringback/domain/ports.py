@@ -15,22 +15,44 @@ again after a serialisation failure, so it changes nothing but the store.
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ringback.domain.call_rows import CallQueue, CallRows, TombstoneRows
-from ringback.domain.catalog import CatalogRows
 from ringback.domain.catch_up import CatchUpRows
-from ringback.domain.delivery_rows import CallDeliveries, WebhookDeliveries, DeliveryQueue, DeliveryRows, DeliveryMaintenance
+from ringback.domain.change_subscriptions import ChangeSubscriptionRows
+from ringback.domain.delivery_rows import (
+    CallDeliveries,
+    DeliveryMaintenance,
+    DeliveryQueue,
+    DeliveryRows,
+    WebhookDeliveries,
+)
+from ringback.domain.encryption import SealedRows, SealingKeyRows
 from ringback.domain.event_rows import EventLogRows, EventRows
-from ringback.domain.joined_names import ToolAliasRows
 from ringback.domain.principal import ApiKeyRows, Principal
-from ringback.domain.sealed import SealedRows, SealingKeyRows
 from ringback.domain.signals import Signals
+from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows
-from ringback.domain.watches import ChangeSubscriptionRows
 from ringback.domain.webhook_rows import OriginBreakerRows, WebhookRows
-from ringback.domain.write_probe import WriteProbe
+
+# Whether the store would keep what it is given: readiness and `ringback doctor` ask before somebody's call has to find out.
+
+PROBE_BYTES: Final = 32 * 1024
+"""As much as the rows, indexes and events of a usual call take. A smaller write may fit into space that SQLite already has."""
+DISK_FREE_BYTES_MIN: Final = 16 * 1024 * 1024
+"""Four of the largest requests that are read by default. A disk with less refuses some of them soon, if not the next one."""
+
+
+class WriteProbe(Protocol):
+    async def write_probe_row(self) -> None:
+        """Write `PROBE_BYTES`, in one row that is written again each time.
+
+        Raises `StoreUnavailable` when the disk has less than `FREE_BYTES_MIN` left. What the write itself meets, this method or
+        the commit of its unit of work raises.
+        """
+        ...
+
 
 T = TypeVar("T")
 

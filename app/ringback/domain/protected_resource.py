@@ -71,7 +71,9 @@ class ProtectedResource:
             "resource_name": "Ringback",
         }
 
-    def challenge_header(self, resource: str, *, error: str | None = None, scopes: Collection[Scope] | None = None) -> str:
+    def challenge_header(
+        self, resource: str, *, error: str | None = None, scopes: Collection[Scope] | None = None
+    ) -> str:
         """`WWW-Authenticate` of a refusal (RFC 6750 §3, RFC 9728 §5.1); a request without any token gets no error code."""
         wanted = _format_scopes(self.scopes if scopes is None else scopes)
         parameters = {"error": error, "scope": wanted, "resource_metadata": self.metadata_url(resource)}

@@ -46,7 +46,9 @@ JITTER_FRACTION: Final = 0.2
 _DELAY_DIGITS_MAX: Final = 10
 
 
-def retry_delay_seconds(schedule: RetrySchedule, *, attempts: int, random_fraction: float, retry_after_seconds: float | None) -> float | None:
+def retry_delay_seconds(
+    schedule: RetrySchedule, *, attempts: int, random_fraction: float, retry_after_seconds: float | None
+) -> float | None:
     """Seconds until the next attempt after `attempts` of them, or None when the ladder ends.
 
     `chance` is uniform in [0, 1). A receiver's Retry-After lengthens the wait, up to the ladder's longest step.

@@ -173,7 +173,12 @@ class UpstreamProxyPort(Protocol):
         ...
 
     async def send_request(
-        self, upstream: str, method: str, params: Mapping[str, Any], *, client_capabilities: Mapping[str, Any] | None = None
+        self,
+        upstream: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client_capabilities: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
         """The answer as it came. `declare` is what whoever asks can do for the upstream meanwhile (2026-07-28).
 
@@ -198,7 +203,9 @@ class UpstreamProxyPort(Protocol):
 class CallNotifications(Protocol):
     """What upstreams tell about running calls, while it happens. A hint for whoever waits; what counts is in the store."""
 
-    def subscribe_call(self, call_id: CallId, *, log_level: str | None = None) -> AbstractContextManager[AsyncIterator[UpstreamNotification]]:
+    def subscribe_call(
+        self, call_id: CallId, *, log_level: str | None = None
+    ) -> AbstractContextManager[AsyncIterator[UpstreamNotification]]:
         """Told from entering on. Bounded: whoever does not keep up misses the oldest. It never ends by itself.
 
         `log_level` is the least severe level of messages that is wanted (`debug` to `emergency`); without it there are none.

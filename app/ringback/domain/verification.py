@@ -93,7 +93,9 @@ class ChallengeRows(Protocol):
 
     async def remove(self, webhook_id: WebhookId) -> None: ...
 
-    async def count_recent(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> RecentChallenges:
+    async def count_recent(
+        self, *, origin: str | None = None, principal: Principal | None = None, now: datetime
+    ) -> RecentChallenges:
         """Of one origin, or of one principal."""
         ...
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from ringback.domain.breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.call import Call
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, WebhookId
@@ -215,7 +215,9 @@ def describe_webhook(webhook: Webhook) -> str:
 
 def _describe_call_events(webhook: Webhook, names: str) -> str:
     if webhook.call_id is not None:
-        return f"Rings for {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
+        return (
+            f"Rings for {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
+        )
     return f"Rings for {names} of {_describe_filters(webhook)}, from now on{_describe_inline_exception(webhook)}."
 
 

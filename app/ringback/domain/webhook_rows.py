@@ -7,10 +7,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
-from ringback.domain.breaker import CircuitBreaker
+from ringback.domain.circuit_breaker import CircuitBreaker
+from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import WebhookId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 

@@ -21,12 +21,17 @@ from starlette.types import Send as SendMessage
 
 from ringback.client import CallbackOptions
 from ringback.domain.clock import Clock, SystemClock
-from ringback.extension import rounds
-from ringback.extension.asking import CALLBACK_META_KEY, RINGBACK_META_PREFIX, CallbackRequest, parse_callback_request, strip_callback
-from ringback.extension.embedded import REPORT_KEY_PREFIX, EmbeddedBackend
-from ringback.extension.outbox import ReportOutbox, SendReport
-from ringback.extension.reporting import ServiceBackend
-from ringback.extension.telling import CallbackRefused, CallReporter, is_storable
+from ringback.extension.call_reporter import CallbackRefused, CallReporter, is_storable, pop_report_key
+from ringback.extension.callback_request import (
+    CALLBACK_META_KEY,
+    RINGBACK_META_PREFIX,
+    CallbackRequest,
+    parse_callback_request,
+    strip_callback,
+)
+from ringback.extension.embedded_backend import REPORT_KEY_PREFIX, EmbeddedBackend
+from ringback.extension.report_outbox import ReportOutbox, SendReport
+from ringback.extension.service_backend import ServiceBackend
 
 log = logging.getLogger(__name__)
 
@@ -183,17 +188,21 @@ class Callbacks(Extension):
         self, params: CallToolRequestParams, ctx: SdkContext, call_next: CallNext
     ) -> HandlerResult:
         meta = cast("Mapping[str, Any]", params.meta or {})
-        key = rounds.pop_report_key(params)
+        key = pop_report_key(params)
         if key is None and CALLBACK_META_KEY not in meta and self._tools is not None and params.name not in self._tools:
             return await call_next(ctx)
         callback_request = parse_callback_request(meta)
-        reporter = self._open_reporter(params, callback_request, key or REPORT_KEY_PREFIX + secrets.token_hex(_REPORT_KEY_BYTES))
+        reporter = self._open_reporter(
+            params, callback_request, key or REPORT_KEY_PREFIX + secrets.token_hex(_REPORT_KEY_BYTES)
+        )
         if reporter is None:
             return await call_next(strip_callback(ctx))
         reported_call = self._run_reported_call(reporter, strip_callback(ctx), call_next)
         return await (self._run_detached(reported_call) if survives_disconnect(ctx, meta) else reported_call)
 
-    def _open_reporter(self, params: CallToolRequestParams, callback_request: CallbackRequest, key: str) -> CallReporter | None:
+    def _open_reporter(
+        self, params: CallToolRequestParams, callback_request: CallbackRequest, key: str
+    ) -> CallReporter | None:
         if self._outbox is None:
             raise RuntimeError("These callbacks are not open. Give the server lifespan=callbacks.lifespan.")
         channel = self._outbox.open_channel()

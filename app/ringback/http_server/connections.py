@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ringback.http_server.limits import HttpLimits, ConnectionPhase
+from ringback.http_server.limits import ConnectionPhase, HttpLimits
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,9 @@ class ConnectionLimiter:
         self._monotonic = monotonic
         self._open: set[LimitedConnection] = set()
         self._count_by_peer: Counter[str] = Counter()
-        self._phases: dict[ConnectionPhase, OrderedDict[LimitedConnection, float]] = {phase: OrderedDict() for phase in ConnectionPhase}
+        self._phases: dict[ConnectionPhase, OrderedDict[LimitedConnection, float]] = {
+            phase: OrderedDict() for phase in ConnectionPhase
+        }
         self._stalled: dict[LimitedConnection, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._next_stall_check_at = 0.0

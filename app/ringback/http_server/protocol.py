@@ -18,16 +18,16 @@ from uvicorn.server import ServerState
 
 from ringback.domain.errors import RingbackError
 from ringback.http_server.connections import ConnectionLimiter
-from ringback.http_server.limits import HttpLimits, ConnectionPhase
-from ringback.http_server.refusals import (
+from ringback.http_server.error_responses import (
     MALFORMED_REQUEST,
-    TOO_MANY_CONNECTIONS,
     REQUEST_TOO_SLOW,
-    headers_too_large_error,
+    TOO_MANY_CONNECTIONS,
     encode_error_response,
+    headers_too_large_error,
     url_too_long_error,
 )
-from ringback.http_server.transport import CountingTransport, StoppableFlowControl
+from ringback.http_server.flow_control import CountingTransport, StoppableFlowControl
+from ringback.http_server.limits import ConnectionPhase, HttpLimits
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
 """How much is parsed at once: by so much a limit may be passed before it is noticed."""
@@ -153,7 +153,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._has_parser_progress = self._is_reading_headers = True
         last = self._last_request
         if last is not None and (not last.keep_alive or len(self.pipeline) >= self._limits.pipelined_max):
-            self._connection_limiter.count_rejection("too_many_pipelined" if last.keep_alive else "request_after_the_last")
+            self._connection_limiter.count_rejection(
+                "too_many_pipelined" if last.keep_alive else "request_after_the_last"
+            )
             self._stop_reading()
             raise _ParsingStopped
         self._url_bytes = self._headers_bytes = self._headers = 0
@@ -237,7 +239,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_next_request()
         if not self.pipeline:
             self.flow.resume_reading()
-        if self._is_reading_body and self.expect_100_continue and not self._body_bytes and not self._has_active_request():
+        if (
+            self._is_reading_body
+            and self.expect_100_continue
+            and not self._body_bytes
+            and not self._has_active_request()
+        ):
             self.transport.close()  # what comes now may be the body, or the next request of a client that keeps it back
         self._update_phase()
 
@@ -301,7 +308,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._enter_phase(None if serving else ConnectionPhase.NEXT_REQUEST)
 
     def _enter_body_phase(self) -> None:
-        if self._phase is ConnectionPhase.BODY and self._body_bytes - self._body_bytes_at_phase_start < self._limits.progress_bytes:
+        if (
+            self._phase is ConnectionPhase.BODY
+            and self._body_bytes - self._body_bytes_at_phase_start < self._limits.progress_bytes
+        ):
             return
         self._body_bytes_at_phase_start = self._body_bytes
         self._enter_phase(ConnectionPhase.BODY)

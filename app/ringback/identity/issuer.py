@@ -18,7 +18,7 @@ from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import IssuerUnavailable
-from ringback.identity.documents import IssuerDocumentError, fetch_json_object
+from ringback.identity.issuer_documents import IssuerDocumentError, fetch_json_object
 
 log = logging.getLogger(__name__)
 

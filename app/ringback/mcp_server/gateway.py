@@ -18,18 +18,18 @@ from pydantic import BaseModel
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
 from ringback.domain.principal import Caller
-from ringback.domain.sealed import Sealer
 from ringback.domain.signals import Signals
-from ringback.domain.upstreams import ToolCatalog, CallNotifications, UpstreamProxyPort
-from ringback.mcp_server.exchange import RequestContext
-from ringback.services.answers import InputAnswers
+from ringback.domain.upstreams import CallNotifications, ToolCatalog, UpstreamProxyPort
+from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
 from ringback.services.events import Events
-from ringback.services.joined_names import ToolAliases
+from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.resume import CallResumption
+from ringback.services.tool_aliases import ToolAliases
 from ringback.services.webhooks import Webhooks
 
 Result = dict[str, Any]

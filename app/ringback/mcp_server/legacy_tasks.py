@@ -33,15 +33,15 @@ from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
-from ringback.mcp_server.answers import build_call_result
-from ringback.mcp_server.exchange import RequestContext
-from ringback.mcp_server.following import subscribe_call_changes
+from ringback.mcp_server.change_publisher import subscribe_call_changes
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
-from ringback.mcp_server.legacy_questions import LegacyTaskElicitation, TaskResultWaiters
-from ringback.mcp_server.refusals import method_not_found
-from ringback.mcp_server.task_shapes import TaskSerializer, progress_params, related_task_meta
+from ringback.mcp_server.jsonrpc_errors import method_not_found
+from ringback.mcp_server.legacy_task_elicitation import LegacyTaskElicitation, TaskResultWaiters
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.session_notifications import get_session_notifications, send_to_session
+from ringback.mcp_server.task_serializer import TaskSerializer, progress_params, related_task_meta
 from ringback.mcp_server.tasks import get_own_task
-from ringback.mcp_server.telling import send_to_session, get_session_notifications
+from ringback.mcp_server.tool_call_responder import build_call_result
 
 LEGACY_TASKS_VERSION: Final = "2025-11-25"
 """The one version of the protocol with these tasks."""
@@ -55,10 +55,21 @@ def build_feature(gateway: Gateway) -> Feature:
     tasks = LegacyTasks(gateway)
     return Feature(
         methods=(
-            MethodBinding(name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=LEGACY_ONLY),
-            MethodBinding(name="tasks/result", params=types.GetTaskPayloadRequestParams, handler=tasks.get_task_result, eras=LEGACY_ONLY),
-            MethodBinding(name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list_tasks, eras=LEGACY_ONLY),
-            MethodBinding(name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=LEGACY_ONLY),
+            MethodBinding(
+                name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=LEGACY_ONLY
+            ),
+            MethodBinding(
+                name="tasks/result",
+                params=types.GetTaskPayloadRequestParams,
+                handler=tasks.get_task_result,
+                eras=LEGACY_ONLY,
+            ),
+            MethodBinding(
+                name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list_tasks, eras=LEGACY_ONLY
+            ),
+            MethodBinding(
+                name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=LEGACY_ONLY
+            ),
         ),
         task_responder=tasks,
         advertise_capabilities=tasks.advertise_capabilities,
@@ -85,7 +96,9 @@ class LegacyTasks:
         self._start_status_notifications(context, call)
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result comes when it ends."
         created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
-        return meta.with_call_meta({**created, "_meta": {**related_task_meta(call), IMMEDIATE_RESPONSE_META_KEY: hint}}, call)
+        return meta.with_call_meta(
+            {**created, "_meta": {**related_task_meta(call), IMMEDIATE_RESPONSE_META_KEY: hint}}, call
+        )
 
     # -- tasks/… --
 
@@ -108,9 +121,16 @@ class LegacyTasks:
         if context.caller.principal == ANONYMOUS_PRINCIPAL:
             raise MCPError(METHOD_NOT_FOUND, "Method not found: tasks are listed only where callers are authenticated.")
         last_id = decode_id_cursor(CursorList.CALLS, params.cursor)
-        page = await self._gateway.calls.list_calls(context.caller, CallFilter(), position=last_id, limit=TASK_PAGE_SIZE)
-        next_page = {} if page.next_position is None else {"nextCursor": encode_cursor(CursorList.CALLS, page.next_position)}
-        return {"tasks": [self._serializer.legacy_task(call, now=self._gateway.clock.now()) for call in page], **next_page}
+        page = await self._gateway.calls.list_calls(
+            context.caller, CallFilter(), position=last_id, limit=TASK_PAGE_SIZE
+        )
+        next_page = (
+            {} if page.next_position is None else {"nextCursor": encode_cursor(CursorList.CALLS, page.next_position)}
+        )
+        return {
+            "tasks": [self._serializer.legacy_task(call, now=self._gateway.clock.now()) for call in page],
+            **next_page,
+        }
 
     async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)

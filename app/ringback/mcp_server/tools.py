@@ -17,16 +17,32 @@ from ringback.domain.errors import InvalidArguments
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
-from ringback.mcp_server.answers import ToolCallResponder
-from ringback.mcp_server.callbacks import parse_callback
-from ringback.mcp_server.disconnects import WaitingRequest, WaitingRequests, cancel_call, is_cancelled_on_disconnect, mark_call_unattended, shield_from_cancellation
-from ringback.mcp_server.exchange import RequestContext
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, BuiltinTool, Result, TaskResponder
-from ringback.mcp_server.questions import CallElicitation
-from ringback.mcp_server.refusals import build_error_result, task_required
-from ringback.mcp_server.relay import SessionLogLevels
-from ringback.mcp_server.routes import ListedEntry, UpstreamRouter
-from ringback.mcp_server.tool_shape import export_tool
+from ringback.mcp_server.cancellation import (
+    WaitingRequest,
+    WaitingRequests,
+    cancel_call,
+    is_cancelled_on_disconnect,
+    mark_call_unattended,
+    shield_from_cancellation,
+)
+from ringback.mcp_server.elicitation import CallElicitation
+from ringback.mcp_server.gateway import (
+    BuiltinTool,
+    Capabilities,
+    Era,
+    Feature,
+    Gateway,
+    MethodBinding,
+    Result,
+    TaskResponder,
+)
+from ringback.mcp_server.jsonrpc_errors import build_error_result, task_required
+from ringback.mcp_server.meta import parse_callback
+from ringback.mcp_server.progress_relay import SessionLogLevels
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.tool_call_responder import ToolCallResponder
+from ringback.mcp_server.tool_export import export_tool
+from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.services.calls import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
@@ -50,7 +66,9 @@ class ToolMethods:
     def __init__(self, gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels) -> None:
         self._gateway = gateway
         self._features = features
-        self._builtin_tools: Mapping[str, BuiltinTool] = {tool.definition["name"]: tool for each in features for tool in each.builtin_tools}
+        self._builtin_tools: Mapping[str, BuiltinTool] = {
+            tool.definition["name"]: tool for each in features for tool in each.builtin_tools
+        }
         self._router = UpstreamRouter(gateway)
         self._elicitation = CallElicitation(gateway)
         self._responder = ToolCallResponder(gateway, elicitation=self._elicitation, log_levels=log_levels)
@@ -63,7 +81,11 @@ class ToolMethods:
         reject_cursor(params)
         entries = await self._router.list_entries(context, Listing.TOOLS)
         # Those of a Ringback behind us would look for its calls, which are not ours.
-        tools = [self._export_tool(context, entry) for entry in entries if entry.definition["name"] not in self._builtin_tools]
+        tools = [
+            self._export_tool(context, entry)
+            for entry in entries
+            if entry.definition["name"] not in self._builtin_tools
+        ]
         builtin_tools = [dict(tool.definition) for tool in self._builtin_tools.values()]
         return {"tools": [*tools, *builtin_tools], "ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
@@ -84,7 +106,9 @@ class ToolMethods:
         task_responder, wait_seconds = self._get_response_mode(context, upstream, tool)
         with self.waiting_requests.track_request(context) as waiting_request:
             try:
-                call = await shield_from_cancellation(self._start_or_resume_call(context, params, upstream, tool, wait_seconds, waiting_request))
+                call = await shield_from_cancellation(
+                    self._start_or_resume_call(context, params, upstream, tool, wait_seconds, waiting_request)
+                )
             except InvalidArguments as problem:
                 if task_responder is not None and task_responder.responds_immediately:
                     raise  # who takes nothing but a task could not read a result
@@ -95,10 +119,15 @@ class ToolMethods:
                 await shield_from_cancellation(self._handle_disconnect(context, call))
                 raise
 
-    def _get_response_mode(self, context: RequestContext, upstream: str, tool: str) -> tuple[TaskResponder | None, float]:
+    def _get_response_mode(
+        self, context: RequestContext, upstream: str, tool: str
+    ) -> tuple[TaskResponder | None, float]:
         """How long the plain result is waited for, and who answers in its place if the client takes tasks."""
         for feature in self._features:
-            if feature.task_responder is not None and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None:
+            if (
+                feature.task_responder is not None
+                and (grace_seconds := feature.task_responder.get_grace_seconds(context)) is not None
+            ):
                 return feature.task_responder, grace_seconds
         if self._gateway.catalog.is_task_only(upstream, tool):
             raise task_required(is_modern=context.is_modern)

@@ -19,10 +19,9 @@ from ipaddress import ip_address
 from typing import Final
 
 from ringback.domain.principal import Principal
-from ringback.notifier.addresses import Address
-from ringback.notifier.look_up_permits import LookupLimiter
-from ringback.notifier.look_ups import CachingResolver
-from ringback.notifier.resolver import CAresResolver, Resolution, Resolver
+from ringback.notifier.http.addresses import Address
+from ringback.notifier.http.caching_resolver import CachingResolver, LookupLimiter
+from ringback.notifier.http.resolver import CAresResolver, Resolution, Resolver
 
 LOOK_UPS_PER_OWNER_MAX: Final = 4
 """In flight for one owner. An upstream has one host, one more where its tokens come from, and what it redirects to."""

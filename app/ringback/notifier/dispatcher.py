@@ -16,22 +16,21 @@ from functools import partial
 
 from ringback.admission import AdmissionGate
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptResult, Attempt, AttemptCategory, Delivery
+from ringback.domain.delivery import Attempt, AttemptCategory, AttemptResult, Delivery
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.notifier.claims import LeasedBatch, DeliveryLeasing, LeasedDelivery
+from ringback.notifier.attempts import AttemptBatcher, AttemptRecorder, FinishedAttempt
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.handover import HandoffLease
-from ringback.notifier.headers import build_callback_headers
-from ringback.notifier.lanes import ConcurrencyLimits, ConcurrencyLimiter
-from ringback.notifier.record import Recorder
-from ringback.notifier.sender import ATTEMPT_SECONDS, Sender
-from ringback.notifier.settlement import FinishedAttempt, AttemptRecorder
-from ringback.notifier.settler import AttemptBatcher
-from ringback.notifier.target_guard import TargetPolicy
-from ringback.notifier.targets import TargetCache
+from ringback.notifier.http.guard import TargetPolicy
+from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
+from ringback.notifier.http.target import TargetCache
+from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
+from ringback.notifier.payload import build_callback_headers
+from ringback.notifier.recorder import Recorder
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
@@ -88,7 +87,9 @@ class Dispatcher:
             owner=config.owner,
             lease_seconds=config.lease_seconds,
         )
-        attempt_recorder = AttemptRecorder(recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction)
+        attempt_recorder = AttemptRecorder(
+            recorder=recorder, ids=ids, limiter=self._limiter, random_fraction=random_fraction
+        )
         self._attempt_batcher = AttemptBatcher(store=store, recorder=attempt_recorder, on_recorded=self._release_permit)
         self._permit_released = asyncio.Event()
         self._unleased_due_at: datetime | None = None

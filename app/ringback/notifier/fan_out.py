@@ -5,21 +5,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ringback.domain import health
+from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
 from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import LogPosition
-from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind, give_up_seconds
+from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState, give_up_seconds
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, IdGenerator, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.body import BODY_BYTES_MAX, PayloadBuilder
-from ringback.notifier.handover import PostCommitHandoff, HandoffLease
-from ringback.notifier.places import read_log_position
+from ringback.notifier.handover import HandoffLease, PostCommitHandoff
+from ringback.notifier.log_positions import read_log_position
+from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder
 
 SUPERSEDING_EVENTS: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
 """What makes earlier progress of the same call worthless."""
@@ -74,7 +74,9 @@ class _NewDeliveries:
     async def count_held(self, tx: Transaction, webhook: Webhook) -> int:
         """How many are held for the webhook, these included; the store is asked once."""
         if webhook.id not in self._held_counts:
-            self._held_counts[webhook.id] = await tx.webhook_deliveries.count_held(webhook.id, limit=health.HELD_DELIVERIES_MAX)
+            self._held_counts[webhook.id] = await tx.webhook_deliveries.count_held(
+                webhook.id, limit=health.HELD_DELIVERIES_MAX
+            )
         return self._held_counts[webhook.id]
 
     def add(self, delivery: Delivery) -> None:
@@ -123,9 +125,15 @@ class FanOut:
             await self._deliver_event(tx, context, webhooks, new)
         await new.insert(tx)
 
-    async def deliver_catch_up(self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int) -> CatchUpStep:
+    async def deliver_catch_up(
+        self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
+    ) -> CatchUpStep:
         """Deliver to one webhook what happened before it heard events as they happen. Each delivery waits its turn."""
-        new, events_visited, body_bytes = _NewDeliveries(positions={event.seq: event.position for event in events}), 0, 0
+        new, events_visited, body_bytes = (
+            _NewDeliveries(positions={event.seq: event.position for event in events}),
+            0,
+            0,
+        )
         limit_reached_at: int | None = None
         for event in events:
             if body_bytes >= STEP_BODY_BYTES_MAX:
@@ -137,9 +145,13 @@ class FanOut:
                 body_bytes += await self._deliver_catch_up_event(tx, webhook, event, new)
             events_visited += 1
         await _insert_deliveries(tx, new.deliveries)
-        return CatchUpStep(events_visited=events_visited, deliveries_created=len(new.deliveries), limit_reached_at=limit_reached_at)
+        return CatchUpStep(
+            events_visited=events_visited, deliveries_created=len(new.deliveries), limit_reached_at=limit_reached_at
+        )
 
-    async def _deliver_catch_up_event(self, tx: Transaction, webhook: Webhook, event: Event, new: _NewDeliveries) -> int:
+    async def _deliver_catch_up_event(
+        self, tx: Transaction, webhook: Webhook, event: Event, new: _NewDeliveries
+    ) -> int:
         """The length of its body; 0 when it is not delivered, because too much is held."""
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
@@ -149,7 +161,9 @@ class FanOut:
         new.add(delivery)
         return len(delivery.body)
 
-    async def _deliver_event(self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries) -> None:
+    async def _deliver_event(
+        self, tx: Transaction, context: EventContext, webhooks: Sequence[Webhook], new: _NewDeliveries
+    ) -> None:
         matching = [webhook for webhook in webhooks if matches_event(webhook, context.event, now=tx.now())]
         await new.load_lowest_open_seqs(tx, matching)
         for webhook in matching:
@@ -172,7 +186,9 @@ class FanOut:
         return False
 
     def _acquire_handoff_lease(self, tx: Transaction, context: EventContext, webhook: Webhook) -> HandoffLease | None:
-        is_deferred = webhook.holds_deliveries() or delivery_due_at(webhook, context.event, context.call, now=tx.now()) > tx.now()
+        is_deferred = (
+            webhook.holds_deliveries() or delivery_due_at(webhook, context.event, context.call, now=tx.now()) > tx.now()
+        )
         return None if is_deferred else self._post_commit.lease_delivery(tx, webhook)
 
     async def _build_delivery(
@@ -189,7 +205,9 @@ class FanOut:
             kind=kind,
             call_id=event.call_id,
             seq=event.seq,
-            body=self._payloads.build_event_body(event, webhook, call=call, watermark=watermark, result=await _result_to_inline(tx, context, webhook)),
+            body=self._payloads.build_event_body(
+                event, webhook, call=call, watermark=watermark, result=await _result_to_inline(tx, context, webhook)
+            ),
             state=_initial_state(webhook, lease),
             attempts=0 if lease is None else 1,
             lease_owner=None if lease is None else lease.owner,

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import AttemptResult, AttemptCategory
+from ringback.domain.delivery import AttemptCategory, AttemptResult
 from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
-from ringback.domain.health import RELEASE_BATCH_SIZE
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
@@ -36,12 +35,12 @@ from ringback.domain.verification import (
     seconds_until_below_limit,
 )
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.consent import PublishedReceiverLists, parse_json_object
-from ringback.notifier.envelopes import build_verification_body
-from ringback.notifier.headers import build_callback_headers
-from ringback.notifier.sender import HttpRequester
-from ringback.notifier.target_guard import TargetPolicy, parse_target
+from ringback.notifier.http.guard import TargetPolicy, parse_target
+from ringback.notifier.http.sender import HttpRequester
+from ringback.notifier.payload import build_callback_headers, build_verification_body
+from ringback.notifier.verification import PublishedReceiverLists, parse_json_object
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
@@ -233,7 +232,12 @@ class Verifier:
         if latest is None or latest.token != challenge.token:
             return  # it was asked for anew, or its URL has changed
         await tx.webhooks.update(replace(webhook, last_error=str(failure)), WebhookPart.HEALTH)
-        delay = retry_delay_seconds(CHALLENGE_SCHEDULE, attempts=challenge.attempts, random_fraction=self._random_fraction(), retry_after_seconds=None)
+        delay = retry_delay_seconds(
+            CHALLENGE_SCHEDULE,
+            attempts=challenge.attempts,
+            random_fraction=self._random_fraction(),
+            retry_after_seconds=None,
+        )
         if delay is None or webhook.state is not WebhookState.PENDING_VERIFICATION:
             await tx.challenges.remove(webhook.id)
         else:
@@ -266,9 +270,13 @@ async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> floa
     """How long the origin, or the principal, may not be troubled with another challenge; 0 when it may."""
     now = tx.now()
     return max(
-        seconds_until_below_limit(await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now),
         seconds_until_below_limit(
-            await tx.challenges.count_recent(principal=challenge.principal, now=now), CHALLENGES_PER_PRINCIPAL_MAX, now=now
+            await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now
+        ),
+        seconds_until_below_limit(
+            await tx.challenges.count_recent(principal=challenge.principal, now=now),
+            CHALLENGES_PER_PRINCIPAL_MAX,
+            now=now,
         ),
     )
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
+from ringback.receiver.callback_inbox import CallbackInbox
+from ringback.receiver.deduplicator import Deduplicator
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.receiver.mailbox import CallbackInbox
-from ringback.receiver.once import Deduplicator
 from ringback.signing.standard_webhooks import VerificationError, check_secret, verify
 
 Scope = MutableMapping[str, Any]
@@ -118,7 +118,9 @@ class ReceiverApp:
 
     async def _handle_once(self, message_id: str, envelope: Callback | Gap | Terminated) -> _ReceiverResponse:
         try:
-            await self._deduplicator.run_unless_handled((envelope.subscription_id, message_id), lambda: self._dispatch_envelope(envelope))
+            await self._deduplicator.run_unless_handled(
+                (envelope.subscription_id, message_id), lambda: self._dispatch_envelope(envelope)
+            )
         except Exception:  # the boundary to the owner's code: whatever it raises, the sender is to try again
             log.exception("The handler of message %s failed; its sender will try again", message_id)
             return _error_response(500, "The receiver could not handle this now.")

@@ -16,8 +16,8 @@ import httpx2
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ringback.domain import jsontext
-from ringback.runner.session_transport import LegacySessionTransport
-from ringback.runner.transport import MESSAGE
+from ringback.upstreams.transports.guarded_http import MESSAGE
+from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 """What the SDK sends with every request."""

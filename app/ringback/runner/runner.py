@@ -14,12 +14,12 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.notifier.ends import CompletionBatcher
-from ringback.notifier.record import Recorder
-from ringback.runner.drive import CallExecution, ShutdownSignal, CallSessionProvider
+from ringback.notifier.completion_batcher import CompletionBatcher
+from ringback.notifier.recorder import Recorder
+from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
 from ringback.runner.leasing import CallLeasing
-from ringback.runner.live import NotificationHub
 from ringback.services.births import PostCommitHandoff
+from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,9 @@ class Runner:
                 work.close()
                 self._leasing.release_capacity(call.upstream)
                 return
-            execution.add_done_callback(lambda _: self._leasing.release_capacity(call.upstream))  # also if it is cancelled unbegun
+            execution.add_done_callback(
+                lambda _: self._leasing.release_capacity(call.upstream)
+            )  # also if it is cancelled unbegun
 
         self._start_execution = start
         try:
@@ -126,12 +128,17 @@ class Runner:
 
     async def _lease_until_stopped(self, stop: asyncio.Event) -> None:
         """What is queued in units of others is leased right there; all the rest, and what found no room, here."""
-        with self._store.signals.listen(CALL_QUEUED_TOPIC) as waiter, self._post_commit.attach(self._leasing.prepare_lease):
+        with (
+            self._store.signals.listen(CALL_QUEUED_TOPIC) as waiter,
+            self._post_commit.attach(self._leasing.prepare_lease),
+        ):
             while not stop.is_set():
                 self._leasing.capacity_freed.clear()
                 if upstreams := self._leasing.find_upstreams_with_capacity():
                     await self._lease_queued_calls(upstreams)
-                await wait_first(waiter.wait(self._config.poll_seconds), self._leasing.capacity_freed.wait(), stop.wait())
+                await wait_first(
+                    waiter.wait(self._config.poll_seconds), self._leasing.capacity_freed.wait(), stop.wait()
+                )
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
         ends_at = self._clock.monotonic() + self._config.drain_seconds

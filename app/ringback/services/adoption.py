@@ -21,7 +21,7 @@ from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started import StartedCall, build_started_call
+from ringback.services.started_call import StartedCall, build_started_call
 
 UNKNOWN_TOOL: Final = "(unknown)"
 """A task does not say which tool it came from. No tool has such a name: MCP allows letters, digits and `_-./`."""
@@ -30,7 +30,9 @@ UNKNOWN_TOOL: Final = "(unknown)"
 class TaskLookup(Protocol):
     """Which tasks there are upstream."""
 
-    async def find_task(self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None) -> Handle | None:
+    async def find_task(
+        self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None
+    ) -> Handle | None:
         """What a call needs to follow this task; None when the upstream does not know it.
 
         Raises `UnknownUpstream` as `Catalog.check`, `InvalidRequest` for an upstream without tasks, `Unavailable` for one that

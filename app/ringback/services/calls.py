@@ -7,25 +7,25 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import CANCELLED_COMPLETION, Call, RerunPolicy, has_no_upstream_state, compute_request_hash
-from ringback.domain.call_rows import CallFilter, CallChange, Tombstone
+from ringback.domain.call import CANCELLED_COMPLETION, Call, RerunPolicy, compute_request_hash, has_no_upstream_state
+from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.clock import Clock, seconds
+from ringback.domain.cursor import Page
 from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, InvalidRequest, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
-from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_cancel_topic, call_changed_topic
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import Webhook
-from ringback.notifier.record import Recorder
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.births import PostCommitHandoff, LeaseQueued
+from ringback.services.births import LeaseQueued, PostCommitHandoff
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.long_polling import poll_until
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started import StartedCall, build_started_call
-from ringback.services.waiting import poll_until
+from ringback.services.started_call import StartedCall, build_started_call
 
 TIMEOUT_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600.0
@@ -184,10 +184,13 @@ class Calls:
         )
         return calls, is_done(calls)
 
-    async def list_calls(self, caller: Caller, call_filter: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
+    async def list_calls(
+        self, caller: Caller, call_filter: CallFilter, *, position: str | None, limit: int
+    ) -> Page[Call, str]:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
-            caller.principal, lambda tx: tx.calls.list_page(caller.principal, call_filter, position=position, limit=limit)
+            caller.principal,
+            lambda tx: tx.calls.list_page(caller.principal, call_filter, position=position, limit=limit),
         )
 
     async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
@@ -236,7 +239,9 @@ class Calls:
                 raise CallEnded(f"The call has ended as {call.status}.", call_id=call.id)
             tx.notify(call_cancel_topic(call.id))
             return (
-                await self._recorder.finish_call(tx, replace(call, cancel_requested=True), CANCELLED_COMPLETION, lease_token=None)
+                await self._recorder.finish_call(
+                    tx, replace(call, cancel_requested=True), CANCELLED_COMPLETION, lease_token=None
+                )
                 or call
             )
 
@@ -246,7 +251,9 @@ class Calls:
 
     async def _check_request(self, caller: Caller, request: StartCallRequest) -> None:
         check_timeout(request.timeout_seconds)
-        await self._catalog.check_call(request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams)
+        await self._catalog.check_call(
+            request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
+        )
 
     async def _insert_call(
         self,
@@ -299,7 +306,9 @@ class Calls:
             case RerunPolicy.ALWAYS:
                 return True
 
-    async def _find_idempotent_call(self, tx: Transaction, principal: Principal, request: StartCallRequest) -> StartedCall | None:
+    async def _find_idempotent_call(
+        self, tx: Transaction, principal: Principal, request: StartCallRequest
+    ) -> StartedCall | None:
         """What the idempotency key already names: the same call, a conflict, or the memory of one that has expired."""
         key = request.idempotency_key
         if key is None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import DeliveryId, is_well_formed_id
-from ringback.domain.pages import Page
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 
@@ -20,7 +20,8 @@ class Deliveries:
     ) -> Page[Delivery, str]:
         caller.require_scope(Scope.READ)
         return await self._store.scan(
-            caller.principal, lambda tx: tx.deliveries.list_page(caller.principal, delivery_filter, position=position, limit=limit)
+            caller.principal,
+            lambda tx: tx.deliveries.list_page(caller.principal, delivery_filter, position=position, limit=limit),
         )
 
     async def get_delivery(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:

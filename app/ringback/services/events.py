@@ -11,10 +11,10 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import log_appended_topic
-from ringback.notifier.places import log_contains_position, read_log_position
+from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.long_polling import poll_until
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.waiting import poll_until
 
 HEARTBEAT_SECONDS: Final = 15.0
 """Half of what the stricter clients take for silence (mcp-events §5), and below the idle timeout of every common proxy."""
@@ -58,7 +58,8 @@ class Events:
         position = decode_log_position(cursor) if cursor else None
         return await poll_until(
             lambda: self._store.scan(
-                caller.principal, lambda tx: read_event_page(tx, caller.principal, event_filter, position=position, limit=limit)
+                caller.principal,
+                lambda tx: read_event_page(tx, caller.principal, event_filter, position=position, limit=limit),
             ),
             lambda page: bool(page.events) or page.has_more or page.is_truncated,
             signals=self._store.signals,
@@ -68,7 +69,9 @@ class Events:
             lifecycle=self._lifecycle,
         )
 
-    async def follow_events(self, caller: Caller, event_filter: EventFilter, *, cursor: str | None) -> AsyncGenerator[EventPage]:
+    async def follow_events(
+        self, caller: Caller, event_filter: EventFilter, *, cursor: str | None
+    ) -> AsyncGenerator[EventPage]:
         """Page after page as events come, and an empty one when nothing came for a heartbeat; the first comes at once.
 
         Ends when the service stops, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import InvalidRequest
@@ -12,15 +13,19 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import RetryProfile
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.watches import CHANGE_SUBSCRIPTIONS_TOPIC
-from ringback.domain.webhook import DEFAULT_EVENTS, WebhookOrigin, Webhook, WebhookSecret, DeliveryCondition
-from ringback.notifier.places import log_contains_position
-from ringback.notifier.record import Recorder
-from ringback.notifier.target_guard import TargetGuard
+from ringback.domain.webhook import DEFAULT_EVENTS, DeliveryCondition, Webhook, WebhookOrigin, WebhookSecret
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.log_positions import log_contains_position
+from ringback.notifier.recorder import Recorder
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.verification import WebhookVerification
-from ringback.services.webhook_rules import check_subscribed_upstream, choose_secret, require_subscription_quota, subscribes_to_changes
+from ringback.services.webhook_checks import (
+    check_subscribed_upstream,
+    choose_secret,
+    require_subscription_quota,
+    subscribes_to_changes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +93,9 @@ class WebhookRegistrations:
         self._lifecycle.require_running()
         generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
         webhook = await self._store.write(lambda tx: self._insert_webhook(tx, webhook, registration.cursor))
-        return RegisteredWebhook(webhook=await self._verification.wait_until_challenged(webhook), secret=generated_secret)
+        return RegisteredWebhook(
+            webhook=await self._verification.wait_until_challenged(webhook), secret=generated_secret
+        )
 
     async def prepare_callback(
         self, caller: Caller, registration: WebhookRegistration | None

@@ -19,12 +19,12 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
-from ringback.notifier.on_demand import RequestedDeliveries
-from ringback.notifier.places import log_contains_position, read_log_position
+from ringback.notifier.log_positions import log_contains_position, read_log_position
+from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.deliveries import get_own_delivery
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.webhook_rules import get_own_webhook, require_enabled
+from ringback.services.webhook_checks import get_own_webhook, require_enabled
 
 REPLAY_DELIVERIES_MAX: Final = 10_000
 """By one request: as many as may be held for one webhook."""
@@ -89,7 +89,9 @@ class _EventLogSource:
         latest = await tx.webhook_deliveries.latest_by_event(webhook.id, [event.id for event in events])
         ended = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
         reached = events.next_position
-        next_source = None if reached is None else _EventLogSource(await read_log_position(tx, webhook.principal, reached))
+        next_source = (
+            None if reached is None else _EventLogSource(await read_log_position(tx, webhook.principal, reached))
+        )
         return _ReplayBatch(finished=ended, still_open=len(latest) - len(ended), next_source=next_source)
 
 
@@ -102,11 +104,17 @@ class _DeadDeliverySource:
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
         dead = await tx.webhook_deliveries.list_dead(webhook.id, limit=limit, after=self.after)
-        return _ReplayBatch(finished=dead, still_open=0, next_source=None if dead.next_position is None else _DeadDeliverySource(dead.next_position))
+        return _ReplayBatch(
+            finished=dead,
+            still_open=0,
+            next_source=None if dead.next_position is None else _DeadDeliverySource(dead.next_position),
+        )
 
 
 class DeliveryReplays:
-    def __init__(self, *, store: Store, requested_deliveries: RequestedDeliveries, quotas: QuotaEnforcer, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, *, store: Store, requested_deliveries: RequestedDeliveries, quotas: QuotaEnforcer, lifecycle: Lifecycle
+    ) -> None:
         self._store = store
         self._requested_deliveries = requested_deliveries
         self._quotas = quotas
@@ -178,7 +186,9 @@ async def _require_known_position(tx: Transaction, principal: Principal, cursor:
     return place
 
 
-async def _select_source(tx: Transaction, principal: Principal, webhook_id: str, request: ReplayRequest) -> _ReplaySource:
+async def _select_source(
+    tx: Transaction, principal: Principal, webhook_id: str, request: ReplayRequest
+) -> _ReplaySource:
     webhook = await get_own_webhook(tx, principal, webhook_id)
     match request:
         case ReplayRequest(since=datetime() as since, cursor=None, only_dead=False):

@@ -14,7 +14,18 @@ from functools import partial
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallCompletion, CallOutcome, Progress, CallStatus, completion_from_result, failed_completion, completion_from_upstream_error, compute_request_hash
+from ringback.domain.call import (
+    Call,
+    CallCompletion,
+    CallOutcome,
+    CallStatus,
+    Progress,
+    completion_from_result,
+    completion_from_upstream_error,
+    compute_request_hash,
+    failed_completion,
+)
+from ringback.domain.call_completion import mark_reported
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import seconds
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
@@ -22,17 +33,16 @@ from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.reported import mark_reported
-from ringback.domain.results import ERROR_BYTES_MAX, is_storable_error, is_call_tool_result
+from ringback.domain.tool_result import ERROR_BYTES_MAX, is_call_tool_result, is_storable_error
 from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.domain.webhook import Webhook
-from ringback.notifier.record import CompletionRequest, Recorder
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, check_timeout
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
-from ringback.services.started import StartedCall, build_started_call
+from ringback.services.started_call import StartedCall, build_started_call
 
 REPORTED_RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much as a request body may have by default; a result that comes in another way is held to the same."""
@@ -101,7 +111,9 @@ class CallReports:
         given_up, before = 0, None
         while True:
             page = await self._store.read(partial(_list_working_calls, principal=caller.principal, position=before))
-            lost = [call.id for call in page if (call.idempotency_key or "").startswith(_REPORT_KEY_PREFIX + key_prefix)]
+            lost = [
+                call.id for call in page if (call.idempotency_key or "").startswith(_REPORT_KEY_PREFIX + key_prefix)
+            ]
             given_up += await self._store.write(partial(self._finish_lost_calls, call_ids=lost))
             if len(page) < GIVE_UP_BATCH_SIZE:
                 return given_up
@@ -119,7 +131,9 @@ class CallReports:
         existing = await self._find_reported_call(tx, principal, report)
         call = existing or await self._insert_call(tx, principal, report, callback)
         updated = await self._apply_report(tx, call, report)
-        return await build_started_call(tx, self._tokens, updated, created=existing is None, secret=None if existing else secret)
+        return await build_started_call(
+            tx, self._tokens, updated, created=existing is None, secret=None if existing else secret
+        )
 
     async def _find_reported_call(self, tx: Transaction, principal: Principal, report: CallReport) -> Call | None:
         key = _REPORT_KEY_PREFIX + report.key
@@ -134,7 +148,9 @@ class CallReports:
             )
         return await tx.calls.get(found.id)
 
-    async def _insert_call(self, tx: Transaction, principal: Principal, report: CallReport, callback: Webhook | None) -> Call:
+    async def _insert_call(
+        self, tx: Transaction, principal: Principal, report: CallReport, callback: Webhook | None
+    ) -> Call:
         await self._quotas.require_call_quota(tx, principal)
         call = mark_reported(self._new_call(principal, report, now=tx.now()))
         await self._registrations.insert_callback(tx, callback, call)  # first, because it may be refused
@@ -192,7 +208,9 @@ def parse_result_completion(result: dict[str, Any]) -> CallCompletion:
     except TypeError:
         raise InvalidRequest("result: it cannot be kept: integers beyond 64 bits, or too deeply nested.") from None
     if len(body) > REPORTED_RESULT_BYTES_MAX:
-        raise InvalidRequest(f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large things by reference.")
+        raise InvalidRequest(
+            f"result: it is larger than {REPORTED_RESULT_BYTES_MAX} bytes. Send large things by reference."
+        )
     return completion_from_result(body, is_error=result.get("isError") is True)
 
 
@@ -244,7 +262,9 @@ def _report_hash(report: CallReport, arguments: dict[str, Any]) -> str:
 
 async def _require_same_completion(tx: Transaction, call: Call, completion: CallCompletion) -> None:
     stored = await tx.calls.get_result(call.id)
-    if (completion.outcome, completion.error) != (call.outcome, call.error) or not _is_same_json(completion.result, stored):
+    if (completion.outcome, completion.error) != (call.outcome, call.error) or not _is_same_json(
+        completion.result, stored
+    ):
         raise CallEnded(
             f"The call has ended as {call.status} ({call.outcome}), and stays so. This report of its end came too late.",
             call_id=call.id,
@@ -255,8 +275,12 @@ async def _require_same_completion(tx: Transaction, call: Call, completion: Call
 def _is_same_json(one: bytes | None, other: bytes | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one == other or jsontext.dumps_canonical(jsontext.loads(one)) == jsontext.dumps_canonical(jsontext.loads(other))
+    return one == other or jsontext.dumps_canonical(jsontext.loads(one)) == jsontext.dumps_canonical(
+        jsontext.loads(other)
+    )
 
 
 async def _list_working_calls(tx: Transaction, *, principal: Principal, position: str | None) -> Sequence[Call]:
-    return await tx.calls.list_page(principal, CallFilter(status=CallStatus.WORKING), position=position, limit=GIVE_UP_BATCH_SIZE)
+    return await tx.calls.list_page(
+        principal, CallFilter(status=CallStatus.WORKING), position=position, limit=GIVE_UP_BATCH_SIZE
+    )

@@ -17,13 +17,13 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_changed_topic
-from ringback.notifier.places import read_log_position
+from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.calls import get_own_call
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.waiting import poll_until
-from ringback.signing.resume_token import InvalidResumeToken, ExpiredResumeToken, ResumeClaims
+from ringback.services.long_polling import poll_until
+from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
 
 RESUME_EVENTS_MAX = 100
 """Events handed out at once; the fresh token stands after the last of them, so the rest comes with the next resume."""
@@ -97,7 +97,9 @@ class CallResumption:
         if call.token_version != claims.token_version:
             raise unknown_token_error()
         position = LogPosition(claims.cursor_seq, claims.cursor_mark)
-        page = await read_event_page(tx, principal, EventFilter(call_id=call.id), position=position, limit=RESUME_EVENTS_MAX)
+        page = await read_event_page(
+            tx, principal, EventFilter(call_id=call.id), position=position, limit=RESUME_EVENTS_MAX
+        )
         return ResumedCall(
             call=call,
             result=await tx.calls.get_result(call.id) if call.is_final else None,

@@ -14,19 +14,19 @@ from ringback.domain.verification import (
     CHALLENGE_PLANNED_TOPIC,
     CHALLENGES_PER_ORIGIN_MAX,
     CHALLENGES_PER_PRINCIPAL_MAX,
-    RecentChallenges,
     Challenge,
+    RecentChallenges,
     challenge_ended_topic,
     seconds_until_oldest_expires,
 )
-from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookState
+from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.consent import CallbackAllowlist
-from ringback.notifier.target_guard import TargetPolicy, parse_target
+from ringback.notifier.http.guard import TargetPolicy, parse_target
+from ringback.notifier.verification import CallbackAllowlist
 from ringback.notifier.verifier import accept_proof, is_proven
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.waiting import poll_until
-from ringback.services.webhook_rules import get_own_webhook
+from ringback.services.long_polling import poll_until
+from ringback.services.webhook_checks import get_own_webhook
 
 FIRST_CHALLENGE_WAIT_SECONDS: Final = 6.0
 """How long an answer waits for the first challenge, which takes 5 s at most. It goes on without us after that."""

@@ -7,26 +7,35 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, WebhookNotVerified
 from ringback.domain.event import EventName
-from ringback.domain.health import RELEASE_BATCH_SIZE
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY, RetryProfile
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.watches import CHANGE_SUBSCRIPTIONS_TOPIC
-from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, OWNER_STATE_TRANSITIONS, Webhook, WebhookState, DeliveryCondition, with_url, with_rotated_secret, with_state
+from ringback.domain.webhook import (
+    OWNER_STATE_TRANSITIONS,
+    PREVIOUS_SECRETS_MAX,
+    DeliveryCondition,
+    Webhook,
+    WebhookState,
+    with_rotated_secret,
+    with_state,
+    with_url,
+)
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.on_demand import RequestedDeliveries
-from ringback.notifier.target_guard import TargetGuard
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.verification import WebhookVerification
-from ringback.services.webhook_rules import (
+from ringback.services.webhook_checks import (
     check_subscribed_upstream,
     choose_secret,
     get_own_webhook,
@@ -184,7 +193,10 @@ class Webhooks:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             if subscribes_to_changes(webhook):
                 tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-            if await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCEL_BATCH_SIZE) < CANCEL_BATCH_SIZE:
+            if (
+                await tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=CANCEL_BATCH_SIZE)
+                < CANCEL_BATCH_SIZE
+            ):
                 await tx.webhooks.delete(webhook.id)
                 return True
             # One that waits for a proof stays as it is: from a disabled one, a change would make it active without.

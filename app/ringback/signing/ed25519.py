@@ -16,7 +16,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ringback.signing import base64text
+from ringback.signing import base64_text as base64text
 from ringback.signing.secrets import InvalidSecret
 
 PRIVATE_KEY_PREFIX: Final = "whsk_"

@@ -20,7 +20,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ringback.signing import base64text
+from ringback.signing import base64_text as base64text
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12

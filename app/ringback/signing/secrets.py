@@ -9,7 +9,7 @@ import string
 import zlib
 from typing import Final
 
-from ringback.signing import base64text
+from ringback.signing import base64_text as base64text
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how such a secret begins, not a secret
 SECRET_BYTES_MIN: Final = 24

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ringback.signing import base64text, ed25519
+from ringback.signing import base64_text as base64text
+from ringback.signing import ed25519
 from ringback.signing import secrets as webhook_secrets
 from ringback.signing.ed25519 import SigningKey
 
@@ -62,7 +63,9 @@ def sign_message(
     if not _MESSAGE_ID_PATTERN.fullmatch(message_id):
         raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
     content = _signed_content(message_id, str(timestamp), body)
-    return " ".join([*(_compute_signature(secret, content) for secret in secrets), *(key.sign_content(content) for key in keys)])
+    return " ".join(
+        [*(_compute_signature(secret, content) for secret in secrets), *(key.sign_content(content) for key in keys)]
+    )
 
 
 def build_signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:

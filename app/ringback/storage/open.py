@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
-from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.database import to_store_unavailable
-from ringback.storage.sqlite.examination import IntegrityReport, check_database_file
+from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
 from ringback.storage.sqlite.store import SqliteStore
 
 _SQLITE_URL_PREFIX: Final = "sqlite:///"

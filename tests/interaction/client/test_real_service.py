@@ -23,9 +23,9 @@ from ringback.client import (
 from ringback.domain.call import CallOutcome, Progress, failed_completion
 from ringback.domain.delivery import DeliveryState
 from ringback.signing.secrets import generate_secret
+from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALLBACK_URL, PUBLIC_URL, ServiceUnderTest, running_service
-from tests.support.serving import serving_api
 from tests.support.stores import FOREVER
 
 ARGUMENTS = {"repo_path": "/srv/repo"}
@@ -99,7 +99,9 @@ async def test_every_option_of_a_registration_is_understood(alice: RingbackClien
     assert webhook.expires_at is not None
 
 
-async def test_a_call_is_started_waited_for_and_its_result_pulled(alice: RingbackClient, service: ServiceUnderTest) -> None:
+async def test_a_call_is_started_waited_for_and_its_result_pulled(
+    alice: RingbackClient, service: ServiceUnderTest
+) -> None:
     started = await start_call(alice, client_session_id="s1", correlation_id="c1", timeout_seconds=60)
     await service.finish_call(started.call.id)
 
@@ -175,7 +177,9 @@ async def test_cancelling_twice_is_as_good_as_once(alice: RingbackClient) -> Non
 
 
 @pytest.mark.requirement("R24")
-async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(alice: RingbackClient, service: ServiceUnderTest) -> None:
+async def test_a_token_is_resumed_with_its_events_and_a_fresh_token(
+    alice: RingbackClient, service: ServiceUnderTest
+) -> None:
     started = await start_call(alice)
     await service.finish_call(started.call.id)
 
@@ -269,7 +273,9 @@ async def test_the_error_for_a_missing_key_explains_how_to_create_one(service: S
             await stranger.upstreams()
 
 
-async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(alice: RingbackClient, service: ServiceUnderTest) -> None:
+async def test_a_full_disk_is_unavailable_and_says_when_to_try_again(
+    alice: RingbackClient, service: ServiceUnderTest
+) -> None:
     service.store.refusals = FOREVER
 
     with pytest.raises(Unavailable) as caught:
@@ -323,7 +329,11 @@ async def test_a_fresh_token_revokes_earlier_ones(alice: RingbackClient) -> None
 @pytest.mark.requirement("R20")
 async def test_events_are_streamed_as_they_happen(alice: RingbackClient, service: ServiceUnderTest) -> None:
     key = await service.create_api_key("alice")
-    async with asyncio.timeout(WAIT_SECONDS), serving_api(service.app) as url, RingbackClient(url, api_key=key) as client:
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        serving_api(service.app) as url,
+        RingbackClient(url, api_key=key) as client,
+    ):
         async with aclosing(client.stream_events(name="call.finished")) as stream:
             for _ in range(3):
                 call_id = (await start_call(alice)).call.id

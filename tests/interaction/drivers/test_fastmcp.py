@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from ringback.domain.call import CallOutcome
-from ringback.runner.upstreams import UpstreamRegistry
-from tests.support.calls import make_call_to, answer_call, request_cancel, wait_for_input_request, wait_for_handle
+from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS

@@ -6,22 +6,22 @@ import pytest
 from mcp import MCPError
 
 from ringback.domain.call import CallOutcome, CallPhase, CallStatus
-from ringback.runner import drive
-from ringback.runner.config import Isolation
+from ringback.runner import execution as drive
+from ringback.upstreams.config import Isolation
 from tests.support.calls import (
-    make_call_to,
     answer_call,
+    make_call_to,
+    notify_execution,
     request_cancel,
     running_runner,
     running_with_app,
-    wait_for_input_request,
     wait_for_call,
     wait_for_handle,
-    notify_execution,
+    wait_for_input_request,
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.legacy_stage import ACCEPTED_ANSWER, LegacyUpstream
+from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream
 from tests.support.upstreams import make_http_config, serving
 
 ERROR = MCPError(-32042, "not today", {"retry": False})

@@ -8,22 +8,22 @@ import pytest
 from mcp.server.streamable_http import EventCallback
 
 from ringback.domain.call import CallOutcome, CallPhase, CallStatus
-from ringback.runner.config import Isolation
 from ringback.runner.drivers import stream
+from ringback.upstreams.config import Isolation
 from tests.support.calls import (
-    make_call_to,
     answer_call,
+    make_call_to,
+    notify_execution,
     request_cancel,
     running_runner,
     running_with_app,
-    wait_for_input_request,
     wait_for_call,
     wait_for_handle,
-    notify_execution,
+    wait_for_input_request,
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.legacy_stage import ACCEPTED_ANSWER, RecordedEventStore, LegacyUpstream
+from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream, RecordedEventStore
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, open_upstreams, serving
 
 OWN_SESSION_CALL = Isolation.CALL
@@ -250,7 +250,9 @@ async def test_cancelling_reaches_the_tool(engine: Engine, *, keeps_events: bool
 
     app = stage.app(keeps_events=keeps_events)
     async with running_with_app(engine, app):
-        await wait_for_call(engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events)
+        await wait_for_call(
+            engine, call, lambda found: found.progress is not None and bool(found.handle) is keeps_events
+        )
         await request_cancel(engine, call)
         (ended,) = await engine.wait_until_final(call)
         await stage.cancelled.wait()
@@ -279,9 +281,7 @@ async def test_cancelling_reaches_a_tool_that_another_process_called(engine: Eng
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("keeps_events", [True, False], ids=["events", "no-events"])
-async def test_an_elicitation_is_answered_in_the_calls_own_session(
-    engine: Engine, *, keeps_events: bool
-) -> None:
+async def test_an_elicitation_is_answered_in_the_calls_own_session(engine: Engine, *, keeps_events: bool) -> None:
     stage, call = LegacyUpstream(), make_call_to(engine, "ask")
     await engine.insert_calls(call)
 

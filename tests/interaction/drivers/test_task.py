@@ -4,20 +4,20 @@ import pytest
 
 from ringback.domain.call import CallOutcome, CallPhase, CallStatus
 from ringback.domain.event import EventName
-from ringback.runner.drivers import followed
+from ringback.runner.drivers import task_polling as followed
 from tests.support.calls import (
-    make_call_to,
     answer_call,
+    make_call_to,
+    notify_execution,
     request_cancel,
     running_with_app,
-    wait_for_input_request,
     wait_for_call,
     wait_for_handle,
-    notify_execution,
+    wait_for_input_request,
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.task_stage import TASKS_EXTENSION, ACCEPTED_ANSWER, TaskUpstream
+from tests.support.task_upstream import ACCEPTED_ANSWER, TASKS_EXTENSION, TaskUpstream
 from tests.support.upstreams import make_http_config, open_upstreams, serving, wait_for_state
 
 
@@ -59,7 +59,9 @@ async def test_an_upstream_that_sends_task_notifications_is_rarely_polled(engine
     assert stage.count_requests("tasks/get") == 1
 
 
-async def test_an_upstream_whose_notification_stream_breaks_is_polled_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upstream_whose_notification_stream_breaks_is_polled_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(followed, "POLL_SECONDS_DEFAULT", 0.1)
     stage, call = TaskUpstream(listening=True), make_call_to(engine, "work")
     await engine.insert_calls(call)

@@ -27,14 +27,14 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier import catch_up as catching_up
 from ringback.notifier import fan_out
-from ringback.notifier.on_demand import RequestedDeliveries
+from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.storage.sqlite import database
-from tests.support.builders import make_call, make_verified_webhook, make_webhook, make_event
+from tests.support.builders import make_call, make_event, make_verified_webhook, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import RESULT, Engine
 from tests.support.examples import ALICE, BOB
-from tests.support.steps import counting_vm_steps
 from tests.support.stores import FailingStore, open_sqlite_store
+from tests.support.vm_steps import counting_vm_steps
 
 FEW: Final = 3
 """Events in a step, where a test is to see many steps."""
@@ -83,7 +83,9 @@ async def read_seq(engine: Engine, webhook: Webhook) -> CatchUp | None:
 async def list_sent_seqs(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log."""
     where = DeliveryFilter(webhook_id=webhook.id)
-    found = await engine.store.read(lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000))
+    found = await engine.store.read(
+        lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000)
+    )
     return sorted(found, key=lambda delivery: delivery.seq or 0)
 
 
@@ -256,7 +258,7 @@ async def test_as_much_as_may_be_held_leaves_no_gap(still: Engine, monkeypatch: 
 async def test_a_webhook_that_waits_for_its_proof_holds_what_it_catches_up_with_in_bounds(
     still: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.domain.health.HELD_MAX", 4)
+    monkeypatch.setattr("ringback.domain.webhook_health.HELD_MAX", 4)
     await append(still, 6)
     webhook = make_webhook(state=WebhookState.PENDING_VERIFICATION)
 

@@ -81,7 +81,9 @@ async def test_a_retry_goes_when_its_pause_is_over(engine: Engine, clock: WallCl
 async def test_an_attempt_is_signed_at_the_wall_clocks_time(engine: Engine, clock: WallClockSteps, step: float) -> None:
     webhook = make_webhook()
     await engine.insert_webhooks(webhook)
-    await engine.insert_deliveries(make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(HOUR)))
+    await engine.insert_deliveries(
+        make_delivery(webhook_id=webhook.id, due_at=clock.now(), give_up_at=clock.now() + seconds(HOUR))
+    )
     receiver = RecordingReceiver()
     clock.step(step)
 

@@ -11,7 +11,7 @@ from ringback.notifier.dispatcher import DispatcherConfig
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mailman import ScriptedReceiver, make_due_delivery
+from tests.support.scripted_receiver import ScriptedReceiver, make_due_delivery
 from tests.support.stores import FailingStore
 
 

@@ -15,7 +15,7 @@ from tests.support.builders import make_call, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import WEBHOOK
-from tests.support.mailman import ScriptedReceiver, make_due_delivery, wait_until_due
+from tests.support.scripted_receiver import ScriptedReceiver, make_due_delivery, wait_until_due
 
 # -- what is sent -----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from ringback.domain.delivery import AttemptCategory, DeliveryState
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
-from tests.support.mailman import ScriptedReceiver, make_due_delivery, wait_until_due
+from tests.support.scripted_receiver import ScriptedReceiver, make_due_delivery, wait_until_due
 
 DAY = 86400
 
@@ -51,7 +51,11 @@ async def test_a_receiver_that_comes_back_gets_its_delivery(still: Engine, fake_
 
     assert (await still.read_delivery(delivery)).state is DeliveryState.DELIVERED
     told = [(each.number, each.status_code, each.category) for each in await still.read_attempts(delivery)]
-    assert told == [(3, 204, AttemptCategory.DELIVERED), (2, 503, AttemptCategory.HTTP_5XX), (1, 500, AttemptCategory.HTTP_5XX)]
+    assert told == [
+        (3, 204, AttemptCategory.DELIVERED),
+        (2, 503, AttemptCategory.HTTP_5XX),
+        (1, 500, AttemptCategory.HTTP_5XX),
+    ]
 
 
 async def test_a_delivery_is_given_up_at_its_age_however_seldom_it_was_tried(

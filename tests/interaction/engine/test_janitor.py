@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ringback.domain.call import Call, Handle, CallOutcome, CallPhase, CallStatus
+from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus, Handle
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.errors import CallExpired, StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import DELIVERY_DUE_TOPIC, CALL_QUEUED_TOPIC
+from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.janitor import (
     GIVE_UP_SECONDS_MAX,
     LEASE_GRACE_SECONDS,
@@ -24,11 +24,11 @@ from ringback.janitor import (
     Retention,
 )
 from ringback.services.calls import get_own_call
-from tests.support.builders import make_call, make_delivery, make_webhook, make_attempt
+from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE
-from tests.support.stores import StoreWrapper, FailingStore
+from tests.support.stores import FailingStore, StoreWrapper
 
 T = TypeVar("T")
 DAY = 86400.0
@@ -170,7 +170,9 @@ async def test_an_expired_call_goes_with_its_result_and_leaves_a_memory(still: E
 
 async def test_a_running_call_never_expires(still: Engine, fake_clock: FakeClock) -> None:
     call = await insert_dispatched_call(still, make_call(deadline_at=START + timedelta(days=30)))
-    await still.store.write(lambda tx: tx.call_queue.extend_leases("runner-1", [call.id], until=START + timedelta(days=30)))
+    await still.store.write(
+        lambda tx: tx.call_queue.extend_leases("runner-1", [call.id], until=START + timedelta(days=30))
+    )
     fake_clock.advance(29 * DAY)
 
     await still.make_janitor().run_once()
@@ -185,7 +187,11 @@ async def test_results_go_before_events_and_events_before_the_memory_of_the_call
 
     async def there(tx: Transaction) -> tuple[bool, bool, bool]:
         memory = await tx.tombstones.get(ALICE, call_id=None, key="once")
-        return await tx.calls.get(call.id) is not None, await tx.event_log.get_retention_floor(ALICE) == 0, memory is not None
+        return (
+            await tx.calls.get(call.id) is not None,
+            await tx.event_log.get_retention_floor(ALICE) == 0,
+            memory is not None,
+        )
 
     seen: list[tuple[bool, bool, bool]] = []
     for days in (7, 8, 23):

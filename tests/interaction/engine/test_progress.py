@@ -8,7 +8,7 @@ import pytest
 from ringback.domain.call import Call, CallCompletion, Progress
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.progress import PROGRESS_INTERVAL_SECONDS, ProgressWriter
+from ringback.runner.leased_call import PROGRESS_INTERVAL_SECONDS, ProgressWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams

@@ -4,12 +4,12 @@ import httpx
 import pytest
 
 from ringback.domain.call import Call, Progress
-from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
+from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.event import EventName
 from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, Engine
-from tests.support.switchboard import ReceiversByHost
+from tests.support.receivers_by_host import ReceiversByHost
 
 AGENT = "agent.example"
 BOTH = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
@@ -24,13 +24,17 @@ async def call(still: Engine) -> Call:
 async def progress(engine: Engine, call: Call, value: float) -> Delivery:
     """Tell progress, as the runner does; the delivery of it."""
     assert await engine.store.write(
-        lambda tx: engine.recorder.record_progress(tx, call, Progress(progress=value), lease_token=call.lease_token or "")
+        lambda tx: engine.recorder.record_progress(
+            tx, call, Progress(progress=value), lease_token=call.lease_token or ""
+        )
     )
     return (await engine.read_deliveries())[-1]
 
 
 async def end(engine: Engine, call: Call) -> None:
-    assert await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=call.lease_token))
+    assert await engine.store.write(
+        lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=call.lease_token)
+    )
 
 
 async def state(engine: Engine, delivery: Delivery) -> DeliveryState:

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallOutcome, CallStatus, completion_from_result, failed_completion
+from ringback.domain.call import (
+    CANCELLED_COMPLETION,
+    Call,
+    CallOutcome,
+    CallStatus,
+    completion_from_result,
+    failed_completion,
+)
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
-from ringback.domain.signals import DELIVERY_DUE_TOPIC, log_appended_topic, call_changed_topic
+from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.body import PayloadBuilder
+from ringback.notifier.payload import PayloadBuilder
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, PUBLIC_URL, RESULT, WAIT_SECONDS, Engine
@@ -24,7 +31,9 @@ from tests.support.examples import ALICE, BOB
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:
-    return await engine.store.write(lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))
+    return await engine.store.write(
+        lambda tx: engine.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None)
+    )
 
 
 # -- one transaction --------------------------------------------------------------------------------------------------------
@@ -77,7 +86,9 @@ async def test_a_call_ends_once(still: Engine) -> None:
     await still.insert_webhooks(make_webhook())
 
     first = await finish(still, call)
-    second = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None))
+    second = await still.store.write(
+        lambda tx: still.recorder.finish_call(tx, call, CANCELLED_COMPLETION, lease_token=None)
+    )
 
     assert first is not None
     assert second is None
@@ -88,7 +99,9 @@ async def test_a_call_ends_once(still: Engine) -> None:
 async def test_an_end_under_a_lost_lease_is_not_written(still: Engine) -> None:
     call = await still.lease_call(make_call())
 
-    ended = await still.store.write(lambda tx: still.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token="lease_of_another"))
+    ended = await still.store.write(
+        lambda tx: still.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token="lease_of_another")
+    )
 
     assert ended is None
     assert await still.read_call(call) == call
@@ -132,9 +145,7 @@ async def test_only_matching_webhooks_of_the_calls_owner_get_a_delivery(still: E
 
 
 @pytest.mark.parametrize("state", [WebhookState.PENDING_VERIFICATION, WebhookState.SUSPENDED])
-async def test_deliveries_for_an_unverified_webhook_are_created_held(
-    still: Engine, state: WebhookState
-) -> None:
+async def test_deliveries_for_an_unverified_webhook_are_created_held(still: Engine, state: WebhookState) -> None:
     await still.insert_webhooks(make_webhook(state=state))
 
     await still.finish_call(make_call())

@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, RerunPolicy, CallStatus
+from ringback.domain.call import Call, CallCompletion, CallOutcome, CallPhase, CallStatus, RerunPolicy
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
-from ringback.notifier.record import Recorder
+from ringback.notifier.recorder import Recorder
 from ringback.runner.runner import RunnerConfig
 from tests.support.calls import make_calls
-from tests.support.clock import OffsetClock, ManualClock
-from tests.support.driving import replace_lease
+from tests.support.clock import ManualClock, OffsetClock
 from tests.support.engine import (
     COMPLETED_RESULT,
     LEASE_SECONDS,
     OWNER,
     WAIT_SECONDS,
-    Engine,
     BlockingTool,
+    Engine,
     OnProgress,
     ScriptedUpstreams,
     wait_until,
 )
-from tests.support.stores import FOREVER, StoreWrapper, FailingStore
+from tests.support.executions import replace_lease
+from tests.support.stores import FOREVER, FailingStore, StoreWrapper
 
 QUICK = {"heartbeat_seconds": 0.01}
 
@@ -100,7 +100,9 @@ class FailingRecorder(Recorder):
         self._recorder = recorder
         self._unlucky = unlucky
 
-    async def finish_call(self, tx: Transaction, call: Call, ending: CallCompletion, *, lease_token: str | None) -> Call | None:
+    async def finish_call(
+        self, tx: Transaction, call: Call, ending: CallCompletion, *, lease_token: str | None
+    ) -> Call | None:
         if call.id == self._unlucky.id:
             raise ZeroDivisionError
         return await self._recorder.finish_call(tx, call, ending, lease_token=lease_token)
@@ -121,7 +123,10 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
     await tool.wait_until_inside(1)
 
     async def left_behind() -> bool:
-        prolonged, left_alone = (await engine.read_call(busy)).lease_until, (await engine.read_call(unlucky)).lease_until
+        prolonged, left_alone = (
+            (await engine.read_call(busy)).lease_until,
+            (await engine.read_call(unlucky)).lease_until,
+        )
         assert prolonged is not None
         assert left_alone is not None
         return prolonged > left_alone + seconds(0.1)

@@ -6,7 +6,7 @@ import pytest
 
 from ringback.domain.call import CallOutcome
 from tests.support.calls import make_calls
-from tests.support.engine import WAIT_SECONDS, Engine, BlockingTool, ScriptedUpstreams
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams
 
 
 async def test_a_stopped_runner_waits_for_what_runs_and_begins_nothing(engine: Engine) -> None:

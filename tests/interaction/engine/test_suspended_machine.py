@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from ringback.domain.call import Call, CallOutcome
+from ringback.domain.clock import SLEW_DIVISOR
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.scheduling_time import SLEW_DIVISOR
 from ringback.domain.suspension import SuspensionWatch
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.runner.runner import RunnerConfig
@@ -17,7 +17,7 @@ from tests.interaction.engine.test_janitor import insert_dispatched_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, WallClockSteps
-from tests.support.engine import LEASE_SECONDS, OWNER, Engine, BlockingTool, ScriptedUpstreams, wait_until
+from tests.support.engine import LEASE_SECONDS, OWNER, BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.stores import open_sqlite_store
 
 HOUR: Final = 3600.0
@@ -63,9 +63,7 @@ async def test_a_running_call_continues_after_the_machine_was_suspended(engine: 
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_of_a_dead_runner_ends_soon_after_a_suspension(
-    engine: Engine, clock: ManualClock
-) -> None:
+async def test_a_call_of_a_dead_runner_ends_soon_after_a_suspension(engine: Engine, clock: ManualClock) -> None:
     call, janitor = await insert_dispatched_call(engine, make_call()), engine.make_janitor()
     for _ in range(3):
         clock.suspend(NAP_SECONDS)
@@ -81,9 +79,7 @@ async def test_a_call_of_a_dead_runner_ends_soon_after_a_suspension(
     assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN
 
 
-async def test_a_delivery_in_flight_at_resume_is_not_sent_twice(
-    engine: Engine, clock: ManualClock
-) -> None:
+async def test_a_delivery_in_flight_at_resume_is_not_sent_twice(engine: Engine, clock: ManualClock) -> None:
     webhook = make_webhook()
     delivery = make_delivery(webhook_id=webhook.id)
     await engine.insert_webhooks(webhook)

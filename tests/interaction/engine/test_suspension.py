@@ -7,11 +7,11 @@ import httpx
 import orjson
 import pytest
 
-from ringback.domain import health
-from ringback.domain.breaker import SUSPENDED_BREAKER_POLICY
+from ringback.domain import webhook_health as health
 from ringback.domain.call import Progress
+from ringback.domain.circuit_breaker import SUSPENDED_BREAKER_POLICY
 from ringback.domain.cursor import decode_log_position
-from ringback.domain.delivery import Delivery, DeliveryState, DeliveryKind
+from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
@@ -20,7 +20,7 @@ from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
-from tests.support.switchboard import CONNECTION_REFUSED, ReceiversByHost
+from tests.support.receivers_by_host import CONNECTION_REFUSED, ReceiversByHost
 
 AGENT, OTHER_WEBHOOK = "agent.example", "watcher.example"
 SUSPENSION = health.SUSPEND_AFTER_SECONDS
@@ -193,7 +193,10 @@ async def test_ten_thousand_deliveries_are_held_and_the_rest_becomes_one_gap(
         await still.finish_call(make_call())
     first_missed = (await still.read_events())[-3].seq
 
-    assert await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000)) == health.HELD_DELIVERIES_MAX
+    assert (
+        await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000))
+        == health.HELD_DELIVERIES_MAX
+    )
     assert (await still.read_webhook(webhook.id)).missed_from == first_missed
 
     board.set_response(AGENT, 204)
@@ -220,7 +223,9 @@ async def test_progress_is_not_held(still: Engine) -> None:
 
 
 @pytest.mark.requirement("R27")
-async def test_deliveries_held_to_their_maximum_age_are_given_up_and_leave_a_gap(still: Engine, fake_clock: FakeClock) -> None:
+async def test_deliveries_held_to_their_maximum_age_are_given_up_and_leave_a_gap(
+    still: Engine, fake_clock: FakeClock
+) -> None:
     webhook = make_webhook(state=WebhookState.SUSPENDED)
     await still.insert_webhooks(webhook)
     await still.finish_call(make_call())
@@ -336,7 +341,9 @@ async def test_a_gap_that_could_not_be_delivered_is_sent_again(
 
 
 @pytest.mark.parametrize("refusal", [410, 413])
-async def test_deliveries_that_a_receiver_rejected_leave_no_gap(still: Engine, registered: Webhook, refusal: int) -> None:
+async def test_deliveries_that_a_receiver_rejected_leave_no_gap(
+    still: Engine, registered: Webhook, refusal: int
+) -> None:
     await still.finish_call(make_call())
     await still.make_dispatcher(ReceiversByHost(refusal)).run_once()
 

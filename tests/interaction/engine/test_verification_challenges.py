@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import WebhookState
-from ringback.notifier.httpx_sender import HttpxSender
+from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.verifier import CHALLENGE_SCHEDULE
 from ringback.receiver import ReceiverApp
 from ringback.signing.standard_webhooks import verify
@@ -16,7 +16,14 @@ from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import WEBHOOK
-from tests.support.proving import VerificationHarness, answer_challenge, dispatch_all_due, raise_error, respond_with, delivery_states
+from tests.support.verifications import (
+    VerificationHarness,
+    answer_challenge,
+    delivery_states,
+    dispatch_all_due,
+    raise_error,
+    respond_with,
+)
 
 SECRET = WEBHOOK.secrets[0].value
 ACTIVE, PENDING = WebhookState.ACTIVE, WebhookState.PENDING_VERIFICATION
@@ -119,7 +126,9 @@ async def test_a_challenge_is_repeated_by_a_schedule_that_ends(still: Engine, fa
     assert (await still.read_webhook(webhook.id)).state is PENDING
 
 
-async def test_an_owner_can_request_another_challenge_after_the_last_scheduled_one(still: Engine, fake_clock: FakeClock) -> None:
+async def test_an_owner_can_request_another_challenge_after_the_last_scheduled_one(
+    still: Engine, fake_clock: FakeClock
+) -> None:
     stage = VerificationHarness(still, respond_with(500))
     webhook = await stage.register_webhook()
     while await stage.send_due_challenges():

@@ -10,12 +10,12 @@ from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Principal
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX, CHALLENGES_PER_PRINCIPAL_MAX
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.verifier import CHALLENGES_IN_FLIGHT_MAX, CHALLENGE_SCHEDULE, SAME_URL_DELAY_SECONDS
+from ringback.notifier.verifier import CHALLENGE_SCHEDULE, CHALLENGES_IN_FLIGHT_MAX, SAME_URL_DELAY_SECONDS
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine, wait_until
 from tests.support.examples import ALICE, BOB, WEBHOOK
-from tests.support.proving import VerificationHarness, answer_challenge, dispatch_all_due, respond_with
+from tests.support.verifications import VerificationHarness, answer_challenge, dispatch_all_due, respond_with
 
 URL = WEBHOOK.url
 ACTIVE, PENDING = WebhookState.ACTIVE, WebhookState.PENDING_VERIFICATION
@@ -54,7 +54,10 @@ async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(s
 
     assert refused.value.extra["quota"] == "challenges_of_origin"
     assert refused.value.retry_after_seconds == 60
-    assert len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=100))) == CHALLENGES_PER_ORIGIN_MAX
+    assert (
+        len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, position=None, limit=100)))
+        == CHALLENGES_PER_ORIGIN_MAX
+    )
 
 
 async def test_a_principal_has_a_limited_number_of_challenges(still: Engine) -> None:
@@ -108,7 +111,10 @@ async def test_challenges_in_flight_are_limited_and_the_next_starts_when_one_end
         return answer_challenge(request)
 
     stage, stop = VerificationHarness(engine, hold), asyncio.Event()
-    webhooks = [await stage.register_webhook(f"https://agent-{number}.example/") for number in range(CHALLENGES_IN_FLIGHT_MAX + 4)]
+    webhooks = [
+        await stage.register_webhook(f"https://agent-{number}.example/")
+        for number in range(CHALLENGES_IN_FLIGHT_MAX + 4)
+    ]
     work = asyncio.create_task(stage.verifier.run(stop))
 
     async def all_active() -> bool:

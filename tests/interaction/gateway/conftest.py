@@ -11,15 +11,15 @@ import mcp_types as types
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
-from ringback.runner.config import Isolation
-from tests.support.application import CallbackReceiver, RunningApplication, serving_callbacks, running_application
-from tests.support.interop_stage import InteropUpstream
-from tests.support.legacy_stage import LegacyUpstream
-from tests.support.library import LibraryUpstream
+from ringback.upstreams.config import Isolation
+from tests.support.api_server import serving_api
+from tests.support.application import CallbackReceiver, RunningApplication, running_application, serving_callbacks
+from tests.support.interop_upstream import InteropUpstream
+from tests.support.legacy_upstream import LegacyUpstream
+from tests.support.library_upstream import LibraryUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import LEGACY, Json, ModernClient, LegacyClientSession, legacy_session
-from tests.support.serving import serving_api as serving_api
-from tests.support.task_stage import TaskUpstream
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, ModernClient, legacy_session
+from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import ControlledUpstream, make_http_config, make_legacy_app, serving
 
 INLINE_WAIT_SECONDS: Final = 0.1
@@ -57,7 +57,9 @@ class GatewayHarness:
     async def get_api_key(self, principal: str) -> str:
         if principal not in self.keys:
             keys = self.ringback.app.services.api_keys
-            _, self.keys[principal] = await keys.create_key(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+            _, self.keys[principal] = await keys.create_key(
+                principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None
+            )
         return self.keys[principal]
 
     async def make_modern_client(self, upstream: str | None = "paint", *, principal: str = "alice") -> ModernClient:
@@ -104,7 +106,13 @@ class GatewayHarness:
 
 @asynccontextmanager
 async def running_gateway(folder: Path, **settings: Any) -> AsyncGenerator[GatewayHarness]:
-    paint, plain, library, tasks, old = InteropUpstream(), ControlledUpstream(), LibraryUpstream(), TaskUpstream(), LegacyUpstream()
+    paint, plain, library, tasks, old = (
+        InteropUpstream(),
+        ControlledUpstream(),
+        LibraryUpstream(),
+        TaskUpstream(),
+        LegacyUpstream(),
+    )
     plain.tools.append(types.Tool(name="strict", input_schema=STRICT))
     async with AsyncExitStack() as stack:
         stages: Sequence[tuple[str, Any]] = (

@@ -17,7 +17,7 @@ from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, 
 from tests.support.application import SECRET
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
-from tests.support.mcp_wire import Json, ModernClient, LegacyClientSession
+from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient
 from tests.support.upstreams import WAIT_SECONDS
 
 pytestmark = pytest.mark.requirement("R22")
@@ -160,7 +160,9 @@ async def test_a_client_that_disconnected_before_the_end_gets_a_callback_at_once
     assert (await place.gate.callback_receiver.wait_for_callback("hung-up")).data["answered_inline"] is False
 
 
-async def test_a_client_that_disconnected_before_the_response_gets_a_callback_after_the_grace(place: DetachedHarness) -> None:
+async def test_a_client_that_disconnected_before_the_response_gets_a_callback_after_the_grace(
+    place: DetachedHarness,
+) -> None:
     place.pausing_store.ended.clear()
     place.pausing_store.marked_unattended.clear()
     place.pausing_store.may_continue.clear()

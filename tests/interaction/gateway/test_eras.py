@@ -8,7 +8,13 @@ import httpx
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, ModernClient, legacy_session
-from tests.support.upstreams import OverriddenResponses, ControlledUpstream, respond_with_result, make_http_config, serving
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    make_http_config,
+    respond_with_result,
+    serving,
+)
 
 CALL: Final[Json] = {"name": "spoiled", "arguments": {}}
 LISTED: Final[dict[str, Any]] = {

@@ -10,11 +10,17 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.mcp_server import endpoints, keeping
-from ringback.mcp_server.sessions import BoundedSessionManager
+from ringback.mcp_server import server as endpoints
+from ringback.mcp_server import session_manager as keeping
+from ringback.mcp_server.session_manager import BoundedSessionManager
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.interaction.gateway_hostile.connections import open_raw_request
-from tests.interaction.gateway_hostile.test_idle_streams import ACKNOWLEDGED, initialize_session, listening, listen_request
+from tests.interaction.gateway_hostile.test_idle_streams import (
+    ACKNOWLEDGED,
+    initialize_session,
+    listen_request,
+    listening,
+)
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import LEGACY, MODERN
 from tests.support.upstreams import WAIT_SECONDS

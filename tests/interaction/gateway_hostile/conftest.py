@@ -99,9 +99,13 @@ class HostileClient:
         kept = {name: value for name, value in sent.items() if value is not None}
         return await self.gate.http.post(f"{self.gate.url}{path}", content=body, headers=kept)
 
-    async def send_request(self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any) -> httpx.Response:
+    async def send_request(
+        self, method: str, params: Any, *, path: str = "/mcp/paint", **changed: Any
+    ) -> httpx.Response:
         """A request that is well formed, but for what is in `changed`."""
-        return await self.post(encode_request(method, params, **changed), path=path, headers=routing_headers(method, params))
+        return await self.post(
+            encode_request(method, params, **changed), path=path, headers=routing_headers(method, params)
+        )
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def _request(gate: GatewayHarness, method: str, headers: Mapping[str, str], body
 
 
 class IdleClients:
-    """Clients in a process of their own (`tests.support.idle_clients`)."""
+    """Clients in a process of their own (`tests.support.idle_clients_process`)."""
 
     def __init__(self, gate: GatewayHarness, process: Process) -> None:
         self._gate = gate

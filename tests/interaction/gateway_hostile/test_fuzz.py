@@ -77,7 +77,9 @@ async def test_no_body_of_today_is_too_odd_for_an_answer(
 
 
 @given(body=bodies)
-async def test_no_body_in_a_session_is_too_odd_for_an_answer(gate: GatewayHarness, session: LegacyClientSession, body: Any) -> None:
+async def test_no_body_in_a_session_is_too_odd_for_an_answer(
+    gate: GatewayHarness, session: LegacyClientSession, body: Any
+) -> None:
     headers = {**session.headers, "content-type": "application/json"}
     well(await gate.http.post(session.url, content=json.dumps(body).encode(), headers=headers))
 

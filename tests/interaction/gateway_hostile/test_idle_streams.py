@@ -15,7 +15,12 @@ from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT
 
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway_hostile.conftest import encode_request
-from tests.interaction.gateway_hostile.connections import wait_until_released, idle_clients, count_open_streams, open_raw_request
+from tests.interaction.gateway_hostile.connections import (
+    count_open_streams,
+    idle_clients,
+    open_raw_request,
+    wait_until_released,
+)
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, JsonRpcErrorResponse
 

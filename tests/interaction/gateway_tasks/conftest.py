@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
+from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
-from tests.support.legacy_stage import LegacyUpstream
+from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import LEGACY, Json, ModernClient, LegacyClientSession, legacy_session
-from tests.support.resource_stage import ResourceUpstream
-from tests.support.serving import serving_api as serving_api
-from tests.support.task_stage import UpstreamTask, TaskUpstream
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, ModernClient, legacy_session
+from tests.support.resource_upstream import ResourceUpstream
+from tests.support.task_upstream import TaskUpstream, UpstreamTask
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 
@@ -36,7 +36,9 @@ class TasksHarness:
     async def get_api_key(self, principal: str) -> str | None:
         if principal not in self.keys:
             keys = self.ringback.app.services.api_keys
-            _, self.keys[principal] = await keys.create_key(principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+            _, self.keys[principal] = await keys.create_key(
+                principal, name="test", scopes=DEFAULT_SCOPES, upstreams=None
+            )
         return self.keys[principal]
 
     async def make_modern_client(self, principal: str = "alice", *, upstream: str = "tasks") -> ModernClient:
@@ -58,10 +60,14 @@ class TasksHarness:
     async def start_task(self, tool: str = "work", principal: str = "alice") -> tuple[str, UpstreamTask]:
         """A task of a modern client's, and the task of the upstream's behind it."""
         count = len(self.tasks.tasks)
-        created = await (await self.make_modern_client(principal)).request("tools/call", {"name": tool, "arguments": {}})
+        created = await (await self.make_modern_client(principal)).request(
+            "tools/call", {"name": tool, "arguments": {}}
+        )
         return created["taskId"], await self.tasks.wait_for_task(count + 1)
 
-    async def start_task_in_session(self, session: LegacyClientSession, tool: str = "work", **params: Any) -> tuple[str, UpstreamTask]:
+    async def start_task_in_session(
+        self, session: LegacyClientSession, tool: str = "work", **params: Any
+    ) -> tuple[str, UpstreamTask]:
         """The same for a session of 2025-11-25."""
         count = len(self.tasks.tasks)
         created = await session.request("tools/call", {"name": tool, "arguments": {}, "task": {}, **params})
@@ -70,7 +76,12 @@ class TasksHarness:
 
 @asynccontextmanager
 async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator[TasksHarness]:
-    plain, tasks, legacy, notes = ControlledUpstream(), TaskUpstream(listening=True), LegacyUpstream(), ResourceUpstream()
+    plain, tasks, legacy, notes = (
+        ControlledUpstream(),
+        TaskUpstream(listening=True),
+        LegacyUpstream(),
+        ResourceUpstream(),
+    )
     async with AsyncExitStack() as stack:
         stages: Sequence[tuple[str, Any]] = (
             ("plain", plain.app()),
@@ -78,7 +89,9 @@ async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator
             ("legacy", legacy.app()),
             ("notes", notes.app()),
         )
-        configs = [make_http_config((await stack.enter_async_context(serving(app))).url, name=name) for name, app in stages]
+        configs = [
+            make_http_config((await stack.enter_async_context(serving(app))).url, name=name) for name, app in stages
+        ]
         ringback = await stack.enter_async_context(
             running_application(folder, *configs, allowed_hosts=("127.0.0.1",), task_grace_seconds=0.0, **settings)
         )

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ringback.mcp_server import legacy_questions, legacy_tasks
+from ringback.mcp_server import legacy_task_elicitation as legacy_questions
+from ringback.mcp_server import legacy_tasks
 from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
-from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
+from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 
 RELATED = "io.modelcontextprotocol/related-task"
 STATUS = "notifications/tasks/status"
@@ -134,7 +135,9 @@ async def test_the_result_is_waited_for_and_names_its_task(house: TasksHarness, 
 
 
 @pytest.mark.must("L30")
-async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.set_state(status="completed", result={"content": [{"type": "text", "text": "no"}], "isError": True})
     result = await session.request("tasks/result", {"taskId": task_id})
@@ -145,7 +148,9 @@ async def test_a_result_that_is_an_error_fails_its_task_and_stays_a_result(house
 
 
 @pytest.mark.must("L29")
-async def test_an_error_of_the_upstreams_is_the_result_of_its_task(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_an_error_of_the_upstreams_is_the_result_of_its_task(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.set_state(status="failed", error={"code": -32042, "message": "rate limit", "data": {"retry": True}})
     with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -177,7 +182,9 @@ async def test_a_question_comes_along_the_result_and_its_answer_reaches_the_tool
         assert (await frames.read_response())["content"][0]["text"] == "thanks"
 
 
-async def test_a_question_is_put_again_to_a_client_that_comes_back(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_question_is_put_again_to_a_client_that_comes_back(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as lost:
@@ -190,19 +197,25 @@ async def test_a_question_is_put_again_to_a_client_that_comes_back(house: TasksH
 
 
 @pytest.mark.requirement("R32")
-async def test_a_question_that_is_answered_elsewhere_is_taken_back(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_question_that_is_answered_elsewhere_is_taken_back(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
         question = await frames.read_message("elicitation/create")
         modern = await house.make_modern_client()
         asked = (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"]
-        await modern.request("tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(asked, ACCEPTED_ANSWER)})
+        await modern.request(
+            "tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(asked, ACCEPTED_ANSWER)}
+        )
         taken_back = await frames.read_message("notifications/cancelled")
         assert taken_back["params"]["requestId"] == question["id"]
 
 
-async def test_a_question_that_the_client_refuses_stays_open_for_others(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_question_that_the_client_refuses_stays_open_for_others(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     task.request_input("sure")
     async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
@@ -232,7 +245,9 @@ async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
 
 @pytest.mark.must("L23")
 @pytest.mark.must("L24")
-async def test_a_cancelled_task_is_cancelled_when_that_is_answered(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_cancelled_task_is_cancelled_when_that_is_answered(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     cancelled = await session.request("tasks/cancel", {"taskId": task_id})
     assert (cancelled["taskId"], cancelled["status"]) == (task_id, "cancelled")
@@ -245,7 +260,9 @@ async def test_a_cancelled_task_is_cancelled_when_that_is_answered(house: TasksH
 
 @pytest.mark.must("L09")
 @pytest.mark.must("L25")
-async def test_a_cancelled_task_stays_cancelled_when_its_tool_ends_all_the_same(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_a_cancelled_task_stays_cancelled_when_its_tool_ends_all_the_same(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, task = await house.start_task_in_session(session)
     house.tasks.honours_cancel = False
     try:
@@ -305,7 +322,9 @@ async def test_unknown_and_foreign_tasks_get_the_same_error(house: TasksHarness,
 
 
 @pytest.mark.must("L20")
-async def test_which_task_is_meant_is_said_by_the_parameter_alone(house: TasksHarness, session: LegacyClientSession) -> None:
+async def test_which_task_is_meant_is_said_by_the_parameter_alone(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
     task_id, _ = await house.start_task_in_session(session)
     about = {RELATED: {"taskId": UNKNOWN}}
     assert (await session.request("tasks/get", {"taskId": task_id, "_meta": about}))["taskId"] == task_id
@@ -318,7 +337,10 @@ async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
     house: TasksHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(legacy_tasks, "PAGE", 2)
-    async with house.open_legacy_session("carol", upstream="plain") as carol, house.open_legacy_session("dave", upstream="plain") as dave:
+    async with (
+        house.open_legacy_session("carol", upstream="plain") as carol,
+        house.open_legacy_session("dave", upstream="plain") as dave,
+    ):
         mine = [
             (await carol.request("tools/call", {"name": "echo", "arguments": {}, "task": {}}))["task"]["taskId"]
             for _ in range(5)

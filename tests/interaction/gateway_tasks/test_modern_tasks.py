@@ -11,8 +11,8 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from tests.interaction.gateway_tasks.conftest import TasksHarness
-from tests.support.mcp_wire import TASKS, Json, ModernClient, JsonRpcErrorResponse
-from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
+from tests.support.mcp_wire import TASKS, Json, JsonRpcErrorResponse, ModernClient
+from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 
 REQUIRED: Json = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 UNKNOWN = "call_00000000000000000000000000"
@@ -164,7 +164,9 @@ async def test_unrequested_answers_of_any_shape_are_ignored(house: TasksHarness,
     await modern.request("tasks/update", {"taskId": task_id, "inputResponses": {"r1.1": ACCEPTED_ANSWER}})
 
 
-async def test_an_answer_that_is_none_is_refused_and_the_question_stays(house: TasksHarness, modern: ModernClient) -> None:
+async def test_an_answer_that_is_none_is_refused_and_the_question_stays(
+    house: TasksHarness, modern: ModernClient
+) -> None:
     task_id, task = await house.start_task()
     task.request_input("sure")
     asked = await wait_for_status(modern, task_id, "input_required")
@@ -188,7 +190,9 @@ async def test_cancelling_is_acknowledged_before_it_is_true(house: TasksHarness,
     assert task.cancels == 1
 
 
-async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(house: TasksHarness, modern: ModernClient) -> None:
+async def test_cancelling_what_has_ended_is_acknowledged_and_changes_nothing(
+    house: TasksHarness, modern: ModernClient
+) -> None:
     task_id, task = await house.start_task()
     task.complete_task("done")
     await wait_for_status(modern, task_id, "completed")
@@ -271,7 +275,9 @@ async def test_a_request_without_the_extension_gets_the_required_capability(
 
 
 @pytest.mark.must("M23")
-async def test_a_name_in_the_header_that_is_not_the_tasks_is_a_mismatch(house: TasksHarness, modern: ModernClient) -> None:
+async def test_a_name_in_the_header_that_is_not_the_tasks_is_a_mismatch(
+    house: TasksHarness, modern: ModernClient
+) -> None:
     task_id, _ = await house.start_task()
     for name in (UNKNOWN, "", "=?base64?!!?="):
         with pytest.raises(JsonRpcErrorResponse) as refused:

@@ -150,7 +150,9 @@ def test_slow_and_flooding_connections_are_refused_or_cut_and_others_are_served(
                 await here.peers.send(kind, each)
                 await here.assert_other_client_served()
             await wait_until(here, lambda: len(here.connections) == 4 * each + 1)
-            await wait_until(here, lambda: here.connections.count_in_phase(ConnectionPhase.BODY) == each)  # they came last
+            await wait_until(
+                here, lambda: here.connections.count_in_phase(ConnectionPhase.BODY) == each
+            )  # they came last
             for kind in ("url", "header", "chunk", "trailer"):
                 await here.peers.send(kind, each)
                 await here.assert_other_client_served()
@@ -199,7 +201,9 @@ def test_a_peer_has_a_connection_limit_and_its_surplus_gets_the_reason() -> None
         async with running_server_harness(peer_connections_max=PEERS_PER_KIND) as here:
             await here.assert_other_client_served()
             await here.peers.send("half a head", 2 * PEERS_PER_KIND)
-            await wait_until(here, lambda: here.connections.rejection_counts["too_many_connections"] == PEERS_PER_KIND + 1)
+            await wait_until(
+                here, lambda: here.connections.rejection_counts["too_many_connections"] == PEERS_PER_KIND + 1
+            )
             await wait_until(here, lambda: len(here.connections) == PEERS_PER_KIND)
             assert here.connections.rejection_counts == {"too_many_connections": PEERS_PER_KIND + 1}
             async with httpx.AsyncClient(base_url=here.http.base_url) as another:

@@ -2,7 +2,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.support.guarded import OAuthService, running_oauth_service
+from tests.support.oauth_service import OAuthService, running_oauth_service
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from ringback.runner.config import UpstreamConfig
+from ringback.upstreams.config import UpstreamConfig
 from tests.support.application import running_application
-from tests.support.interop_stage import InteropUpstream
+from tests.support.interop_upstream import InteropUpstream
 from tests.support.upstreams import make_http_config, serving
 
 WINDOW_SECONDS: Final = 0.2
@@ -53,7 +53,10 @@ async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenera
         ) as first,
         serving(first.app.api) as near,
         running_application(
-            folder / "second", running_gateway_for(f"{near.url}/stage"), auth="off", inline_wait_seconds=LONG_WINDOW_SECONDS
+            folder / "second",
+            running_gateway_for(f"{near.url}/stage"),
+            auth="off",
+            inline_wait_seconds=LONG_WINDOW_SECONDS,
         ) as second,
         serving(second.app.api) as far,
     ):

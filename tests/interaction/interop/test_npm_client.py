@@ -35,7 +35,8 @@ async def parse_output(process: Process, said: bytes = b"") -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_a_session_sees_what_it_would_see_without_us(street: GatewayChain, mode: str) -> None:
     direct, through = await asyncio.gather(
-        parse_output(await run_npm_client(street.direct_url, mode)), parse_output(await run_npm_client(street.gateway_url, mode))
+        parse_output(await run_npm_client(street.direct_url, mode)),
+        parse_output(await run_npm_client(street.gateway_url, mode)),
     )
 
     assert through == direct

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 
 from tests.interaction.interop.conftest import GatewayChain
-from tests.support.interop_stage import BLUE_ANSWER, WIDGET
+from tests.support.interop_upstream import BLUE_ANSWER, WIDGET
 from tests.support.upstreams import WAIT_SECONDS
 
 MODES: Final = ("auto", "legacy", "2026-07-28")

@@ -7,7 +7,7 @@ import pytest
 
 from ringback.bootstrap import Environment
 from ringback.client import Gone, NotFound
-from tests.support.application import SECRET, start_upstream_call, wait_until_ended, running_with_upstream
+from tests.support.application import SECRET, running_with_upstream, start_upstream_call, wait_until_ended
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream
@@ -104,7 +104,10 @@ async def test_progress_is_in_the_log_and_on_the_call_and_is_sent_to_subscribers
 @pytest.mark.requirement("R33")
 async def test_a_result_and_its_tokens_go_together_when_their_time_has_come(tmp_path: Path) -> None:
     clock = OffsetClock()
-    async with running_with_upstream(tmp_path, ControlledUpstream(), world=Environment(clock=clock)) as (ringback, phone):
+    async with running_with_upstream(tmp_path, ControlledUpstream(), world=Environment(clock=clock)) as (
+        ringback,
+        phone,
+    ):
         alice = await ringback.create_agent_client("alice")
         await start_upstream_call(alice, "echo", phone)
         token = (await phone.wait_for_callback("echo")).resume_token or ""

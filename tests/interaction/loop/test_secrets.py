@@ -57,9 +57,13 @@ async def test_no_secret_is_found_in_a_log_a_metric_an_error_or_a_file(
         serving_receiver(_echoing) as receiver,
         running_application(
             tmp_path,
-            make_http_config(f"{server.url}?api_key={cage.make_secret('query')}", headers={"x-api-key": cage.make_secret("header")}),
+            make_http_config(
+                f"{server.url}?api_key={cage.make_secret('query')}", headers={"x-api-key": cage.make_secret("header")}
+            ),
             make_http_config(f"http://127.0.0.1:{free_port()}/{cage.make_secret('path')}", name="away"),
-            make_python_config("-m", SERVER, cage.make_secret("argument"), name="child", env={"TOKEN": cage.make_secret("env")}),
+            make_python_config(
+                "-m", SERVER, cage.make_secret("argument"), name="child", env={"TOKEN": cage.make_secret("env")}
+            ),
             connect_patience_seconds=0.1,
         ) as ringback,
     ):
@@ -83,9 +87,13 @@ async def _echoing(connection: AcceptedConnection) -> None:
         await connection.send(response("500 Oops", request.body[-400:] + str(request.headers).encode()))
 
 
-async def _use_everything(ringback: RunningApplication, cage: SecretTracker, receiver: Receiver, principal: str) -> None:
+async def _use_everything(
+    ringback: RunningApplication, cage: SecretTracker, receiver: Receiver, principal: str
+) -> None:
     _, key = await ringback.app.services.api_keys.create_key(principal, name="c", scopes=DEFAULT_SCOPES, upstreams=None)
-    async with RingbackClient(PUBLIC_URL, api_key=cage.add_secret(key), transport=collect_responses(ringback, cage)) as agent:
+    async with RingbackClient(
+        PUBLIC_URL, api_key=cage.add_secret(key), transport=collect_responses(ringback, cage)
+    ) as agent:
         await deliver_callback(agent, cage, receiver)
         await fail_delivery(agent, cage, receiver)
     async with httpx.AsyncClient(base_url=PUBLIC_URL, transport=collect_responses(ringback, cage)) as http:

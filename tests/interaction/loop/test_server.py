@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient
-from tests.support.commands import ForkedCommand, running_forked_command
 from tests.support.engine import wait_until
+from tests.support.forked_commands import ForkedCommand, running_forked_command
 from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
 
 START_SECONDS = 3 * WAIT_SECONDS
@@ -143,7 +143,10 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R34")
 async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_path: Path) -> None:
-    async with serving(ControlledUpstream().app()) as server, ringback(tmp_path, server.url, drain_seconds=0) as running:
+    async with (
+        serving(ControlledUpstream().app()) as server,
+        ringback(tmp_path, server.url, drain_seconds=0) as running,
+    ):
         async with spawned_service(tmp_path, "--upstream", f"stage={server.url}") as second:
             _, told = await asyncio.wait_for(second.communicate(), START_SECONDS)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ringback.client import RingbackClient
-from tests.support.application import SECRET, CallbackReceiver, serving_callbacks, running_application
+from tests.support.application import SECRET, CallbackReceiver, running_application, serving_callbacks
 from tests.support.engine import wait_until
-from tests.support.library import BOOK_URI, ERAS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.library_upstream import BOOK_URI, ERAS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, serving
 
 pytestmark = [pytest.mark.requirement("R17"), pytest.mark.parametrize("era", ERAS)]

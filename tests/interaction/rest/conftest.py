@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ringback.services import waiting
+from ringback.services import long_polling as waiting
 from tests.support.service import ServiceUnderTest, running_service
 
 

@@ -127,7 +127,9 @@ async def test_an_unknown_key_is_refused(service: ServiceUnderTest, header: str)
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
 async def test_the_scheme_may_be_spelt_in_any_case(service: ServiceUnderTest, scheme: str) -> None:
-    somebody = await service.create_anonymous_client(headers={"Authorization": f"{scheme} {await service.create_api_key('alice')}"})
+    somebody = await service.create_anonymous_client(
+        headers={"Authorization": f"{scheme} {await service.create_api_key('alice')}"}
+    )
 
     assert (await somebody.get("/v1/calls")).status_code == 200
 
@@ -151,7 +153,9 @@ async def test_two_keys_of_one_principal_see_the_same(service: ServiceUnderTest,
 async def test_with_authentication_off_all_clients_are_one_principal(tmp_path: Path) -> None:
     async with running_service(tmp_path, auth="off") as service:
         nobody = await service.create_anonymous_client()
-        somebody = await service.create_anonymous_client(headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL)
+        somebody = await service.create_anonymous_client(
+            headers={"Authorization": "Bearer whatever"}, base_url=PUBLIC_URL
+        )
 
         call_id = (await nobody.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
 

@@ -5,7 +5,7 @@ import hashlib
 import httpx
 import pytest
 
-from ringback.domain.call import CallOutcome, Progress, failed_completion, completion_from_upstream_error
+from ringback.domain.call import CallOutcome, Progress, completion_from_upstream_error, failed_completion
 from ringback.domain.principal import Scope
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest
@@ -113,7 +113,9 @@ async def test_a_result_that_is_not_there_yet_says_how_to_wait_for_it(alice: htt
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_that_failed_says_why_and_has_no_result(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_call_that_failed_says_why_and_has_no_result(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     call_id = await start(alice)
     await service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner was lost."))
 
@@ -164,7 +166,9 @@ async def test_cancelling_a_queued_call_ends_it_and_may_be_repeated(alice: httpx
     assert second.json() == first.json()
 
 
-async def test_cancelling_a_running_call_requests_its_cancellation(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_cancelling_a_running_call_requests_its_cancellation(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     call_id = await start(alice)
     await service.mark_dispatched(call_id)
 
@@ -183,7 +187,9 @@ async def test_cancelling_an_ended_call_changes_nothing(service: ServiceUnderTes
 
 
 @pytest.mark.requirement("R13")
-async def test_calls_are_found_by_what_only_their_client_knows(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_calls_are_found_by_what_only_their_client_knows(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     first = await start(alice, client_session_id="session-1", correlation_id="a")
     second = await start(alice, client_session_id="session-1", correlation_id="b")
     third = await start(alice, client_session_id="session-2", correlation_id="b")
@@ -219,7 +225,7 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
 async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.scans.SCANNED_MAX", 3)
+    monkeypatch.setattr("ringback.storage.sqlite.paging.SCANNED_MAX", 3)
     for _ in range(5):
         await start(alice)
     question: dict[str, str] = {"limit": "2", "tool": "none"}
@@ -266,7 +272,9 @@ async def test_while_the_service_stops_nothing_new_is_taken_and_the_old_can_be_r
     assert (await alice.get(f"/v1/calls/{call_id}")).status_code == 200
 
 
-async def test_a_full_disk_is_an_answer_and_nothing_is_started(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_full_disk_is_an_answer_and_nothing_is_started(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     service.store.refusals = FOREVER
 
     answer = await alice.post("/v1/calls", json=CALL_BODY)

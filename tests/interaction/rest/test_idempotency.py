@@ -15,7 +15,9 @@ pytestmark = pytest.mark.requirement("R13")
 
 async def test_fifty_at_once_with_one_key_start_one_call(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     body = CALL_BODY | {"callback": {"url": CALLBACK_URL}}
-    answers = await asyncio.gather(*(alice.post("/v1/calls", json=body, headers=KEY) for _ in range(CONCURRENT_REQUESTS)))
+    answers = await asyncio.gather(
+        *(alice.post("/v1/calls", json=body, headers=KEY) for _ in range(CONCURRENT_REQUESTS))
+    )
 
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["call"]["id"] for answer in answers}) == 1
@@ -24,7 +26,9 @@ async def test_fifty_at_once_with_one_key_start_one_call(service: ServiceUnderTe
     assert (service.count_rows()["calls"], service.count_rows()["webhooks"]) == (1, 1)
 
 
-async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_repeated_key_gives_the_same_call_as_it_is_by_then(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     first = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
     second = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
     await service.finish_call(first.json()["call"]["id"])
@@ -70,7 +74,9 @@ async def test_two_principals_may_use_the_same_key(alice: httpx.AsyncClient, bob
     assert his.json()["call"]["id"] != hers.json()["call"]["id"]
 
 
-async def test_a_key_outlives_its_expired_call_and_starts_nothing(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_key_outlives_its_expired_call_and_starts_nothing(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     call_id = (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()["call"]["id"]
     await service.finish_call(call_id)
     service.clock.advance(RETENTION_SECONDS + 1)

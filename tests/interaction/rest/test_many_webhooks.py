@@ -14,12 +14,12 @@ from ringback.domain.catch_up import STEP_EVENTS_MAX
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import Delivery
 from ringback.domain.ports import Transaction
-from ringback.notifier.catch_up_worker import CatchUpWorker
+from ringback.notifier.catch_up import CatchUpWorker
 from ringback.storage.sqlite import database
-from tests.support.builders import make_webhook, make_event
+from tests.support.builders import make_event, make_webhook
 from tests.support.examples import ALICE
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
-from tests.support.steps import VmSteps, counting_vm_steps
+from tests.support.vm_steps import VmSteps, counting_vm_steps
 
 FEW, MANY = 10, 1_000
 ADDITIONAL_STEPS_MAX: Final = 500
@@ -102,7 +102,9 @@ async def test_start_and_end_of_a_call_cost_nothing_for_webhooks_that_do_not_mat
 async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caught_up_with(watched: StepCounter) -> None:
     await watched.append(2 * STEP_EVENTS_MAX + 1)
 
-    answer = await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})
+    answer = await watched.alice.post(
+        "/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))}
+    )
 
     assert answer.status_code == 201
     assert len(await watched.service.read_deliveries("alice")) == STEP_EVENTS_MAX
@@ -120,7 +122,9 @@ async def test_a_registration_with_an_old_cursor_is_answered_before_all_is_caugh
 async def test_a_webhook_that_catches_up_is_listed_as_a_recipient(watched: StepCounter) -> None:
     await watched.append(STEP_EVENTS_MAX)
     webhook = (
-        await watched.alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))})
+        await watched.alice.post(
+            "/v1/webhooks", json={"url": CALLBACK_URL, "cursor": encode_log_position(LogPosition(0))}
+        )
     ).json()
 
     started = (await watched.alice.post("/v1/calls", json=CALL_BODY)).json()

@@ -44,7 +44,9 @@ async def test_the_figures_are_those_of_the_rows(
     assert found["ringback_events_total",] == 2
 
 
-async def test_metrics_show_the_states_of_upstreams_and_workers(service: ServiceUnderTest, admin: httpx.AsyncClient) -> None:
+async def test_metrics_show_the_states_of_upstreams_and_workers(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
     before = await samples(admin)
     service.failing_workers.add("dispatcher")
     service.failing_endpoints |= {"/mcp/git", "/mcp"}

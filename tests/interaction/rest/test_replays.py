@@ -33,7 +33,9 @@ async def settle(service: ServiceUnderTest, *deliveries: Delivery, state: Delive
     await service.settle_deliveries([delivery for delivery in deliveries if delivery.state in OPEN_STATES], state)
 
 
-async def list_deliveries(service: ServiceUnderTest, webhook_id: str, *, generation: int | None = None) -> list[Delivery]:
+async def list_deliveries(
+    service: ServiceUnderTest, webhook_id: str, *, generation: int | None = None
+) -> list[Delivery]:
     """Generation by generation, each in the order of the log."""
     found = [
         delivery
@@ -123,7 +125,9 @@ async def test_delivered_events_are_replayed_since_a_time_or_after_a_cursor(
     assert await replayed(since="2020-01-01T00:00:00+01:00") == calls
 
 
-async def test_events_that_never_matched_a_webhook_are_not_replayed_to_it(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_events_that_never_matched_a_webhook_are_not_replayed_to_it(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     await finish_new_call(service, alice)
     webhook_id = await registered(alice)
 
@@ -226,7 +230,9 @@ async def test_nothing_is_sent_to_a_webhook_that_is_switched_off(
     assert service.count_rows() == before
 
 
-async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_delivery_whose_webhook_was_removed_stays_as_it_is(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     webhook_id = await registered(alice)
     await finish_new_call(service, alice)
     (delivery,) = await list_deliveries(service, webhook_id)

@@ -110,12 +110,15 @@ async def test_no_runner_takes_a_reported_call_even_of_an_upstream_that_is_confi
     assert leased == []
 
 
-async def test_progress_is_sent_to_webhooks_that_selected_it(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
+async def test_progress_is_sent_to_webhooks_that_selected_it(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
+) -> None:
     callback = {"url": CALLBACK_URL, "events": ["call.progress"]}
     await report(reporter, REPORT | {"callback": callback, "progress": {"progress": 1}})
     await report(reporter, LATER | {"progress": {"progress": 2}})
     told = [
-        orjson.loads(delivery.body)["data"]["progress"]["progress"] for delivery in await service.read_deliveries("alice")
+        orjson.loads(delivery.body)["data"]["progress"]["progress"]
+        for delivery in await service.read_deliveries("alice")
     ]
     assert told == [2.0, 1.0]
 
@@ -186,18 +189,24 @@ async def test_reports_and_starts_have_their_keys_apart(reporter: httpx.AsyncCli
     assert started.json()["call"]["id"] != reported["call"]["id"]
 
 
-async def test_a_key_whose_call_has_expired_starts_nothing_new(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
+async def test_a_key_whose_call_has_expired_starts_nothing_new(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
+) -> None:
     await report(reporter, REPORT | {"result": RESULT})
     service.clock.advance(RETENTION_SECONDS + 60)
     await service.run_janitor()
-    assert (await assert_rejected(reporter, REPORT | {"result": RESULT}, status=410))["type"] == "/problems/call-expired"
+    assert (await assert_rejected(reporter, REPORT | {"result": RESULT}, status=410))[
+        "type"
+    ] == "/problems/call-expired"
 
 
 # -- what the reporter leaves behind ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_whose_reporter_vanished_ends_as_unknown(service: ServiceUnderTest, reporter: httpx.AsyncClient) -> None:
+async def test_a_call_whose_reporter_vanished_ends_as_unknown(
+    service: ServiceUnderTest, reporter: httpx.AsyncClient
+) -> None:
     body = REPORT | {"callback": {"url": CALLBACK_URL}, "timeout_seconds": 60}
     begun = await report(reporter, body)
     service.clock.advance(61)

@@ -39,7 +39,9 @@ def names(page: dict[str, Any]) -> list[str]:
     return [event["data"]["call_id"] for event in page["events"]]
 
 
-async def make_lost_cursor(service: ServiceUnderTest, client: httpx.AsyncClient, *, grown_by: int) -> tuple[str, list[str]]:
+async def make_lost_cursor(
+    service: ServiceUnderTest, client: httpx.AsyncClient, *, grown_by: int
+) -> tuple[str, list[str]]:
     """A cursor at the eighth event of a log that was restored to three and has grown since; and the calls that are in it."""
     before = await finish_calls(service, client, 8)
     cursor = (await poll_events(client))["cursor"]
@@ -73,7 +75,9 @@ async def test_an_events_own_cursor_is_recognised_as_well(service: ServiceUnderT
     assert (page["truncated"], names(page)) == (False, later)
 
 
-async def test_a_cursor_of_an_earlier_release_is_read_by_its_number(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_cursor_of_an_earlier_release_is_read_by_its_number(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     calls = await finish_calls(service, alice, 3)
 
     known, ahead = [await poll_events(alice, encode_log_position(LogPosition(seq))) for seq in (2, 9)]
@@ -92,7 +96,9 @@ async def test_a_waiting_reader_gets_the_error_at_once(service: ServiceUnderTest
     assert (page["truncated"], page["events"]) == (True, [])
 
 
-async def test_a_stream_that_is_taken_up_again_says_truncated_first(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_stream_that_is_taken_up_again_says_truncated_first(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     cursor, calls = await make_lost_cursor(service, alice, grown_by=8)
     service.services.lifecycle.begin_shutdown()  # what is there, and the end
 

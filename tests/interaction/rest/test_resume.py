@@ -47,7 +47,9 @@ async def test_the_token_of_a_callback_gives_the_result(service: ServiceUnderTes
     assert resumed["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_each_token_stands_after_the_events_that_came_with_it(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_each_token_stands_after_the_events_that_came_with_it(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     started = await start(alice)
     await service.finish_call(started["call"]["id"])
 
@@ -70,7 +72,9 @@ async def test_an_expired_token_gets_410_gone(service: ServiceUnderTest, alice: 
     assert (answer.status_code, answer.json()["type"]) == (410, "/problems/resume-token-expired")
 
 
-async def test_forged_truncated_and_foreign_tokens_get_the_same_error(alice: httpx.AsyncClient, bob: httpx.AsyncClient) -> None:
+async def test_forged_truncated_and_foreign_tokens_get_the_same_error(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
     token = (await start(bob))["resume_token"]
     payload, signature = token.split(".")
     wrong = [
@@ -145,7 +149,9 @@ async def test_a_revocation_outlives_everything_that_happens_to_the_call(
     await service.record_progress(call_id, Progress(progress=1))
     await service.finish_call(call_id)
 
-    tokens = [orjson.loads(delivery.body)["data"]["resume_token"] for delivery in await service.read_deliveries("alice")]
+    tokens = [
+        orjson.loads(delivery.body)["data"]["resume_token"] for delivery in await service.read_deliveries("alice")
+    ]
 
     assert (await resume(alice, started["resume_token"])).status_code == 404
     assert [(await resume(alice, token)).status_code for token in tokens] == [200, 200]

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain import watches
+from ringback.domain import change_subscriptions as watches
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R17")
@@ -23,7 +23,9 @@ async def registration_error(client: httpx.AsyncClient, **body: Any) -> dict[str
 async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(alice: httpx.AsyncClient) -> None:
     lists = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).json()
     book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
-    both = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"events": ["upstream.changed", "call.finished"]})).json()
+    both = (
+        await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"events": ["upstream.changed", "call.finished"]})
+    ).json()
 
     assert lists["hears"] == (
         "Rings for upstream.changed when upstream 'git' tells that its tools, resources or prompts change, from now on."
@@ -71,7 +73,9 @@ async def test_a_key_without_access_to_an_upstream_cannot_subscribe_to_it(servic
     assert (await limited.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"upstream": "time"})).status_code == 201
 
 
-async def test_a_change_of_events_is_held_to_the_same_rules(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+async def test_a_change_of_events_is_held_to_the_same_rules(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
     plain = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()
     book = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
     of_git = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "upstream": "git"})).json()
@@ -87,7 +91,7 @@ async def test_a_change_of_events_is_held_to_the_same_rules(service: ServiceUnde
 async def test_the_subscribed_resources_of_an_upstream_are_limited(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_checks.URIS_MAX", 1)
     for uri, status in ((BOOK_URI, 201), (BOOK_URI, 201), ("file:///other", 429)):
         answer = await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": uri})
         assert answer.status_code == status, answer.text
@@ -98,7 +102,7 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(
 async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_rules.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_checks.URIS_MAX", 1)
     first = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
 
     async def change(**asked: str) -> httpx.Response:

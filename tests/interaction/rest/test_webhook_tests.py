@@ -202,7 +202,9 @@ async def test_an_old_secret_signs_until_its_overlap_is_over_and_no_longer(
     assert not await old_one_does()
 
 
-async def test_a_leaked_secret_is_ended_at_once(alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver) -> None:
+async def test_a_leaked_secret_is_ended_at_once(
+    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+) -> None:
     webhook = await registered(alice)
     rotated = await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json={"overlap_seconds": 0})
     await send_test(alice, webhook["id"])

@@ -40,7 +40,8 @@ async def test_a_webhook_for_one_call_gets_one_callback_at_any_registration_time
     body = {"url": CALLBACK_URL, "call_id": call_id}
 
     answer, _ = await asyncio.gather(
-        after_turns(registering, alice.post("/v1/webhooks", json=body)), after_turns(ending, service.finish_call(call_id))
+        after_turns(registering, alice.post("/v1/webhooks", json=body)),
+        after_turns(ending, service.finish_call(call_id)),
     )
 
     assert await count_deliveries(alice, answer.json()["id"]) == [call_id]
@@ -56,7 +57,8 @@ async def test_a_webhook_with_a_cursor_gets_one_callback_at_any_registration_tim
     body = {"url": CALLBACK_URL, "cursor": nothing["cursor"]}
 
     answer, _ = await asyncio.gather(
-        after_turns(registering, alice.post("/v1/webhooks", json=body)), after_turns(ending, service.finish_call(call_id))
+        after_turns(registering, alice.post("/v1/webhooks", json=body)),
+        after_turns(ending, service.finish_call(call_id)),
     )
 
     assert await count_deliveries(alice, answer.json()["id"]) == [call_id]

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.httpx_sender import HttpxSender
-from ringback.notifier.sender import Sender
-from ringback.notifier.target_guard import TargetGuard
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.httpx_sender import HttpxSender
+from ringback.notifier.http.sender import Sender
 from tests.support.clock import FakeClock
 from tests.support.receivers import TestCertificates
-from tests.support.targets import LOOPBACK_POLICY, FakeResolver
+from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
 
 NAMES = {"receiver.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
 

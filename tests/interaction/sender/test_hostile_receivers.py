@@ -5,13 +5,13 @@ import socket
 
 import pytest
 
-from ringback.domain.delivery import AttemptResult, AttemptCategory
-from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.sender import Sender
+from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.sender import Sender
 from tests.support import receivers
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import NO_CONTENT, Behaviour, respond_with, send_bytes, serving_receiver
-from tests.support.targets import loopback_target
+from tests.support.resolvers import loopback_target
 
 DEADLINE_SECONDS = 0.3
 """Of attempts that are to time out. All others are to end by what the receiver does, on a slow machine too."""
@@ -50,7 +50,9 @@ async def test_a_receiver_that_gives_no_status_is_a_failure_in_time(
 ) -> None:
     deadline_seconds = DEADLINE_SECONDS if category is TIMEOUT else WAIT_SECONDS
 
-    assert await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds) == AttemptResult(category=category)
+    assert await attempt(sender, behaviour, LARGE_BODY, deadline_seconds=deadline_seconds) == AttemptResult(
+        category=category
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,10 @@ async def test_a_body_that_breaks_its_own_framing_is_one_answer_or_one_failure(s
     broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthis is no chunk\r\n"
     answer = await attempt(sender, send_bytes(broken))
 
-    assert answer in (AttemptResult(category=REFUSED), AttemptResult(category=AttemptCategory.DELIVERED, status_code=200))
+    assert answer in (
+        AttemptResult(category=REFUSED),
+        AttemptResult(category=AttemptCategory.DELIVERED, status_code=200),
+    )
 
 
 async def test_switching_protocols_is_no_delivery(sender: Sender) -> None:

@@ -4,23 +4,23 @@ import ssl
 
 import pytest
 
-from ringback.domain.delivery import AttemptResult, AttemptCategory
-from ringback.notifier.http1_sender import Http1Sender
-from ringback.notifier.sender import Sender
-from ringback.notifier.target_guard import TargetGuard
+from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.sender import Sender
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
-    TestCertificates,
     AcceptedConnection,
-    respond_with,
-    respond_in_turn,
+    TestCertificates,
     close_at_once,
     never_read,
+    respond_in_turn,
+    respond_with,
     serving_receiver,
 )
-from tests.support.targets import LOOPBACK_POLICY, FakeResolver, loopback_target
+from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver, loopback_target
 
 BROKEN_TLS = AttemptResult(category=AttemptCategory.TLS_ERROR)
 
@@ -43,7 +43,9 @@ async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certifi
 
 
 @pytest.mark.requirement("R26")
-async def test_a_certificate_for_another_name_is_refused(http1_sender: Http1Sender, certificates: TestCertificates) -> None:
+async def test_a_certificate_for_another_name_is_refused(
+    http1_sender: Http1Sender, certificates: TestCertificates
+) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
 
@@ -60,7 +62,9 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(sender: Sender) 
 
 
 async def test_an_expired_certificate_is_refused(sender: Sender, certificates: TestCertificates) -> None:
-    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)) as receiver:
+    async with serving_receiver(
+        respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)
+    ) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer == BROKEN_TLS
@@ -91,7 +95,9 @@ async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender
     assert answer.category in {AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TLS_ERROR}
 
 
-async def test_a_receiver_that_demands_our_certificate_is_a_failure(sender: Sender, certificates: TestCertificates) -> None:
+async def test_a_receiver_that_demands_our_certificate_is_a_failure(
+    sender: Sender, certificates: TestCertificates
+) -> None:
     """On TLS 1.3 the refusal comes after the handshake, in the place of an answer: as an alert or as a bare reset."""
     demanding = certificates.server("127.0.0.1")
     demanding.verify_mode = ssl.CERT_REQUIRED
@@ -117,7 +123,9 @@ async def test_one_tls_connection_carries_one_post_after_the_other(
 ) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         for _ in range(5):
-            assert (await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")).category is AttemptCategory.DELIVERED
+            assert (
+                await http1_sender.post(loopback_target(receiver.url()), {}, b"{}")
+            ).category is AttemptCategory.DELIVERED
 
         assert receiver.connections == 1
 

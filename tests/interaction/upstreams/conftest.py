@@ -2,7 +2,8 @@
 
 import pytest
 
-from ringback.runner import passage, watching
+from ringback.upstreams import proxy as passage
+from ringback.upstreams.subscriptions import resource_subscriptions as watching
 
 
 @pytest.fixture

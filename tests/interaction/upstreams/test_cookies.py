@@ -12,10 +12,16 @@ import pytest
 from ringback.domain import jsontext
 from ringback.domain.clock import SystemClock
 from ringback.runner.cookies import COOKIE_BYTES_MAX, COOKIES_MAX
-from ringback.runner.faults import FaultCounter
-from ringback.runner.large_results import LargeResults
-from ringback.runner.transport import make_guarded_transport, make_http_client
-from tests.interaction.upstreams.test_http_transport import ON_THIS_MACHINE, RawServer, ServeConnection, read_request, serving_raw
+from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
+from ringback.upstreams.transports.large_results import LargeResults
+from tests.interaction.upstreams.test_http_pool import (
+    ON_THIS_MACHINE,
+    RawServer,
+    ServeConnection,
+    read_request,
+    serving_raw,
+)
 from tests.support.upstreams import make_http_config
 
 WAIT_SECONDS: Final = 60
@@ -42,7 +48,11 @@ def setting(server: RawServer, cookies: Iterator[list[str]], *, stream: bool = F
 async def client(server: RawServer, **headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
     config = make_http_config(server.url)
     transport = make_guarded_transport(
-        config, None, look_up=ON_THIS_MACHINE, faults=FaultCounter("a", clock=SystemClock()), large_results=LargeResults()
+        config,
+        None,
+        look_up=ON_THIS_MACHINE,
+        faults=FaultCounter("a", clock=SystemClock()),
+        large_results=LargeResults(),
     )
     async with asyncio.timeout(WAIT_SECONDS), make_http_client(config, transport, headers) as http:
         yield http

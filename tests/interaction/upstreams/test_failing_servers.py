@@ -8,31 +8,34 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome
-from ringback.runner import link, transport
-from ringback.runner.config import UpstreamTransport, UpstreamConfig
-from ringback.runner.drive import UpstreamUnreachable
-from ringback.runner.transport import RESULT_BYTES_MAX
-from tests.support.desks import RecordingCallContext
+from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams import session as link
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from ringback.upstreams.transports import guarded_http as transport
+from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
 from tests.support.examples import CALL
+from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,
-    Send,
+    ControlledUpstream,
     OverriddenResponses,
     ResponseOverride,
-    ControlledUpstream,
-    send_response,
-    respond_with,
-    respond_with_result,
-    run_upstream_call,
+    Send,
     free_port,
     make_http_config,
     make_legacy_app,
     open_upstreams,
+    respond_with,
+    respond_with_result,
+    run_upstream_call,
+    send_response,
     serving,
     wait_for_state,
 )
 
-UNREACHABLE_URL = UpstreamConfig(name="stage", transport=UpstreamTransport.STDIO, command="ringback-no-such-command", max_concurrent=1)
+UNREACHABLE_URL = UpstreamConfig(
+    name="stage", transport=UpstreamTransport.STDIO, command="ringback-no-such-command", max_concurrent=1
+)
 
 
 def completion_message(ending: CallCompletion) -> str:
@@ -75,7 +78,10 @@ async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:
 
 @pytest.mark.requirement("R33")
 async def test_a_call_to_a_killed_server_is_rejected() -> None:
-    async with serving(ControlledUpstream().app()) as server, open_upstreams(make_http_config(server.url), patience_seconds=0.2) as upstreams:
+    async with (
+        serving(ControlledUpstream().app()) as server,
+        open_upstreams(make_http_config(server.url), patience_seconds=0.2) as upstreams,
+    ):
         await wait_for_state(upstreams, "ready")
         assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
         call = replace(CALL, upstream="stage", tool="echo")
@@ -169,7 +175,11 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
     "html": (respond_with(200, "text/html", b"<h1>Hello</h1>"), CallOutcome.UPSTREAM_ERROR, "HTTP 200 and text/html"),
     "broken JSON": (respond_with(200, "application/json", b"{oops"), CallOutcome.UPSTREAM_ERROR, "no MCP answer"),
     "a crash": (respond_with(500, "text/plain", b"secret traceback"), CallOutcome.UPSTREAM_ERROR, "HTTP 500"),
-    "a closed door": (respond_with(401, "application/json", b'{"error": "no"}'), CallOutcome.REJECTED, "wants credentials"),
+    "a closed door": (
+        respond_with(401, "application/json", b'{"error": "no"}'),
+        CallOutcome.REJECTED,
+        "wants credentials",
+    ),
     "nothing": (respond_with(202, "text/plain", b""), CallOutcome.UPSTREAM_ERROR, "HTTP 202"),
     "half of it": (
         respond_with(200, "application/json", b'{"jsonrpc"', promised_bytes=999),
@@ -225,7 +235,10 @@ async def test_a_large_result_comes_whole_as_json_and_as_a_stream(size: int) -> 
         await send_response(send, 200, "text/event-stream", f"event: message\ndata: {body}\n\n".encode())
 
     spoilings = {"tool:spoiled": respond_with_result(large), "tool:echo": streamed}
-    async with serving(OverriddenResponses(ControlledUpstream().app(), spoilings)) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), spoilings)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
         for tool in ("spoiled", "echo"):
             ending = await run_upstream_call(upstreams, tool)
             assert ending.result is not None
@@ -240,7 +253,9 @@ async def test_a_result_that_breaks_its_output_schema_passes_with_the_meta_that_
         "extra": None,
     }
     async with (
-        serving(OverriddenResponses(ControlledUpstream().app(), {"tool:spoiled": respond_with_result(result)})) as server,
+        serving(
+            OverriddenResponses(ControlledUpstream().app(), {"tool:spoiled": respond_with_result(result)})
+        ) as server,
         open_upstreams(make_http_config(server.url)) as upstreams,
     ):
         ending = await run_upstream_call(upstreams, "spoiled")
@@ -265,7 +280,9 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
         await asyncio.Event().wait()
 
     wrap = make_legacy_app if era == "legacy" else return_same_app
-    spoiled = OverriddenResponses(wrap(ControlledUpstream().app()), {"tool:spoiled": hang, "notifications/cancelled": hang})
+    spoiled = OverriddenResponses(
+        wrap(ControlledUpstream().app()), {"tool:spoiled": hang, "notifications/cancelled": hang}
+    )
     async with serving(spoiled) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         call = asyncio.create_task(run_upstream_call(upstreams, "spoiled"))
         async with asyncio.timeout(WAIT_SECONDS):
@@ -309,7 +326,10 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_whole_message()
         else:
             await app(scope, receive, send)
 
-    async with serving(moved) as server, open_upstreams(make_http_config(server.url.replace("/mcp", "/old"))) as upstreams:
+    async with (
+        serving(moved) as server,
+        open_upstreams(make_http_config(server.url.replace("/mcp", "/old"))) as upstreams,
+    ):
         ending = await run_upstream_call(upstreams, "echo", {"n": 1})
 
     assert ending.outcome is CallOutcome.RESULT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome, Progress
-from tests.support.upstreams import WAIT_SECONDS, run_upstream_call, open_upstreams, make_python_config
+from tests.support.upstreams import WAIT_SECONDS, make_python_config, open_upstreams, run_upstream_call
 
 SERVER = Path(__file__).parents[3] / "scripts" / "examples" / "measure_files.py"
 
@@ -35,7 +35,9 @@ async def test_the_tool_measures_every_file_and_reports_progress(folder: Path) -
         seen.append(progress)
 
     async with open_upstreams(make_python_config(str(SERVER), "--stdio", "--root", str(folder.parent))) as upstreams:
-        ending = await run_upstream_call(upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep)
+        ending = await run_upstream_call(
+            upstreams, "measure_files", {"folder": str(folder), "rounds": 3}, on_progress=keep
+        )
 
     assert ending.outcome is CallOutcome.RESULT
     result = measured(ending)

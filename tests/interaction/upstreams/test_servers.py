@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import CallCompletion, CallOutcome, Progress
-from ringback.runner.upstreams import UpstreamRegistry
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.upstreams import (
     STDIO_SERVER,
     WAIT_SECONDS,
     App,
-    HttpServer,
-    Send,
-    OverriddenResponses,
     ControlledUpstream,
-    send_response,
-    send_json,
-    respond_with_result,
-    run_upstream_call,
+    HttpServer,
+    OverriddenResponses,
+    Send,
     make_http_config,
     make_legacy_app,
-    open_upstreams,
     make_python_config,
+    open_upstreams,
+    respond_with_result,
+    run_upstream_call,
+    send_json,
+    send_response,
     send_result,
     serving,
 )
@@ -65,8 +65,13 @@ def make_app(stage: ControlledUpstream, era: str, **options: Any) -> App:
 
 
 @asynccontextmanager
-async def serving_era(stage: ControlledUpstream, era: str, **options: Any) -> AsyncGenerator[tuple[UpstreamRegistry, HttpServer]]:
-    async with serving(make_app(stage, era, **options)) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+async def serving_era(
+    stage: ControlledUpstream, era: str, **options: Any
+) -> AsyncGenerator[tuple[UpstreamRegistry, HttpServer]]:
+    async with (
+        serving(make_app(stage, era, **options)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
         yield upstreams, server
 
 
@@ -162,7 +167,10 @@ async def test_configured_headers_go_out_and_nothing_is_compressed() -> None:
         seen.append(dict(scope.get("headers", [])))
         await inner(scope, receive, send)
 
-    async with serving(spy) as server, open_upstreams(make_http_config(server.url, headers={"X-Key": "k1"})) as upstreams:
+    async with (
+        serving(spy) as server,
+        open_upstreams(make_http_config(server.url, headers={"X-Key": "k1"})) as upstreams,
+    ):
         await run_upstream_call(upstreams, "echo")
 
     assert {headers[b"x-key"] for headers in seen[1:]} == {b"k1"}  # the first is the server's own start

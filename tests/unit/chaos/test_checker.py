@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scripts.chaos_runs.checker import Rule, count_duplicates, find_violations
-from scripts.chaos_runs.history import ObservedCall, ReceivedCallback, Observations, ObservedStatus, ToolStart
+from scripts.chaos_runs.observations import Observations, ObservedCall, ObservedStatus, ReceivedCallback, ToolStart
 from scripts.chaos_runs.plan import make_plan
 
 WORKING = ObservedStatus("working", None, 1)
@@ -89,11 +89,17 @@ def has_two_message_ids(history: Observations) -> None:
 
 
 def has_two_bodies(history: Observations) -> None:
-    history.callbacks = [*history.callbacks, ReceivedCallback("evt_1", "wh_1", make_observed_status(resume_token="another"))]
+    history.callbacks = [
+        *history.callbacks,
+        ReceivedCallback("evt_1", "wh_1", make_observed_status(resume_token="another")),
+    ]
 
 
 def reports_other_end(history: Observations) -> None:
-    history.callbacks = [*history.callbacks[:1], ReceivedCallback("evt_1", "wh_2", make_observed_status(outcome="tool_error"))]
+    history.callbacks = [
+        *history.callbacks[:1],
+        ReceivedCallback("evt_1", "wh_2", make_observed_status(outcome="tool_error")),
+    ]
 
 
 def has_a_result_of_nothing(history: Observations) -> None:

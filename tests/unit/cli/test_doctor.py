@@ -18,22 +18,22 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.api.schemas import examples
 from ringback.bootstrap import open_shared_store
-from ringback.bootstrap.keys import require_key_ring
-from ringback.cli import checks
-from ringback.cli.checks import CallbackCheck, Finding
+from ringback.bootstrap.key_ring import require_key_ring
+from ringback.cli import doctor_checks as checks
+from ringback.cli.doctor_checks import CallbackCheck, Finding
 from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
 from ringback.keyring import load_key_ring
-from ringback.notifier.target_guard import TargetGuard
+from ringback.notifier.http.guard import TargetGuard
+from ringback.schemas import examples
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
-from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.examples import WEBHOOK
 from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
-from tests.support.targets import LOOPBACK_POLICY, FakeResolver
+from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
 from tests.support.upstreams import STDIO_SERVER
 
 Run = Callable[..., Result]
@@ -148,9 +148,7 @@ def test_a_database_without_a_valid_api_key_is_reported(run: Run, key: str) -> N
     assert "ringback keys create" in list_failed_checks(list_checks(run))["API keys"][1]
 
 
-def test_a_database_sealed_with_other_keys_is_reported(
-    run: Run, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_sealed_with_other_keys_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def register() -> None:
         async with open_shared_store(load_settings()) as store:
             await store.write(lambda tx: tx.webhooks.insert(WEBHOOK))
@@ -369,7 +367,9 @@ def test_a_restore_is_not_accepted_beside_a_running_service(run: Run, key: str, 
     lock = FileLock(tmp_path / "ringback.db.lock")
     lock.acquire()
     try:
-        assert "already serves this database" in list_failed_checks(list_checks(run, "--accept-restore"))["acceptance"][1]
+        assert (
+            "already serves this database" in list_failed_checks(list_checks(run, "--accept-restore"))["acceptance"][1]
+        )
     finally:
         lock.release()
 

@@ -63,7 +63,9 @@ def test_a_revoked_key_says_since_when(run: Run) -> None:
         (("list", "--database", "mysql://x"), "sqlite:///ringback.db"),
     ],
 )
-def test_an_invalid_argument_prints_one_message_with_the_next_step(run: Run, arguments: tuple[str, ...], words: str) -> None:
+def test_an_invalid_argument_prints_one_message_with_the_next_step(
+    run: Run, arguments: tuple[str, ...], words: str
+) -> None:
     refused = run("keys", *arguments)
 
     assert refused.exit_code == 2

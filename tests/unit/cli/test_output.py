@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ringback.cli.output import strip_control_characters, exit_on_errors
+from ringback.cli.output import exit_on_errors, strip_control_characters
 from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.client import ConnectionFailed
 from ringback.domain.errors import InvalidRequest

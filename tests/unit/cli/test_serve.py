@@ -12,9 +12,9 @@ from typer.testing import Result
 from ringback import server
 from ringback.bootstrap import ReadConfigs
 from ringback.domain.errors import StoreUnavailable
-from ringback.runner.config import UpstreamConfig
 from ringback.server import AddressTaken
 from ringback.settings import Settings, SettingsError
+from ringback.upstreams.config import UpstreamConfig
 
 Run = Callable[..., Result]
 
@@ -75,7 +75,9 @@ def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, serve
     assert "ringback call demo count_primes --wait" in told.stderr
 
 
-def test_development_keeps_what_is_set_otherwise(run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_keeps_what_is_set_otherwise(
+    run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RINGBACK_CALLBACK_PRIVATE_CIDRS", "10.0.0.0/8")
 
     run("serve", "--dev", "--upstream", "web=http://127.0.0.1:9/mcp")

@@ -9,8 +9,8 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.api.schemas import examples
-from tests.support.requests import parse_body, get_last_request, parse_query, list_requests
+from ringback.schemas import examples
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
 

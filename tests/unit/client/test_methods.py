@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import respx
 
-from ringback.api.schemas import examples
 from ringback.client import CallbackOptions, RingbackClient
+from ringback.schemas import examples
 from tests.support.clock import FakeClock
-from tests.support.requests import parse_body, get_last_request, parse_query, list_requests
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 CALL = examples.WORKING_CALL
 FINISHED = examples.FINISHED_CALL
@@ -148,7 +148,10 @@ async def test_starting_takes_your_key_and_your_callback(client: RingbackClient,
     )
 
     assert get_last_request(route).headers["idempotency-key"] == "the report of today"
-    assert parse_body(get_last_request(route))["callback"] == {"url": "https://agent.example/callback", "include_result": True}
+    assert parse_body(get_last_request(route))["callback"] == {
+        "url": "https://agent.example/callback",
+        "include_result": True,
+    }
     assert parse_body(get_last_request(route))["timeout_seconds"] == 60
     assert (started.callback_secret, started.hint) == ("whsec_x", "do this")
 
@@ -271,7 +274,12 @@ async def test_a_poll_sends_the_given_filters(client: RingbackClient, service: r
 
     polled = await client.poll_events(cursor="a", limit=5, name="call.finished", call_id="call_1")
 
-    assert parse_query(get_last_request(route)) == {"cursor": "a", "limit": "5", "name": "call.finished", "call_id": "call_1"}
+    assert parse_query(get_last_request(route)) == {
+        "cursor": "a",
+        "limit": "5",
+        "name": "call.finished",
+        "call_id": "call_1",
+    }
     assert (polled.cursor, polled.truncated, polled.has_more) == ("b", False, False)
     assert polled.events[0].timestamp == datetime.fromisoformat(examples.EVENT["timestamp"])
 

@@ -5,9 +5,9 @@ from typing import Any
 import httpx
 import respx
 
-from ringback.api.schemas import examples
 from ringback.client import RingbackClient
-from tests.support.requests import parse_body, get_last_request
+from ringback.schemas import examples
+from tests.support.mocked_requests import get_last_request, parse_body
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESULT = {"content": [{"type": "text", "text": "done"}]}

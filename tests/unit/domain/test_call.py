@@ -10,14 +10,14 @@ from ringback.domain.call import (
     INTERNAL_ERROR,
     STATUS_BY_OUTCOME,
     STATUS_TRANSITIONS,
-    IllegalTransition,
     CallOutcome,
     CallStatus,
+    IllegalTransition,
     advance_status,
-    completion_from_result,
-    failed_completion,
     apply_completion,
+    completion_from_result,
     compute_request_hash,
+    failed_completion,
 )
 from tests.support.clock import START
 from tests.support.examples import CALL

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from ringback.domain.clock import (
     SystemClock,
     epoch_milliseconds,
-    from_epoch_milliseconds,
     format_iso,
+    from_epoch_milliseconds,
     seconds,
 )
 from tests.support.clock import START, WallClockSteps

@@ -2,7 +2,15 @@ import base64
 
 import pytest
 
-from ringback.domain.cursor import CursorList, LogPosition, decode_cursor, decode_log_position, encode_log_position, is_position_in_log, event_mark
+from ringback.domain.cursor import (
+    CursorList,
+    LogPosition,
+    decode_cursor,
+    decode_log_position,
+    encode_log_position,
+    event_mark,
+    is_position_in_log,
+)
 from ringback.domain.errors import InvalidCursor
 
 
@@ -10,7 +18,10 @@ def test_a_cursor_is_opaque_but_stable_across_releases() -> None:
     """Clients keep cursors; what an earlier release gave out must be understood by later ones."""
     assert encode_log_position(LogPosition(42)) == "MTpldmVudHM6NDI"
     assert decode_log_position("MTpldmVudHM6NDI") == LogPosition(42)
-    assert encode_log_position(LogPosition(42, event_mark("evt_01KAGZ8A000000000000000001"))) == "MTpldmVudHM6NDIuMmM4OTJiMWY"
+    assert (
+        encode_log_position(LogPosition(42, event_mark("evt_01KAGZ8A000000000000000001")))
+        == "MTpldmVudHM6NDIuMmM4OTJiMWY"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,5 +61,7 @@ ID, OTHER = "evt_01KAGZ8A000000000000000001", "evt_01KAGZ8A000000000000000002"
     ],
     ids=["same", "another", "hole", "removed by retention", "ahead", "ahead, unmarked", "unmarked", "beginning"],
 )
-def test_a_place_is_known_by_the_event_that_stands_there(place: LogPosition, event_id: str | None, *, known: bool) -> None:
+def test_a_place_is_known_by_the_event_that_stands_there(
+    place: LogPosition, event_id: str | None, *, known: bool
+) -> None:
     assert is_position_in_log(place, head=10, retention_floor=5, event_id=event_id) is known

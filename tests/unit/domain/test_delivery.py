@@ -4,15 +4,15 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.delivery import (
-    OPEN_STATES,
     DELIVERY_TRANSITIONS,
-    AttemptResult,
+    OPEN_STATES,
     AttemptCategory,
+    AttemptResult,
     DeliveryState,
     RetryDecision,
-    next_generation,
     category_for_status_code,
     decide_retry,
+    next_generation,
 )
 from ringback.domain.ids import DeliveryId
 from ringback.domain.retry import RetryProfile
@@ -24,12 +24,16 @@ MIDDLE = 0.5
 """The chance that leaves a step of the ladder as it is."""
 
 
-def decide_retry(answer: AttemptResult, *, attempts: int = 1) -> RetryDecision:
-    return decide_retry(replace(FIRST, attempts=attempts), answer, profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
+def decide(answer: AttemptResult, *, attempts: int = 1) -> RetryDecision:
+    return decide_retry(
+        replace(FIRST, attempts=attempts), answer, profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE
+    )
 
 
 def http(status_code: int, *, retry_after_seconds: float | None = None) -> AttemptResult:
-    return AttemptResult(category=category_for_status_code(status_code), status_code=status_code, retry_after_seconds=retry_after_seconds)
+    return AttemptResult(
+        category=category_for_status_code(status_code), status_code=status_code, retry_after_seconds=retry_after_seconds
+    )
 
 
 def retry_after(seconds: float) -> RetryDecision:
@@ -47,48 +51,55 @@ def test_every_state_has_its_row_in_the_table_and_closed_ones_lead_nowhere() -> 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("status_code", [200, 201, 202, 204, 299])
 def test_any_2xx_is_delivered(status_code: int) -> None:
-    assert decide_retry(http(status_code)) == RetryDecision(state=DeliveryState.DELIVERED)
+    assert decide(http(status_code)) == RetryDecision(state=DeliveryState.DELIVERED)
 
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("status_code", [410, 413])
 def test_gone_and_too_large_are_final(status_code: int) -> None:
-    assert decide_retry(http(status_code)) == DEAD_WEBHOOK_RESPONSES
+    assert decide(http(status_code)) == DEAD_WEBHOOK_RESPONSES
 
 
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("status_code", [301, 302, 307, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503])
 def test_every_other_answer_is_tried_again(status_code: int) -> None:
-    assert decide_retry(http(status_code)) == retry_after(5)
+    assert decide(http(status_code)) == retry_after(5)
 
 
 @pytest.mark.requirement("R27")
-@pytest.mark.parametrize("category", [AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT, AttemptCategory.TLS_ERROR])
+@pytest.mark.parametrize(
+    "category", [AttemptCategory.CONNECTION_REFUSED, AttemptCategory.TIMEOUT, AttemptCategory.TLS_ERROR]
+)
 def test_no_answer_is_tried_again(category: AttemptCategory) -> None:
-    assert decide_retry(AttemptResult(category=category)) == retry_after(5)
+    assert decide(AttemptResult(category=category)) == retry_after(5)
 
 
 @pytest.mark.parametrize("status_code", [429, 503])
 def test_a_busy_receiver_may_request_more_time(status_code: int) -> None:
-    assert decide_retry(http(status_code, retry_after_seconds=90)) == retry_after(90)
+    assert decide(http(status_code, retry_after_seconds=90)) == retry_after(90)
 
 
 def test_only_a_busy_receiver_is_listened_to() -> None:
-    assert decide_retry(http(500, retry_after_seconds=90)) == retry_after(5)
+    assert decide(http(500, retry_after_seconds=90)) == retry_after(5)
 
 
 @pytest.mark.requirement("R27")
 def test_a_delivery_is_given_up_after_the_last_step_of_its_schedule() -> None:
-    assert decide_retry(http(500), attempts=11) == retry_after(86400)
-    assert decide_retry(http(500), attempts=12) == DEAD_WEBHOOK_RESPONSES
+    assert decide(http(500), attempts=11) == retry_after(86400)
+    assert decide(http(500), attempts=12) == DEAD_WEBHOOK_RESPONSES
 
 
 def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
     at_the_last_moment = replace(FIRST, give_up_at=START + timedelta(seconds=5))
     too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
 
-    assert decide_retry(at_the_last_moment, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE) == retry_after(5)
-    assert decide_retry(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE) == DEAD_WEBHOOK_RESPONSES
+    assert decide(
+        at_the_last_moment, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE
+    ) == retry_after(5)
+    assert (
+        decide(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
+        == DEAD_WEBHOOK_RESPONSES
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,9 +130,13 @@ def test_a_delivery_never_prints_what_it_carries() -> None:
 @pytest.mark.parametrize(("holds", "state"), [(False, DeliveryState.PENDING), (True, DeliveryState.HELD)])
 def test_a_replayed_delivery_has_the_same_body_and_continues_the_attempts(*, holds: bool, state: DeliveryState) -> None:
     later = START + timedelta(days=5)
-    dead = replace(DELIVERY, state=DeliveryState.DEAD, attempts=12, last_category=AttemptCategory.TIMEOUT, finished_at=later)
+    dead = replace(
+        DELIVERY, state=DeliveryState.DEAD, attempts=12, last_category=AttemptCategory.TIMEOUT, finished_at=later
+    )
 
-    renewed = next_generation(dead, delivery_id=DeliveryId("dlv_2"), is_held=holds, profile=RetryProfile.DAYS, now=later)
+    renewed = next_generation(
+        dead, delivery_id=DeliveryId("dlv_2"), is_held=holds, profile=RetryProfile.DAYS, now=later
+    )
 
     assert (renewed.id, renewed.generation, renewed.state, renewed.attempts) == ("dlv_2", 2, state, 0)
     assert (renewed.body, renewed.message_id, renewed.seq) == (dead.body, dead.message_id, dead.seq)

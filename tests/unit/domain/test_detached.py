@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ringback.domain.call import Call, completion_from_result, apply_completion
+from ringback.domain.call import Call, apply_completion, completion_from_result
 from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
-from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, describe_webhook, delivery_due_at
+from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, delivery_due_at, describe_webhook
 from tests.support.builders import make_webhook
 from tests.support.clock import START
 from tests.support.examples import CALL
@@ -49,4 +49,6 @@ def test_a_detached_webhooks_registration_explains_when_it_gets_no_callback() ->
     sentence = describe_webhook(make_webhook(when=DeliveryCondition.DETACHED))
     assert sentence.endswith("; not for an end that was told to the client that waited for it.")
     assert "not for" not in describe_webhook(make_webhook())
-    assert "not for" not in describe_webhook(make_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED})))
+    assert "not for" not in describe_webhook(
+        make_webhook(when=DeliveryCondition.DETACHED, events=frozenset({EventName.CALL_INPUT_REQUIRED}))
+    )

@@ -2,9 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from ringback.domain.call import Call, Progress, completion_from_result, failed_completion, apply_completion
-from ringback.domain.call import CallOutcome as CallOutcome
-from ringback.domain.event import EventName, call_event_data, build_call_event
+from ringback.domain.call import (
+    Call,
+    CallOutcome,
+    Progress,
+    apply_completion,
+    completion_from_result,
+    failed_completion,
+)
+from ringback.domain.event import EventName, build_call_event, call_event_data
 from ringback.domain.ids import EventId
 from ringback.domain.jsontext import sha256
 from tests.support.clock import START
@@ -13,7 +19,9 @@ from tests.support.examples import CALL
 
 @pytest.fixture
 def finished() -> Call:
-    return apply_completion(CALL, completion_from_result(b'{"content":[]}', is_error=False), now=START, result_retention_seconds=60)
+    return apply_completion(
+        CALL, completion_from_result(b'{"content":[]}', is_error=False), now=START, result_retention_seconds=60
+    )
 
 
 @pytest.mark.requirement("R18")
@@ -50,7 +58,9 @@ def test_an_unfinished_calls_event_has_no_outcome() -> None:
 
 def test_only_progress_events_contain_upstream_text() -> None:
     told = replace(CALL, progress=Progress(progress=1, total=2, message="upstream words"))
-    ended = apply_completion(told, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60)
+    ended = apply_completion(
+        told, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60
+    )
 
     assert "upstream words" not in str(call_event_data(EventName.CALL_FINISHED, ended))
     assert call_event_data(EventName.CALL_PROGRESS, told)["progress"] == {

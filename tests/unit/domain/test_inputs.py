@@ -54,7 +54,9 @@ def test_an_answered_request_that_was_not_forwarded_is_not_requested_again() -> 
     assert answered.input_responses == {"a": ACCEPTED_ANSWER}
 
 
-@pytest.mark.parametrize(("phase", "then"), [(CallPhase.PARKED, CallPhase.QUEUED), (CallPhase.RUNNING, CallPhase.RUNNING)])
+@pytest.mark.parametrize(
+    ("phase", "then"), [(CallPhase.PARKED, CallPhase.QUEUED), (CallPhase.RUNNING, CallPhase.RUNNING)]
+)
 def test_the_last_answer_sets_the_call_to_work_again(phase: CallPhase, then: CallPhase) -> None:
     asked = replace(request_input(RUNNING, "a", "b"), phase=phase)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.jsontext import dumps_canonical, dumps, loads, format_pointer, sha256
+from ringback.domain.jsontext import dumps, dumps_canonical, format_pointer, loads, sha256
 
 values = st.recursive(
     st.none()

@@ -4,7 +4,13 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.liveness import UNRESPONSIVE_AFTER_SECONDS, STOPPED_TIMEOUT_SECONDS, Liveness, LivenessSample, classify_liveness
+from ringback.domain.liveness import (
+    STOPPED_TIMEOUT_SECONDS,
+    UNRESPONSIVE_AFTER_SECONDS,
+    Liveness,
+    LivenessSample,
+    classify_liveness,
+)
 
 NOW: Final = 1000.0
 LONG_SILENT: Final = NOW - UNRESPONSIVE_AFTER_SECONDS

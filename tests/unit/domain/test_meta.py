@@ -24,5 +24,7 @@ def test_everything_else_in_meta_stays() -> None:
 
 def test_a_key_similar_to_a_reserved_one_is_not_reserved() -> None:
     assert not [
-        key for key in ("io.modelcontextprotocol", "io.modelcontextprotocolish/x", "progress") if is_reserved_meta_key(key)
+        key
+        for key in ("io.modelcontextprotocol", "io.modelcontextprotocolish/x", "progress")
+        if is_reserved_meta_key(key)
     ]

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.domain.principal import Scope
-from ringback.domain.protected_resource import WELL_KNOWN_PATH, ProtectedResource, parse_bearer_token, enclosing_resources, resource_for_path
+from ringback.domain.protected_resource import (
+    WELL_KNOWN_PATH,
+    ProtectedResource,
+    enclosing_resources,
+    parse_bearer_token,
+    resource_for_path,
+)
 
 NAMES = st.from_regex(r"[a-z0-9-]{1,24}", fullmatch=True)
 RESOURCES = st.just("") | st.just("/mcp") | NAMES.map("/mcp/{}".format)

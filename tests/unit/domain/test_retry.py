@@ -1,18 +1,35 @@
 import pytest
 
-from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds, parse_retry_after
+from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, parse_retry_after, retry_delay_seconds
 from tests.support.clock import START
 
 
 def test_the_ladders_are_the_published_ones() -> None:
-    assert RETRY_SCHEDULES[RetryProfile.DAYS].delays_seconds == (5, 30, 120, 600, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+    assert RETRY_SCHEDULES[RetryProfile.DAYS].delays_seconds == (
+        5,
+        30,
+        120,
+        600,
+        1800,
+        7200,
+        18000,
+        36000,
+        50400,
+        72000,
+        86400,
+    )
     assert RETRY_SCHEDULES[RetryProfile.MINUTES].delays_seconds == (2, 30, 120, 600)
-    assert (RETRY_SCHEDULES[RetryProfile.DAYS].give_up_seconds, RETRY_SCHEDULES[RetryProfile.MINUTES].give_up_seconds) == (345600, 3600)
+    assert (
+        RETRY_SCHEDULES[RetryProfile.DAYS].give_up_seconds,
+        RETRY_SCHEDULES[RetryProfile.MINUTES].give_up_seconds,
+    ) == (345600, 3600)
 
 
 @pytest.mark.parametrize(("chance", "expected"), [(0, 4.0), (0.5, 5.0), (0.75, 5.5)])
 def test_chance_moves_a_step_within_a_fifth(chance: float, expected: float) -> None:
-    delay = retry_delay_seconds(RETRY_SCHEDULES[RetryProfile.DAYS], attempts=1, random_fraction=chance, retry_after_seconds=None)
+    delay = retry_delay_seconds(
+        RETRY_SCHEDULES[RetryProfile.DAYS], attempts=1, random_fraction=chance, retry_after_seconds=None
+    )
     assert delay == pytest.approx(expected)
 
 

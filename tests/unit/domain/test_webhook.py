@@ -5,7 +5,14 @@ import pytest
 
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
-from ringback.domain.webhook import DEFAULT_EVENTS, WebhookSecret, WebhookState, describe_webhook, matches_event, signing_secrets
+from ringback.domain.webhook import (
+    DEFAULT_EVENTS,
+    WebhookSecret,
+    WebhookState,
+    describe_webhook,
+    matches_event,
+    signing_secrets,
+)
 from tests.support.clock import START
 from tests.support.examples import EVENT, WEBHOOK
 
@@ -51,7 +58,9 @@ def test_a_webhook_never_prints_its_secrets() -> None:
 
 
 def test_a_webhook_describes_its_events() -> None:
-    assert describe_webhook(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
+    assert (
+        describe_webhook(WEBHOOK) == "Rings for call.finished, call.input_required of every call of yours, from now on."
+    )
 
 
 def test_the_description_has_its_filters_and_not_its_labels() -> None:
@@ -62,12 +71,17 @@ def test_the_description_has_its_filters_and_not_its_labels() -> None:
     assert describe_webhook(filtered) == (
         "Rings for call.finished of your calls with upstream 'git' and tool 'git_log', from now on."
     )
-    assert describe_webhook(matching) == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
+    assert (
+        describe_webhook(matching)
+        == "Rings for call.finished of your calls with correlation_id 'report-1', from now on."
+    )
 
 
 def test_a_webhook_of_one_call_gets_its_events_from_the_first() -> None:
     of_one = replace(WEBHOOK, call_id=CallId("call_1"))
-    assert describe_webhook(of_one) == ("Rings for call.finished, call.input_required of the call call_1, from its beginning.")
+    assert describe_webhook(of_one) == (
+        "Rings for call.finished, call.input_required of the call call_1, from its beginning."
+    )
 
 
 def test_a_disabled_webhook_describes_that_it_gets_nothing() -> None:

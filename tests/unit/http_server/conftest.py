@@ -110,7 +110,10 @@ class ConnectionHarness:
 
     def connect(self, address: str = PEER) -> tuple[BoundedHttpProtocol, FakeTransport]:
         config = Config(self.app, ws="none", lifespan="off", log_config=None, access_log=False)
-        protocol, peer = BoundedHttpProtocol(config, self.state, {}, connections=self.connections), FakeTransport(address)
+        protocol, peer = (
+            BoundedHttpProtocol(config, self.state, {}, connections=self.connections),
+            FakeTransport(address),
+        )
         protocol.connection_made(peer)
         self.protocols.append(protocol)
         return protocol, peer

@@ -111,7 +111,9 @@ async def test_the_rest_of_a_body_that_was_answered_is_read_for_a_while(bench: C
     assert (peer.statuses, peer.ended) == ([200] * 3, "closed")
 
 
-async def test_a_request_that_is_served_and_a_stream_that_is_idle_have_no_deadline(bench: ConnectionHarness, app: App) -> None:
+async def test_a_request_that_is_served_and_a_stream_that_is_idle_have_no_deadline(
+    bench: ConnectionHarness, app: App
+) -> None:
     app.answering.clear()
     protocol, peer = bench.connect()
     protocol.data_received(GET)
@@ -192,7 +194,9 @@ async def test_a_peer_that_reads_slowly_what_is_written_as_fast_is_not_cut(
 
 
 @pytest.mark.parametrize("count", [1_000])
-async def test_a_sweep_visits_only_expired_connections(make_bench: Callable[..., ConnectionHarness], count: int) -> None:
+async def test_a_sweep_visits_only_expired_connections(
+    make_bench: Callable[..., ConnectionHarness], count: int
+) -> None:
     bench = make_bench(peer_connections_max=2 * count, write_seconds=1e9)
     bench.connections.close_expired()
     peers = [bench.connect()[1] for _ in range(count)]

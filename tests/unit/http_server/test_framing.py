@@ -132,7 +132,9 @@ async def test_a_client_that_waits_for_100_continue_gets_it_once(bench: Connecti
     assert (peer.statuses, peer.ended, app.bodies) == ([100, 200], None, [b"hello"])
 
 
-async def test_a_body_that_was_held_back_and_is_not_wanted_ends_the_connection(bench: ConnectionHarness, app: App) -> None:
+async def test_a_body_that_was_held_back_and_is_not_wanted_ends_the_connection(
+    bench: ConnectionHarness, app: App
+) -> None:
     """Nobody could say whether what comes next is the body or the next request."""
     app.reads = False
     protocol, peer = bench.connect()

@@ -8,8 +8,8 @@ import pytest
 from ringback.identity.access_tokens import AccessTokenAuthenticator, AccessTokenPolicy
 from ringback.identity.issuer import IssuerKeys
 from tests.support.clock import FakeClock
-from tests.support.issuer import FakeTokenIssuer
 from tests.support.service import PUBLIC_URL
+from tests.support.token_issuer import FakeTokenIssuer
 
 
 @pytest.fixture

@@ -12,11 +12,17 @@ from joserfc.jwk import ECKey, Key
 
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Scope
-from ringback.identity.access_tokens import CLOCK_LEEWAY_SECONDS, TOKEN_LENGTH_MAX, AccessTokenAuthenticator, AccessTokenPolicy, parse_scopes
+from ringback.identity.access_tokens import (
+    CLOCK_LEEWAY_SECONDS,
+    TOKEN_LENGTH_MAX,
+    AccessTokenAuthenticator,
+    AccessTokenPolicy,
+    parse_scopes,
+)
 from ringback.identity.issuer import IssuerKeys
 from tests.support.clock import FakeClock, WallClockSteps
-from tests.support.issuer import EC_KEY, ED_KEY, LIFETIME_SECONDS, OTHER_KEY, RSA_KEY, FakeTokenIssuer
 from tests.support.service import PUBLIC_URL
+from tests.support.token_issuer import EC_KEY, ED_KEY, LIFETIME_SECONDS, OTHER_KEY, RSA_KEY, FakeTokenIssuer
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -30,7 +36,9 @@ MCP = f"{PUBLIC_URL}/mcp"
 async def test_a_token_signed_with_a_published_key_is_its_subject(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, key: Key, algorithm: str
 ) -> None:
-    token = issuer.sign_token(key=key, algorithm=algorithm, aud=MCP, scope="openid ringback:calls ringback:read other:admin")
+    token = issuer.sign_token(
+        key=key, algorithm=algorithm, aud=MCP, scope="openid ringback:calls ringback:read other:admin"
+    )
 
     caller = await tokens.authenticate(token, resource="/mcp")
 
@@ -86,7 +94,8 @@ def _part(value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "good"), [(LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS, False)]
+    ("seconds", "good"),
+    [(LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS - 1, True), (LIFETIME_SECONDS + CLOCK_LEEWAY_SECONDS, False)],
 )
 async def test_a_token_ends_when_it_says_give_or_take_a_minute(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock, seconds: int, *, good: bool
@@ -100,7 +109,9 @@ async def test_a_token_ends_when_it_says_give_or_take_a_minute(
         assert "expired" in await token_error(tokens, token)
 
 
-async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer) -> None:
+async def test_no_symmetric_and_no_missing_signature_is_taken(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
+) -> None:
     claims = issuer.sign_token(aud=MCP).split(".")[1]
     signed = f"{_part({'alg': 'HS256', 'kid': 'rsa-1', 'typ': 'at+jwt'})}.{claims}"
     forged = hmac.digest(RSA_KEY.as_pem(private=False), signed.encode(), "sha256")
@@ -110,7 +121,9 @@ async def test_no_symmetric_and_no_missing_signature_is_taken(tokens: AccessToke
     await token_error(tokens, f"{_part({'alg': 'ES384', 'kid': 'ec-1'})}.{claims}.AAAA")
 
 
-async def test_a_signature_by_another_key_of_the_same_name_is_none(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer) -> None:
+async def test_a_signature_by_another_key_of_the_same_name_is_none(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
+) -> None:
     impostor = ECKey.generate_key("P-256", {"kid": EC_KEY.kid or ""})
 
     await token_error(tokens, issuer.sign_token(key=impostor, aud=MCP))
@@ -179,7 +192,9 @@ async def test_an_issuer_without_types_is_believed_by_its_claims_where_it_is_con
 async def test_the_refusal_of_an_untyped_access_token_names_the_setting(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
 ) -> None:
-    assert "RINGBACK_OIDC_UNTYPED_TOKENS" in await token_error(tokens, issuer.sign_token(header={"typ": "JWT"}, aud=MCP))
+    assert "RINGBACK_OIDC_UNTYPED_TOKENS" in await token_error(
+        tokens, issuer.sign_token(header={"typ": "JWT"}, aud=MCP)
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +213,9 @@ async def test_a_token_with_a_lifetime_over_a_day_is_refused(
 
 
 @pytest.mark.parametrize("end", [float("nan"), float("inf")])
-async def test_an_end_that_never_comes_is_refused(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, end: float) -> None:
+async def test_an_end_that_never_comes_is_refused(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, end: float
+) -> None:
     await token_error(tokens, issuer.sign_token(aud=MCP, exp=end))
 
 
@@ -223,7 +240,14 @@ async def test_a_token_from_the_future_is_good_within_the_leeway_only(
     ],
 )
 async def test_a_token_is_good_for_its_resource_and_what_is_below(
-    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, audience: Any, *, rest: bool, joined: bool, git: bool, time: bool
+    tokens: AccessTokenAuthenticator,
+    issuer: FakeTokenIssuer,
+    audience: Any,
+    *,
+    rest: bool,
+    joined: bool,
+    git: bool,
+    time: bool,
 ) -> None:
     token = issuer.sign_token(aud=audience)
     doors = {"": rest, "/mcp": joined, "/mcp/git": git, "/mcp/time": time}
@@ -239,7 +263,9 @@ async def is_valid(tokens: AccessTokenAuthenticator, token: str, resource: str) 
     return True
 
 
-async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer) -> None:
+async def test_a_token_for_one_upstream_shows_no_other(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
+) -> None:
     one = await tokens.authenticate(issuer.sign_token(aud=f"{MCP}/git"), resource="/mcp/git")
     both = await tokens.authenticate(issuer.sign_token(aud=[f"{MCP}/git", f"{MCP}/time/"]), resource="/mcp/git")
     every = await tokens.authenticate(issuer.sign_token(aud=[f"{MCP}/git", MCP]), resource="/mcp/git")
@@ -250,10 +276,14 @@ async def test_a_token_for_one_upstream_shows_no_other(tokens: AccessTokenAuthen
 async def test_configured_audiences_take_the_place_of_resources(
     published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
-    rules = AccessTokenPolicy(public_url=PUBLIC_URL, audiences=frozenset({"ringback-api"}), granted_scopes=frozenset({Scope.READ}))
+    rules = AccessTokenPolicy(
+        public_url=PUBLIC_URL, audiences=frozenset({"ringback-api"}), granted_scopes=frozenset({Scope.READ})
+    )
     tokens = AccessTokenAuthenticator(issuer=published, policy=rules, clock=clock)
 
-    caller = await tokens.authenticate(issuer.sign_token(aud="ringback-api", scope="ringback:calls"), resource="/mcp/git")
+    caller = await tokens.authenticate(
+        issuer.sign_token(aud="ringback-api", scope="ringback:calls"), resource="/mcp/git"
+    )
 
     assert caller.scopes == {Scope.READ, Scope.CALLS}
     assert caller.upstreams is None
@@ -273,7 +303,9 @@ async def test_principals_of_two_issuers_differ_and_so_do_long_subjects(
     assert await principal_of("ada") == await principal_of("ada")
 
 
-async def test_another_claim_may_name_the_principal(published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock) -> None:
+async def test_another_claim_may_name_the_principal(
+    published: IssuerKeys, issuer: FakeTokenIssuer, clock: FakeClock
+) -> None:
     rules = AccessTokenPolicy(public_url=PUBLIC_URL, principal_claim="oid")
     tokens = AccessTokenAuthenticator(issuer=published, policy=rules, clock=clock)
 
@@ -301,7 +333,9 @@ def test_only_scopes_with_our_prefix_are_ours(claims: dict[str, Any], scopes: se
 @pytest.mark.parametrize(
     "token", ["", ".", "..", "a.b.c", "not-a-key", "x" * (TOKEN_LENGTH_MAX + 1), "é.é.é", "e30.e30.e30"]
 )
-async def test_an_invalid_token_is_refused_and_not_repeated_in_the_error(tokens: AccessTokenAuthenticator, token: str) -> None:
+async def test_an_invalid_token_is_refused_and_not_repeated_in_the_error(
+    tokens: AccessTokenAuthenticator, token: str
+) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(token, resource="/mcp")
 
@@ -312,7 +346,9 @@ _JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_siz
 @given(
     header=_JSON | st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk"]), _JSON), claims=_JSON
 )
-async def test_no_unverified_input_raises_an_unexpected_error(tokens: AccessTokenAuthenticator, header: Any, claims: Any) -> None:
+async def test_no_unverified_input_raises_an_unexpected_error(
+    tokens: AccessTokenAuthenticator, header: Any, claims: Any
+) -> None:
     with pytest.raises(Unauthenticated):
         await tokens.authenticate(f"{_part(header)}.{_part(claims)}.AAAA", resource="/mcp")
 

@@ -12,20 +12,28 @@ from joserfc.jwk import OctKey
 
 from ringback.domain.errors import IssuerUnavailable, Unauthenticated
 from ringback.identity.access_tokens import AccessTokenAuthenticator
-from ringback.identity.documents import DOCUMENT_BYTES_MAX, IssuerDocumentError, create_issuer_client, fetch_json_object, is_trusted_url
 from ringback.identity.issuer import KEYS_MAX_AGE_SECONDS, REFETCH_INTERVAL_SECONDS, STALE_KEYS_SECONDS_MAX, IssuerKeys
+from ringback.identity.issuer_documents import (
+    DOCUMENT_BYTES_MAX,
+    IssuerDocumentError,
+    create_issuer_client,
+    fetch_json_object,
+    is_trusted_url,
+)
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from tests.support.clock import FakeClock
-from tests.support.issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeTokenIssuer
 from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
+from tests.support.resolvers import FakeResolver
 from tests.support.service import PUBLIC_URL
-from tests.support.targets import FakeResolver
+from tests.support.token_issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeTokenIssuer
 
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-async def test_keys_are_fetched_once_and_kept(tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock) -> None:
+async def test_keys_are_fetched_once_and_kept(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
+) -> None:
     for _ in range(3):
         await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
         clock.advance(KEYS_MAX_AGE_SECONDS / 4)
@@ -73,7 +81,9 @@ async def test_unknown_key_ids_do_not_cause_repeated_fetches(
 ) -> None:
     for number in range(20):
         with pytest.raises(Unauthenticated):
-            await tokens.authenticate(issuer.sign_token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource="")
+            await tokens.authenticate(
+                issuer.sign_token(header={"kid": f"made-up-{number}"}, aud=PUBLIC_URL), resource=""
+            )
     assert issuer.key_set_request_count == 1
 
     clock.advance(REFETCH_INTERVAL_SECONDS)
@@ -195,7 +205,9 @@ async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None
         OctKey.generate_key(256, {"kid": "odd"}).as_dict(private=True),
     ],
 )
-async def test_odd_entries_of_a_key_set_are_passed_over(published: IssuerKeys, issuer: FakeTokenIssuer, odd: Any) -> None:
+async def test_odd_entries_of_a_key_set_are_passed_over(
+    published: IssuerKeys, issuer: FakeTokenIssuer, odd: Any
+) -> None:
     issuer.documents = {"/keys": (200, _json({"keys": [odd, EC_KEY.as_dict(private=False)]}))}
 
     keys = await published.get_keys()

@@ -33,4 +33,7 @@ def test_labels_are_those_that_the_call_has() -> None:
     bare = replace(CALL, client_session_id=None, correlation_id=None)
 
     assert meta.build_call_meta(bare) == {"ringback/callId": CALL.id}
-    assert meta.with_call_meta({"content": [], "_meta": {"a": 1}}, bare)["_meta"] == {"a": 1, "ringback/callId": CALL.id}
+    assert meta.with_call_meta({"content": [], "_meta": {"a": 1}}, bare)["_meta"] == {
+        "a": 1,
+        "ringback/callId": CALL.id,
+    }

@@ -4,7 +4,13 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 
-from ringback.notifier.addresses import METADATA_RANGES, SPECIAL_RANGES, is_in_allowed_networks, find_forbidden_range, effective_addresses
+from ringback.notifier.http.addresses import (
+    METADATA_RANGES,
+    SPECIAL_RANGES,
+    effective_addresses,
+    find_forbidden_range,
+    is_in_allowed_networks,
+)
 from tests.support.ssrf import BLOCKED_IPV4, BLOCKED_IPV6
 
 GOOD = (

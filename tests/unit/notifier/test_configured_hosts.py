@@ -6,9 +6,9 @@ from ipaddress import ip_address
 import pytest
 
 from ringback.notifier.configured_hosts import LOOK_UPS_PER_OWNER_MAX, ConfiguredHosts, is_multicast_name
-from ringback.notifier.resolver import CAresResolver, LookupFailed, Resolution
+from ringback.notifier.http.resolver import CAresResolver, LookupFailed, Resolution
 from tests.support.name_servers import Behaviour, Records, name_server
-from tests.support.targets import make_resolution
+from tests.support.resolvers import make_resolution
 
 WAIT_SECONDS = 60
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ringback.domain.delivery import AttemptResult, AttemptCategory
-from ringback.notifier.sender import (
-    RESPONSE_BODY_BYTES_MAX,
+from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.notifier.http.sender import (
     EXCERPT_BYTES_MAX,
-    result_from_response,
-    result_from_error,
+    RESPONSE_BODY_BYTES_MAX,
     outgoing_headers,
     read_body_prefix,
+    result_from_error,
+    result_from_response,
 )
 from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 from tests.support.clock import START

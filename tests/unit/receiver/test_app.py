@@ -245,7 +245,9 @@ async def test_one_event_is_handled_once_for_each_subscription() -> None:
     assert [callback.subscription_id for callback in inbox.callbacks] == ["wh_1", "wh_2", None]
 
 
-async def test_a_callback_that_the_handler_failed_to_process_arrives_with_the_retry(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_the_handler_failed_to_process_arrives_with_the_retry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     inbox = RecordingHandler(failures=2)
     app = make_app(inbox)
 

@@ -8,14 +8,20 @@ import pytest
 from ringback.domain.call import CallCompletion, CallOutcome
 from ringback.domain.upstreams import ToolInfo
 from ringback.runner.drivers import NegotiatedProtocol
-from ringback.runner.drivers.base import LegacySessionId
-from ringback.runner.drivers.followed import CONSECUTIVE_ERRORS_MAX
+from ringback.runner.drivers.driver import LegacySessionId
 from ringback.runner.drivers.legacy_task import LegacyTaskDriver, make_legacy_task_handle, runs_as_task
-from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError
+from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX
+from ringback.upstreams.errors import (
+    InvalidUpstreamResponse,
+    RequestNotSent,
+    ResponseLost,
+    SessionNotFound,
+    UpstreamError,
+)
 from tests.support.clock import FakeClock
-from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import ScriptedSession
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.scripted_sessions import ScriptedSession
 
 TASKS: dict[str, Any] = {"tasks": {"requests": {"tools": {"call": {}}}}}
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -32,7 +38,9 @@ async def run(session: ScriptedSession, desk: RecordingCallContext) -> CallCompl
 
 class SessionWithTool(ScriptedSession):
     def __init__(self, capabilities: dict[str, Any], tool: dict[str, Any] | None) -> None:
-        super().__init__(RESULT, negotiated=NegotiatedProtocol(protocol_version="2025-11-25", capabilities=capabilities))
+        super().__init__(
+            RESULT, negotiated=NegotiatedProtocol(protocol_version="2025-11-25", capabilities=capabilities)
+        )
         self._tool = tool
 
     def tool(self, name: str) -> ToolInfo | None:
@@ -86,7 +94,12 @@ async def test_the_handle_is_saved_before_any_other_request() -> None:
 
 async def test_an_upstream_that_is_unreachable_for_a_while_is_polled_again() -> None:
     session = ScriptedSession(
-        *[ResponseLost("lost")] * 30, *[InvalidUpstreamResponse("proxy")] * CONSECUTIVE_ERRORS_MAX, COMPLETED, ResponseLost("lost"), COMPLETED, RESULT
+        *[ResponseLost("lost")] * 30,
+        *[InvalidUpstreamResponse("proxy")] * CONSECUTIVE_ERRORS_MAX,
+        COMPLETED,
+        ResponseLost("lost"),
+        COMPLETED,
+        RESULT,
     )
 
     assert (await run(session, RecordingCallContext(SAVED_HANDLE))).outcome is CallOutcome.RESULT

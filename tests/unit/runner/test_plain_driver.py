@@ -7,12 +7,19 @@ import pytest
 
 from ringback.domain import jsontext
 from ringback.domain.call import CallCompletion, CallOutcome, Progress
-from ringback.domain.results import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
+from ringback.domain.tool_result import ERROR_BYTES_MAX, PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
-from ringback.runner.failures import SessionNotFound, ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
-from tests.support.desks import RecordingCallContext
+from ringback.upstreams.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionNotFound,
+    UpstreamError,
+)
 from tests.support.examples import CALL
-from tests.support.sessions import ScriptedSession
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.scripted_sessions import ScriptedSession
 
 TEXT = {"type": "text", "text": "done"}
 

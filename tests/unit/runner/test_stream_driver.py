@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, Handle, CallOutcome
-from ringback.runner.drivers.base import LeaseLost, StreamPosition, LegacySessionId
+from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, CallOutcome, Handle
+from ringback.runner.drivers.driver import LeaseLost, LegacySessionId, StreamPosition
 from ringback.runner.drivers.stream import RESUME_BACKOFF_SECONDS_MAX, StreamDriver
-from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed, SessionGone
+from ringback.upstreams.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionGone,
+    UpstreamError,
+)
 from tests.support.clock import START, FakeClock
-from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import ScriptedSession
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.scripted_sessions import ScriptedSession
 
 SESSION = LegacySessionId(session_id="s1", protocol_version="2025-11-25")
 RESULT: dict[str, Any] = {"content": []}
@@ -117,7 +124,9 @@ async def test_a_stream_that_stays_silent_is_left_and_read_again() -> None:
         (InvalidUpstreamResponse("garbage"), CallOutcome.UPSTREAM_ERROR),
     ],
 )
-async def test_the_outcome_of_the_resumed_stream_is_the_outcome_of_the_call(failure: RequestFailed, outcome: CallOutcome) -> None:
+async def test_the_outcome_of_the_resumed_stream_is_the_outcome_of_the_call(
+    failure: RequestFailed, outcome: CallOutcome
+) -> None:
     assert (await run(ScriptedSession(failure), RecordingCallContext(SAVED_HANDLE))).outcome is outcome
 
 

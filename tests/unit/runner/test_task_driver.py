@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallCompletion, Handle, CallOutcome
+from ringback.domain.call import Call, CallCompletion, CallOutcome, Handle
 from ringback.runner.drivers import NegotiatedProtocol, select_driver
-from ringback.runner.drivers.choice import UnsupportedHandleDriver
-from ringback.runner.drivers.followed import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
+from ringback.runner.drivers.selection import UnsupportedHandleDriver
 from ringback.runner.drivers.task import TaskDriver
-from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, UpstreamError
+from ringback.runner.drivers.task_polling import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
+from ringback.upstreams.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
 from tests.support.clock import FakeClock
-from tests.support.desks import RecordingCallContext
 from tests.support.examples import CALL
-from tests.support.sessions import TASKS_EXTENSION, ScriptedSession, Reply
-from tests.support.task_stage import QUESTION, ACCEPTED_ANSWER
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.scripted_sessions import TASKS_EXTENSION, Reply, ScriptedSession
+from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 
 HANDLE = Handle(driver="task", data={"task_id": "1"})
 FOLLOWED_CALL = replace(CALL, handle=HANDLE, accepts_input=True)
@@ -75,7 +75,8 @@ async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
 
 @pytest.mark.requirement("R33")
 @pytest.mark.parametrize(
-    "replies", [[UpstreamError({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]]
+    "replies",
+    [[UpstreamError({"code": code, "message": "no"})] for code in (-32602, -32601, -32021)] + [[{"status": "x"}]],
 )
 async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknown(replies: list[Reply]) -> None:
     ending, _, session = await run(FOLLOWED_CALL, *replies)
@@ -111,7 +112,9 @@ async def test_an_accepted_answer_is_not_requested_again_while_it_is_still_liste
 async def test_every_request_declares_the_extension() -> None:
     _, _, session = await run(FOLLOWED_CALL, WORKING, DONE)
 
-    assert [declared and declared["extensions"] for declared in session.declared_capabilities] == [{TASKS_EXTENSION: {}}] * 2
+    assert [declared and declared["extensions"] for declared in session.declared_capabilities] == [
+        {TASKS_EXTENSION: {}}
+    ] * 2
 
 
 LEGACY = NegotiatedProtocol(protocol_version="2025-11-25")

@@ -9,9 +9,9 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.services.readiness import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
+from ringback.services.insights import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
 from tests.support.clock import FakeClock
-from tests.support.stores import StoreWrapper, FailingStore, open_sqlite_store
+from tests.support.stores import FailingStore, StoreWrapper, open_sqlite_store
 
 T = TypeVar("T")
 

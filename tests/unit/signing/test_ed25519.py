@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from ringback.receiver import ReceiverApp
 from ringback.signing.ed25519 import InvalidSigningKey, generate_signing_key, parse_signing_key
 from ringback.signing.secrets import InvalidSecret
-from ringback.signing.standard_webhooks import VerificationError, sign_message, build_signed_headers, verify
+from ringback.signing.standard_webhooks import VerificationError, build_signed_headers, sign_message, verify
 
 KEY = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
 PUBLIC = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="

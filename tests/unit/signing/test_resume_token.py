@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from itsdangerous import Serializer, URLSafeSerializer, URLSafeTimedSerializer
 
-from ringback.signing.resume_token import TOKEN_LENGTH_MAX, InvalidResumeToken, ExpiredResumeToken, ResumeClaims, ResumeTokenCodec
+from ringback.signing.resume_token import (
+    TOKEN_LENGTH_MAX,
+    ExpiredResumeToken,
+    InvalidResumeToken,
+    ResumeClaims,
+    ResumeTokenCodec,
+)
 
 OLD_KEY, KEY, NEW_KEY = b"a" * 32, b"b" * 32, b"c" * 32
 AUDIENCE = "https://ringback.example"
@@ -101,7 +107,9 @@ def test_a_token_made_for_other_circumstances_is_refused(issuer: ResumeTokenCode
 @pytest.mark.requirement("R24")
 @pytest.mark.parametrize("serializer", [Serializer, URLSafeSerializer, URLSafeTimedSerializer])
 @pytest.mark.parametrize("salt", ["itsdangerous", "ringback.resume-token.1", "session"])
-def test_a_signature_of_the_same_key_for_another_purpose_is_refused(serializer: type[Serializer[str]], salt: str) -> None:
+def test_a_signature_of_the_same_key_for_another_purpose_is_refused(
+    serializer: type[Serializer[str]], salt: str
+) -> None:
     made = serializer(KEY, salt=salt, signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha512})
 
     with pytest.raises(InvalidResumeToken):
@@ -119,7 +127,10 @@ def test_a_token_cut_anywhere_is_refused() -> None:
 
 @pytest.mark.requirement("R24")
 def test_payloads_and_signatures_cannot_be_swapped() -> None:
-    one, other = TOKENS.encode_token(CLAIMS).split("."), TOKENS.encode_token(replace(CLAIMS, token_version=4)).split(".")
+    one, other = (
+        TOKENS.encode_token(CLAIMS).split("."),
+        TOKENS.encode_token(replace(CLAIMS, token_version=4)).split("."),
+    )
 
     for swapped in (f"{one[0]}.{other[1]}", f"{other[0]}.{one[1]}"):
         with pytest.raises(InvalidResumeToken):

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from ringback.domain.sealed import Sealer
+from ringback.domain.encryption import Sealer
 from ringback.signing.sealing import AesGcmSealer, InvalidKeyRing, UnsealError, generate_key_ring_entry, parse_key_ring
 
 OLD_KEY, NEW_KEY = b"o" * 32, b"n" * 32
@@ -99,7 +99,10 @@ def test_the_first_key_of_a_key_ring_seals() -> None:
         ("k1:c2hvcnQ=", "Entry 1 of the key ring: a key is 32 bytes; this one has 5"),
         ("k1:not base64", "Entry 1 of the key ring: its key is not standard base64"),
         (generate_key_ring_entry(OLD_KEY).replace(":", "!:"), "Entry 1 of the key ring: a key id is 1 to 32 letters"),
-        (f"{generate_key_ring_entry(OLD_KEY)},{generate_key_ring_entry(OLD_KEY)}", "Entry 2 of the key ring repeats the id"),
+        (
+            f"{generate_key_ring_entry(OLD_KEY)},{generate_key_ring_entry(OLD_KEY)}",
+            "Entry 2 of the key ring repeats the id",
+        ),
     ],
 )
 def test_an_invalid_key_ring_is_refused_with_a_reason(text: str, reason: str) -> None:

@@ -7,10 +7,10 @@ import pytest
 from ringback.signing.secrets import (
     API_KEY_RANDOM_BYTES,
     InvalidSecret,
+    generate_api_key,
     generate_secret,
     hash_api_key,
     is_well_formed_api_key,
-    generate_api_key,
     parse_secret,
 )
 

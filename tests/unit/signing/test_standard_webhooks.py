@@ -9,8 +9,8 @@ from ringback.signing.secrets import InvalidSecret, generate_secret
 from ringback.signing.standard_webhooks import (
     SIGNATURE_HEADER_LENGTH_MAX,
     VerificationError,
-    sign_message,
     build_signed_headers,
+    sign_message,
     verify,
 )
 

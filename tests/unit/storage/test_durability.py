@@ -42,7 +42,7 @@ async def kill_and_compare(path: Path) -> None:
 
 def write_until_killed(path: Path) -> list[int]:
     """Every place in the log that the writer said was kept, up to the moment of its death in mid-work."""
-    command = [sys.executable, "-m", "tests.unit.storage.writer", str(path)]
+    command = [sys.executable, "-m", "tests.unit.storage.event_writer_process", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:
         assert writer.stdout is not None
         lines: list[bytes] = []

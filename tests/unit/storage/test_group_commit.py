@@ -12,17 +12,17 @@ import pytest
 from ringback.admission import AdmissionGate, is_in_admission
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.storage.sqlite.commits import CommitCounter
+from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.database import connect, enable_wal
 from ringback.storage.sqlite.group_commit import (
-    LOCK_WAIT_SECONDS,
     BACKGROUND_SHARE_DIVISOR,
+    LOCK_WAIT_SECONDS,
     SAVEPOINT_SECONDS,
     UNITS_IN_GROUP_MAX,
     GroupCommit,
 )
-from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
-from ringback.storage.sqlite.trust import DatabaseIntegrity
+from ringback.storage.sqlite.integrity import DatabaseIntegrity
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 from tests.support.builders import make_call
 from tests.support.clock import START, FakeClock
@@ -286,7 +286,10 @@ async def test_a_transaction_that_raises_before_a_write_fails_alone_and_no_other
         await raise_not_found(tx)
 
     outcomes = await asyncio.gather(
-        *(writer.write(work) for work in [neighbour.work, refuse_and_tell, neighbour.work, raise_not_found, neighbour.work]),
+        *(
+            writer.write(work)
+            for work in [neighbour.work, refuse_and_tell, neighbour.work, raise_not_found, neighbour.work]
+        ),
         return_exceptions=True,
     )
 
@@ -318,7 +321,8 @@ async def test_a_kind_that_raises_after_it_has_written_makes_others_run_again_on
     async def groups(count: int) -> None:
         for _ in range(count):
             outcomes = await asyncio.gather(
-                *(writer.write(work) for work in [neighbour.work, raise_disk_error, neighbour.work]), return_exceptions=True
+                *(writer.write(work) for work in [neighbour.work, raise_disk_error, neighbour.work]),
+                return_exceptions=True,
             )
             assert [type(outcome) for outcome in outcomes] == [int, LookupError, int]
 

@@ -13,14 +13,14 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
-from tests.support.builders import make_webhook, make_event
+from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE
-from tests.support.steps import counting_vm_steps
 from tests.support.stores import make_sealer
+from tests.support.vm_steps import counting_vm_steps
 
 FEW, MANY, MANY_DEEP = 100, 5_000, 100_000
 ADDITIONAL_STEPS_MAX: Final = 200

@@ -14,7 +14,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.storage.open import open_store, sqlite_path
 from ringback.storage.sqlite import database
-from ringback.storage.sqlite.lock import FileLock
+from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
@@ -102,7 +102,7 @@ async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) 
 
 def test_the_lock_goes_with_its_process_however_that_ends(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from ringback.storage.sqlite.lock import FileLock\n"
+        "import sys, time; from pathlib import Path; from ringback.storage.sqlite.file_lock import FileLock\n"
         "FileLock(Path(sys.argv[1])).acquire(); print('locked', flush=True); sys.stdin.read()"
     )
     path = tmp_path / "ringback.db.lock"

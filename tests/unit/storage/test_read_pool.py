@@ -157,7 +157,9 @@ async def test_a_caller_that_goes_before_its_turn_takes_its_scan_along(store: Sq
     assert "gone" not in gate.began
 
 
-async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(store: SqliteStore, gate: BlockedScans) -> None:
+async def test_a_caller_that_goes_during_its_scan_gives_the_connection_back(
+    store: SqliteStore, gate: BlockedScans
+) -> None:
     held = [scanning(store, ALICE, gate.hold_scan("held")) for _ in range(READER_COUNT)]
     await gate.wait_until_held(READER_COUNT)
     for task in held:

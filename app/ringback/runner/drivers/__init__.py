@@ -26,29 +26,29 @@ sending a request and keeping its handle lies the one window in which nobody can
 handle becomes `unknown` (`domain.recovery`).
 """
 
-from ringback.runner.drivers.base import (
+from ringback.runner.drivers.driver import (
+    BoundDriver,
     BoundDriverPort,
     CallContext,
-    BoundDriver,
+    CallSessionPort,
     Driver,
     LeaseLost,
     NegotiatedProtocol,
-    ParkedCall,
-    CallSessionPort,
     NotificationStreamPort,
+    ParkedCall,
 )
-from ringback.runner.drivers.choice import predict_driver_name, select_driver
+from ringback.runner.drivers.selection import predict_driver_name, select_driver
 
 __all__ = [
+    "BoundDriver",
     "BoundDriverPort",
     "CallContext",
-    "BoundDriver",
+    "CallSessionPort",
     "Driver",
     "LeaseLost",
     "NegotiatedProtocol",
-    "ParkedCall",
-    "CallSessionPort",
     "NotificationStreamPort",
+    "ParkedCall",
     "predict_driver_name",
     "select_driver",
 ]

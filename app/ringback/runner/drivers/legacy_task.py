@@ -13,19 +13,31 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle, CallOutcome, failed_completion
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import CallContext, CallSessionPort, LegacySessionId, LegacySessionPort, NotificationStreamPort
-from ringback.runner.drivers.followed import TASK_ID_LENGTH_MAX, TaskPoller
-from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.drivers.questions import run_with_elicitations
-from ringback.runner.drivers.results import (
+from ringback.runner.drivers.completions import (
     error_to_completion,
     failure_to_completion,
-    result_to_completion,
     make_progress_callback,
+    result_to_completion,
 )
-from ringback.runner.failures import SessionNotFound, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed
+from ringback.runner.drivers.driver import (
+    CallContext,
+    CallSessionPort,
+    LegacySessionId,
+    LegacySessionPort,
+    NotificationStreamPort,
+)
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.runner.drivers.task_polling import TASK_ID_LENGTH_MAX, TaskPoller
+from ringback.upstreams.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    SessionNotFound,
+    UpstreamError,
+)
 from ringback.waits import wait_first
 
 LEGACY_TASK_DRIVER: Final = "legacy_task"
@@ -57,7 +69,10 @@ class LegacyTaskDriver:
         if isinstance(handle, CallCompletion):
             return handle
         task_id, name = handle.data["task_id"], _get_session_id(handle)
-        async with session.open_notification_stream({"taskIds": [task_id]}, client_capabilities={}) as notifications, _enter_task_session(session, name) as legacy_session:
+        async with (
+            session.open_notification_stream({"taskIds": [task_id]}, client_capabilities={}) as notifications,
+            _enter_task_session(session, name) as legacy_session,
+        ):
             try:
                 with legacy_session.keep_alive():
                     return await self._follow_task(task_id, legacy_session, context, notifications)
@@ -81,7 +96,9 @@ class LegacyTaskDriver:
         task = {"ttl": round((max(0.0, left) + TASK_TTL_MARGIN_SECONDS) * 1000)}
         try:
             result = await session.send_request(
-                "tools/call", {**make_tool_call_params(context.call), "task": task}, on_progress=make_progress_callback(context)
+                "tools/call",
+                {**make_tool_call_params(context.call), "task": task},
+                on_progress=make_progress_callback(context),
             )
         except RequestFailed as failure:
             return failure_to_completion(failure)
@@ -91,11 +108,19 @@ class LegacyTaskDriver:
                 await context.save_handle(handle)
                 return handle
             case {"task": _}:
-                return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
+                return failed_completion(
+                    CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId."
+                )
             case _:
                 return result_to_completion(result)
 
-    async def _follow_task(self, task_id: str, legacy_session: LegacySessionPort, context: CallContext, notifications: NotificationStreamPort | None) -> CallCompletion:
+    async def _follow_task(
+        self,
+        task_id: str,
+        legacy_session: LegacySessionPort,
+        context: CallContext,
+        notifications: NotificationStreamPort | None,
+    ) -> CallCompletion:
         next_handle = _LegacyTaskExecution(task_id, legacy_session, context, notifications, clock=self._clock)
         return await run_with_elicitations(legacy_session, context, next_handle.run_until_completion())
 
@@ -103,7 +128,15 @@ class LegacyTaskDriver:
 class _LegacyTaskExecution:
     """One task, from its handle to its end, in one session."""
 
-    def __init__(self, task_id: str, legacy_session: LegacySessionPort, context: CallContext, notifications: NotificationStreamPort | None, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        legacy_session: LegacySessionPort,
+        context: CallContext,
+        notifications: NotificationStreamPort | None,
+        *,
+        clock: Clock,
+    ) -> None:
         self._params = {"taskId": task_id}
         self._legacy_session = legacy_session
         self._context = context
@@ -153,7 +186,9 @@ class _LegacyTaskExecution:
 
 
 @asynccontextmanager
-async def _enter_task_session(session: CallSessionPort, session_id: LegacySessionId | None) -> AsyncGenerator[LegacySessionPort]:
+async def _enter_task_session(
+    session: CallSessionPort, session_id: LegacySessionId | None
+) -> AsyncGenerator[LegacySessionPort]:
     """The session of that name; any will do for a task that was made in one without."""
     if session_id is None or session.legacy_session.session_id == session_id:
         yield session.legacy_session

@@ -1,9 +1,132 @@
 """The driver for upstreams of 2026-07-28 without tasks: rounds of questions and answers, and the result of the last one."""
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion
-from ringback.runner.drivers.base import CallContext, ParkedCall, CallSessionPort
-from ringback.runner.drivers.results import result_to_completion
-from ringback.runner.drivers.rounds import call_tool_in_rounds, get_client_capabilities
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ringback.domain.call import (
+    CANCELLED_COMPLETION,
+    MRTR_DRIVER,
+    Call,
+    CallCompletion,
+    CallOutcome,
+    Handle,
+    failed_completion,
+)
+from ringback.domain.inputs import check_input_requests
+from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
+from ringback.runner.drivers.driver import CallContext, CallSessionPort, ParkedCall
+from ringback.runner.drivers.plain import make_tool_call_params
+from ringback.upstreams.errors import RequestFailed, RequestNotSent
+
+# tools/call in rounds (2026-07-28): an upstream may answer with questions, and wants the same call again with the answers.
+#
+#     tools/call ──▶ input_required ──▶ parked …hours… ──▶ tools/call + inputResponses + requestState ──▶ input_required, or the
+#                         └── without questions: the upstream wants a moment ──▶ again ───┘                   result, or a task
+#
+# Between two rounds the upstream holds nothing, and the handle says all. While a round is under way there is no handle: the tool
+# may be doing its work just then, so a round that was sent and not answered is not sent again, unless the call may be run again.
+
+ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
+"""Declared with a request whose starter can answer. No sampling and no roots: there is no model and no disk to ask."""
+ROUNDS_MAX: Final = 100
+"""An upstream that asks more often than that goes round in circles; the SDK's own client gives up after ten."""
+ROUND_BACKOFF_SECONDS_MIN: Final = 0.05
+ROUND_BACKOFF_SECONDS_MAX: Final = 5.0
+"""The pause before a round without questions doubles between these. The SDK's client starts with the first; the second keeps a
+tool that takes hours this way from being asked all the time."""
+
+
+def get_client_capabilities(call: Call) -> Mapping[str, Any]:
+    """What may be declared on behalf of whoever started the call."""
+    return ELICITATION_CAPABILITY if call.accepts_input else {}
+
+
+async def call_tool_in_rounds(
+    session: CallSessionPort, context: CallContext, *, client_capabilities: Mapping[str, Any]
+) -> dict[str, Any] | CallCompletion | ParkedCall:
+    """The first answer that is not about input; or where the call stands without one."""
+    handle = _get_handle(context.call)
+    pause = ROUND_BACKOFF_SECONDS_MIN
+    while True:
+        try:
+            result = await _send_round(session, context, handle, client_capabilities)
+        except RequestFailed as failure:
+            if handle is not None and isinstance(failure, RequestNotSent):
+                raise
+            return failure_to_completion(failure)
+        if result.get("resultType") != "input_required":
+            return result
+        next_handle = _next_handle(handle, result)
+        if isinstance(next_handle, CallCompletion):
+            return next_handle
+        if requests := result.get("inputRequests"):
+            return _park_for_input(context.call, next_handle, requests)
+        handle = next_handle
+        await context.mark_answers_sent(context.call.input_responses)
+        await context.save_handle(handle)
+        await context.wait_for_answers(pause)
+        pause = min(2 * pause, ROUND_BACKOFF_SECONDS_MAX)
+
+
+async def _send_round(
+    session: CallSessionPort, context: CallContext, handle: Handle | None, client_capabilities: Mapping[str, Any]
+) -> dict[str, Any]:
+    params = make_tool_call_params(context.call)
+    if handle is None:
+        return await session.send_request(
+            "tools/call", params, client_capabilities=client_capabilities, on_progress=make_progress_callback(context)
+        )
+    if answers := await context.wait_for_answers(0):
+        params["inputResponses"] = answers
+    if (state := handle.data["request_state"]) is not None:
+        params["requestState"] = state
+    if not context.call.rerun_allowed:
+        await context.save_handle(None)
+    try:
+        return await session.send_request(
+            "tools/call", params, client_capabilities=client_capabilities, on_progress=make_progress_callback(context)
+        )
+    except RequestNotSent:
+        await context.save_handle(handle)
+        raise
+
+
+def _next_handle(handle: Handle | None, result: Mapping[str, Any]) -> Handle | CallCompletion:
+    state = result.get("requestState")
+    number = 1 if handle is None else handle.data["round"] + 1
+    if not isinstance(state, str | None) or (state is None and not result.get("inputRequests")):
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, "The upstream asks for input without saying what, or with a broken state."
+        )
+    if number > ROUNDS_MAX:
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, f"The upstream asked for input more than {ROUNDS_MAX} times."
+        )
+    try:
+        return Handle(driver=MRTR_DRIVER, data={"request_state": state, "round": number})
+    except (ValueError, TypeError):
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream's requestState is too large to keep.")
+
+
+def _park_for_input(call: Call, handle: Handle, requests: Any) -> CallCompletion | ParkedCall:
+    if not call.accepts_input:
+        return input_not_accepted_completion()
+    try:
+        check_input_requests(requests)
+    except ValueError as problem:
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
+    return ParkedCall(handle=handle, input_requests=cast("Mapping[str, Mapping[str, Any]]", requests))
+
+
+def input_not_accepted_completion() -> CallCompletion:
+    return failed_completion(
+        CallOutcome.UPSTREAM_ERROR,
+        "The tool asks for input, which it was not offered. Start the call with accepts_input if you can answer.",
+    )
+
+
+def _get_handle(call: Call) -> Handle | None:
+    return call.handle if call.handle is not None and call.handle.driver == MRTR_DRIVER else None
 
 
 class MrtrDriver:

@@ -6,10 +6,10 @@ It knows no handle, so nothing of it survives this process: a call whose upstrea
 from typing import Any, Final
 
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion
-from ringback.runner.drivers.base import CallContext, CallSessionPort
-from ringback.runner.drivers.questions import run_with_elicitations
-from ringback.runner.drivers.results import failure_to_completion, result_to_completion, make_progress_callback
-from ringback.runner.failures import RequestFailed
+from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
+from ringback.runner.drivers.driver import CallContext, CallSessionPort
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from ringback.upstreams.errors import RequestFailed
 
 PLAIN_DRIVER: Final = "plain"
 
@@ -17,7 +17,9 @@ PLAIN_DRIVER: Final = "plain"
 class PlainDriver:
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
         try:
-            request = session.send_request("tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context))
+            request = session.send_request(
+                "tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context)
+            )
             result = await run_with_elicitations(session.legacy_session, context, request)
         except RequestFailed as failure:
             return failure_to_completion(failure)

@@ -15,11 +15,24 @@ from typing import Any, Final
 
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import CallContext, StreamPosition, CallSessionPort, LegacySessionId, LegacySessionPort
+from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
+from ringback.runner.drivers.driver import (
+    CallContext,
+    CallSessionPort,
+    LegacySessionId,
+    LegacySessionPort,
+    StreamPosition,
+)
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.drivers.questions import run_with_elicitations
-from ringback.runner.drivers.results import failure_to_completion, result_to_completion, make_progress_callback
-from ringback.runner.failures import ResponseLost, InvalidUpstreamResponse, RequestNotSent, UpstreamError, RequestFailed, SessionGone
+from ringback.upstreams.errors import (
+    InvalidUpstreamResponse,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    SessionGone,
+    UpstreamError,
+)
 from ringback.waits import run_with_helper, wait_first
 
 STREAM_DRIVER: Final = "stream"
@@ -51,19 +64,30 @@ class StreamDriver:
                 await legacy_session.send_notification("notifications/cancelled", {"requestId": position.request_id})
         return CANCELLED_COMPLETION
 
-    async def _start_or_resume(self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker") -> CallCompletion:
-        position = positions.latest or await run_with_elicitations(session.legacy_session, context, self._start_call(session, context, positions))
+    async def _start_or_resume(
+        self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker"
+    ) -> CallCompletion:
+        position = positions.latest or await run_with_elicitations(
+            session.legacy_session, context, self._start_call(session, context, positions)
+        )
         if isinstance(position, CallCompletion):
             return position
         await positions.save_latest()
         async with session.rejoin_session(position.session) as legacy_session:
-            return await run_with_elicitations(legacy_session, context, self._resume_until_result(legacy_session, context, position))
+            return await run_with_elicitations(
+                legacy_session, context, self._resume_until_result(legacy_session, context, position)
+            )
 
-    async def _start_call(self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker") -> CallCompletion | StreamPosition:
+    async def _start_call(
+        self, session: CallSessionPort, context: CallContext, positions: "_PositionTracker"
+    ) -> CallCompletion | StreamPosition:
         """The place to read on from, when there is one and the connection was lost."""
         try:
             result = await session.send_request(
-                "tools/call", make_tool_call_params(context.call), on_progress=make_progress_callback(context), on_position=positions.update
+                "tools/call",
+                make_tool_call_params(context.call),
+                on_progress=make_progress_callback(context),
+                on_position=positions.update,
             )
         except ResponseLost as failure:
             return positions.latest or failure_to_completion(failure)
@@ -71,7 +95,9 @@ class StreamDriver:
             return failure_to_completion(failure)
         return result_to_completion(result)
 
-    async def _resume_until_result(self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition) -> CallCompletion:
+    async def _resume_until_result(
+        self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
+    ) -> CallCompletion:
         """Read until the answer is there, always from the same place. If it never comes, the call's deadline decides."""
         pause, timeout_seconds = RESUME_BACKOFF_SECONDS_MIN, READ_TIMEOUT_SECONDS_MIN
         while True:
@@ -83,7 +109,9 @@ class StreamDriver:
             pause = min(2 * pause, RESUME_BACKOFF_SECONDS_MAX)
             await self._clock.sleep(pause)
 
-    async def _resume_once(self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition) -> CallCompletion | None:
+    async def _resume_once(
+        self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
+    ) -> CallCompletion | None:
         """None when reading on may bring the answer."""
         try:
             result = await legacy_session.resume_stream(position, on_progress=make_progress_callback(context))

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle, CallOutcome, failed_completion
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, Handle, failed_completion
 from ringback.domain.clock import Clock
-from ringback.runner.drivers.base import CallContext, ParkedCall, CallSessionPort, NotificationStreamPort
-from ringback.runner.drivers.followed import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, TaskPoller
-from ringback.runner.drivers.results import error_to_completion, result_to_completion
-from ringback.runner.drivers.rounds import call_tool_in_rounds, input_not_accepted_completion, get_client_capabilities
-from ringback.runner.failures import InvalidUpstreamResponse, UpstreamError, RequestFailed
+from ringback.runner.drivers.completions import error_to_completion, result_to_completion
+from ringback.runner.drivers.driver import CallContext, CallSessionPort, NotificationStreamPort, ParkedCall
+from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
+from ringback.runner.drivers.task_polling import POLL_SECONDS_MIN, TASK_ID_LENGTH_MAX, TaskPoller
+from ringback.upstreams.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
 
 TASK_DRIVER: Final = "task"
 """Names the handles made here."""
@@ -36,16 +36,22 @@ class TaskDriver:
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
         task_id = _get_task_id(context.call)
         if task_id is None:
-            result = await call_tool_in_rounds(session, context, client_capabilities=task_client_capabilities(context.call))
+            result = await call_tool_in_rounds(
+                session, context, client_capabilities=task_client_capabilities(context.call)
+            )
             if not isinstance(result, dict):
                 return result
             if result.get("resultType") != "task":
                 return result_to_completion(result)
             task_id = result.get("taskId")
             if not isinstance(task_id, str) or not 0 < len(task_id) <= TASK_ID_LENGTH_MAX:
-                return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId.")
+                return failed_completion(
+                    CallOutcome.UPSTREAM_ERROR, "The upstream made a task without a usable taskId."
+                )
             await context.save_handle(Handle(driver=TASK_DRIVER, data={"task_id": task_id}))
-            await context.mark_answers_sent(context.call.input_responses)  # those of the rounds before: a task has keys of its own
+            await context.mark_answers_sent(
+                context.call.input_responses
+            )  # those of the rounds before: a task has keys of its own
         return await _TaskExecution(session, context, task_id, clock=self._clock).run_until_completion()
 
     async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion | None:
@@ -54,7 +60,9 @@ class TaskDriver:
         if task_id is None:
             return CANCELLED_COMPLETION
         try:
-            await session.send_request("tasks/cancel", {"taskId": task_id}, client_capabilities=task_client_capabilities(call))
+            await session.send_request(
+                "tasks/cancel", {"taskId": task_id}, client_capabilities=task_client_capabilities(call)
+            )
         except UpstreamError:
             return None  # gone, or without tasks/cancel: following it shows which
         return None
@@ -83,7 +91,9 @@ class _TaskExecution:
 
     async def run_until_completion(self) -> CallCompletion:
         wanted = {"taskIds": [self._task_id]}
-        async with self._session.open_notification_stream(wanted, client_capabilities=task_client_capabilities(self._context.call)) as notifications:
+        async with self._session.open_notification_stream(
+            wanted, client_capabilities=task_client_capabilities(self._context.call)
+        ) as notifications:
             self._notifications = notifications
             notification: Mapping[str, Any] | None = None
             while True:
@@ -107,7 +117,9 @@ class _TaskExecution:
 
     async def _send_task_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._session.send_request(
-            method, {"taskId": self._task_id, **params}, client_capabilities=task_client_capabilities(self._context.call)
+            method,
+            {"taskId": self._task_id, **params},
+            client_capabilities=task_client_capabilities(self._context.call),
         )
 
     async def _apply_task(self, task: Mapping[str, Any]) -> CallCompletion | None:
@@ -135,7 +147,9 @@ class _TaskExecution:
                 await self._send_task_request("tasks/cancel", {})
             return input_not_accepted_completion()
         try:
-            await self._context.request_input({name: request for name, request in requests.items() if name not in self._answered_names})
+            await self._context.request_input(
+                {name: request for name, request in requests.items() if name not in self._answered_names}
+            )
         except ValueError as problem:
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(problem))
         return None
@@ -155,7 +169,9 @@ class _TaskExecution:
             await self._context.wait_for_answers(self._poller.poll_seconds)
             return None
         receiving = asyncio.ensure_future(self._notifications.next_notification())
-        answering = asyncio.ensure_future(self._context.wait_for_answers(max(self._poller.poll_seconds, SUBSCRIBED_POLL_SECONDS)))
+        answering = asyncio.ensure_future(
+            self._context.wait_for_answers(max(self._poller.poll_seconds, SUBSCRIBED_POLL_SECONDS))
+        )
         try:
             await asyncio.wait({receiving, answering}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():

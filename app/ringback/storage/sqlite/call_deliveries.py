@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.ids import CallId
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/call_deliveries.sql")

@@ -8,9 +8,9 @@ from typing import Final
 from ringback.domain.call import Call
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
 from ringback.storage.sqlite.calls import row_to_call
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/call_queue.sql")
@@ -22,7 +22,9 @@ class SqliteCallQueue:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = Statements(connection, _SQL)
 
-    async def lease_queued(self, upstream: str, *, owner: str, token: str, until: datetime, limit: int) -> Sequence[Call]:
+    async def lease_queued(
+        self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
+    ) -> Sequence[Call]:
         queued = self._sql.fetch_all("queued", upstream=upstream, limit=limit)
         if not queued:
             return []
@@ -37,7 +39,9 @@ class SqliteCallQueue:
 
     async def extend_leases(self, owner: str, call_ids: Collection[CallId], *, until: datetime) -> Sequence[CallId]:
         ids = json_to_column(list(call_ids))
-        return [row["id"] for row in self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))]
+        return [
+            row["id"] for row in self._sql.fetch_all("extend", owner=owner, ids=ids, until=instant_to_column(until))
+        ]
 
     async def find_lease_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return [row_to_call(row) for row in self._sql.fetch_all("lapsed", now=instant_to_column(now), limit=limit)]

@@ -7,17 +7,23 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, Handle, InputRequest, CallOutcome, CallPhase, Progress, RerunPolicy, CallStatus
-from ringback.domain.call_rows import CallFilter, CallChange
+from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus, Handle, InputRequest, Progress, RerunPolicy
+from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.cursor import Page
 from ringback.domain.event import progress_data
 from ringback.domain.ids import CallId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
+from ringback.storage.codec import (
+    column_to_instant,
+    column_to_optional_json,
+    instant_to_column,
+    json_to_column,
+    optional_json_to_column,
+)
 from ringback.storage.queries import load_statements, parameters
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column, optional_json_to_column, column_to_instant, column_to_optional_json
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.scans import fetch_scanned_page
+from ringback.storage.sqlite.paging import fetch_scanned_page
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/calls.sql")
 
@@ -31,7 +37,9 @@ class SqliteCalls:
     async def insert(self, call: Call) -> None:
         row = _call_to_row(call)
         self._sql.execute("insert", **row)
-        self._sql.execute("insert_input", id=call.id, arguments=json_to_column(call.arguments), meta=json_to_column(call.meta))
+        self._sql.execute(
+            "insert_input", id=call.id, arguments=json_to_column(call.arguments), meta=json_to_column(call.meta)
+        )
 
     async def get(self, call_id: CallId) -> Call | None:
         row = self._sql.fetch_one("get", id=call_id)
@@ -41,7 +49,9 @@ class SqliteCalls:
         row = self._sql.fetch_one("by_idempotency_key", principal=principal, key=key)
         return None if row is None else row_to_call(row)
 
-    async def list_page(self, principal: Principal, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:
+    async def list_page(
+        self, principal: Principal, where: CallFilter, *, position: str | None, limit: int
+    ) -> Page[Call, str]:
         return fetch_scanned_page(
             self._sql,
             _page_statement(where),
@@ -171,7 +181,9 @@ def _parse_handle(text: str | None) -> Handle | None:
 
 def _parse_input_requests(text: str | None) -> dict[str, InputRequest]:
     entries: dict[str, Any] = {} if text is None else jsontext.loads(text)
-    return {key: InputRequest(name=name, method=method, params=params) for key, (name, method, params) in entries.items()}
+    return {
+        key: InputRequest(name=name, method=method, params=params) for key, (name, method, params) in entries.items()
+    }
 
 
 def _format_input_requests(requests: Mapping[str, InputRequest]) -> str | None:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from ringback.domain import jsontext
-from ringback.domain.catalog import CatalogPart
 from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.upstream_rows import CatalogPart
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/catalog.sql")

@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.clock import from_epoch_milliseconds
-from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryState, DeliveryKind
+from ringback.domain.cursor import Page
+from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.encryption import Sealer
 from ringback.domain.ids import DeliveryId, WebhookId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
-from ringback.domain.sealed import Sealer
 from ringback.signing.sealing import UnsealError
+from ringback.storage.codec import column_to_instant, instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.scans import fetch_indexed_page, fetch_scanned_page
+from ringback.storage.sqlite.paging import fetch_indexed_page, fetch_scanned_page
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,10 @@ class SqliteDeliveries:
         self._sql.execute_many(
             "insert_body",
             [
-                {"id": delivery.id, "body": self._sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))}
+                {
+                    "id": delivery.id,
+                    "body": self._sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id)),
+                }
                 for delivery in deliveries
             ],
         )
@@ -78,7 +81,11 @@ class SqliteDeliveries:
         """Whether what the filter names is the principal's: all deliveries of a call are of one, and so are a webhook's."""
         owner_statements = ("owner_of_call", "owner_of_webhook")
         for statement, name in zip(owner_statements, (where.call_id, where.webhook_id), strict=True):
-            row = None if name is None else self._sql.fetch_one(statement, call_id=where.call_id, webhook_id=where.webhook_id)
+            row = (
+                None
+                if name is None
+                else self._sql.fetch_one(statement, call_id=where.call_id, webhook_id=where.webhook_id)
+            )
             if row is not None and row["principal"] != principal:
                 return False
         return True

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
+from ringback.domain.encryption import Sealer
 from ringback.domain.ids import EventId, WebhookId
-from ringback.domain.pages import Page
-from ringback.domain.sealed import Sealer
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.deliveries import row_to_delivery
-from ringback.storage.sqlite.scans import fetch_scanned_page
+from ringback.storage.sqlite.paging import fetch_scanned_page
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/delivery_lanes.sql")
 

@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
+from ringback.domain.encryption import Sealer
 from ringback.domain.ids import DeliveryId, WebhookId
-from ringback.domain.pages import Page
-from ringback.domain.sealed import Sealer
+from ringback.storage.codec import column_to_instant, instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.deliveries import row_to_delivery
 
@@ -43,7 +43,11 @@ class SqliteDeliveryQueue:
         thousand webhooks that wait for a later attempt are asked in vain.
         """
         oldest_due = self._sql.fetch_all("due_front", now=instant_to_column(now), limit=DUE_SCAN_ROWS_MAX)
-        webhook_ids = [webhook_id for webhook_id in dict.fromkeys(row["webhook_id"] for row in oldest_due) if webhook_id not in excluding][:limit]
+        webhook_ids = [
+            webhook_id
+            for webhook_id in dict.fromkeys(row["webhook_id"] for row in oldest_due)
+            if webhook_id not in excluding
+        ][:limit]
         if len(webhook_ids) == limit or len(oldest_due) < DUE_SCAN_ROWS_MAX:
             return Page(webhook_ids, next_position=None)
         visited = self._sql.fetch_all("due_lanes", now=instant_to_column(now), scan=WEBHOOKS_SCANNED_MAX, after=after)
@@ -80,7 +84,9 @@ class SqliteDeliveryQueue:
         visited = self._sql.fetch_all(
             "due_in_order", webhook_id=webhook_id, now=instant_to_column(now), scan=ORDER_KEYS_SCANNED_MAX, after=after
         )
-        without_key = self._sql.fetch_all("due_without_key", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
+        without_key = self._sql.fetch_all(
+            "due_without_key", webhook_id=webhook_id, now=instant_to_column(now), limit=limit
+        )
         due = sorted([*(row for row in visited if row["id"] is not None), *without_key], key=_row_due_at)
         next_position = "" if len(due) > limit else None
         if len(visited) == ORDER_KEYS_SCANNED_MAX:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
+from ringback.domain.encryption import Sealer
 from ringback.domain.ids import WebhookId
-from ringback.domain.pages import Page
-from ringback.domain.sealed import Sealer
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.deliveries import row_to_delivery
 
@@ -37,7 +37,9 @@ class SqliteDeliveryMaintenance:
         return [row_to_delivery(row, self._sealer) for row in self._sql.fetch_all("by_ids", ids=json_to_column(ended))]
 
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
-        return _selected_page(self._sql.fetch_all("to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after), limit=limit)
+        return _selected_page(
+            self._sql.fetch_all("to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after), limit=limit
+        )
 
     async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
         rows = self._sql.fetch_all("to_probe", now=instant_to_column(now), scan=HELD_WEBHOOKS_SCANNED_MAX, after=after)

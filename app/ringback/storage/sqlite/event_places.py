@@ -6,8 +6,8 @@ from typing import Final
 
 from ringback.domain.ids import EventId
 from ringback.domain.principal import Principal
+from ringback.storage.codec import instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/event_places.sql")

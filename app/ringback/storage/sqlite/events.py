@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.cursor import Page
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
+from ringback.storage.codec import instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column
 from ringback.storage.sqlite.database import Statements
 from ringback.storage.sqlite.event_places import SqliteEventLog
-from ringback.storage.sqlite.scans import ROWS_SCANNED_MAX
+from ringback.storage.sqlite.paging import ROWS_SCANNED_MAX
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/events.sql")
 _MAX_SEQ: Final = 2**63 - 1
@@ -64,7 +64,9 @@ class SqliteEvents:
         row = self._sql.fetch_one("end_of_call_scan", call_id=where.call_id, seq=seq, scan=scan)
         return _MAX_SEQ if row is None else row["seq"]
 
-    def _select_after(self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int) -> list[Event]:
+    def _select_after(
+        self, principal: Principal, seq: int, where: EventFilter, *, until: int, limit: int
+    ) -> list[Event]:
         rows = self._sql.fetch_all(
             "after" if where.call_id is None else "after_of_call",
             principal=principal,

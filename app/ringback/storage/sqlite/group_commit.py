@@ -24,15 +24,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from ringback.admission import leave_admission_context, is_in_admission
+from ringback.admission import is_in_admission, leave_admission_context
 from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
-from ringback.domain.sealed import Sealer
-from ringback.storage.sqlite.commits import CommitCounter
-from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error, primary_result_code, to_store_unavailable
+from ringback.storage.sqlite.commit_counter import CommitCounter
+from ringback.storage.sqlite.database import (
+    SESSION_STATEMENTS,
+    primary_result_code,
+    to_caller_error,
+    to_store_unavailable,
+)
+from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.transaction import SqliteTransaction, drive_in_turns
-from ringback.storage.sqlite.trust import DatabaseIntegrity
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")

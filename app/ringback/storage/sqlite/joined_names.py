@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from ringback.domain.joined_names import ToolAlias
+from ringback.domain.upstream_rows import ToolAlias
 from ringback.storage.queries import load_statements
 from ringback.storage.sqlite.database import Statements
 

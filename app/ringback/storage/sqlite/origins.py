@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from ringback.domain.breaker import CLOSED_BREAKER, CircuitBreaker
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
+from ringback.storage.codec import column_to_instant, instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/origins.sql")
@@ -35,7 +35,9 @@ class SqliteOriginBreakers:
 
 
 def row_to_breaker(row: sqlite3.Row) -> CircuitBreaker:
-    return CircuitBreaker(failures=row["failures"], openings=row["openings"], paused_until=column_to_instant(row["paused_until"]))
+    return CircuitBreaker(
+        failures=row["failures"], openings=row["openings"], paused_until=column_to_instant(row["paused_until"])
+    )
 
 
 def breaker_to_row(breaker: CircuitBreaker) -> dict[str, Any]:

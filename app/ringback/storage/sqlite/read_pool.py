@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.sealed import Sealer
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error
 from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
@@ -51,7 +51,9 @@ class _Reader:
         """In a thread: run the work on one snapshot, and leave the connection as it was."""
         try:
             self._connection.execute(SESSION_STATEMENTS["begin_reading"])
-            transaction = SqliteTransaction(self._connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=scan.now)
+            transaction = SqliteTransaction(
+                self._connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=scan.now
+            )
             return run_to_completion(scan.work(transaction))
         except sqlite3.Error as error:
             raise to_caller_error(error) from error

@@ -4,8 +4,8 @@ import sqlite3
 from datetime import datetime
 from typing import Final
 
+from ringback.storage.codec import column_to_instant, instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/scheduling_time.sql")

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from ringback.domain.sealed import SealedCountStep, ResealStep, SealedColumn, Sealer
+from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep, Sealer
 from ringback.signing.sealing import UnsealError
 from ringback.storage.queries import load_statements
 from ringback.storage.sqlite.database import Statements
@@ -45,5 +45,7 @@ class SqliteSealedValues:
             plaintext = self._sealer.unseal(row["sealed"], associated_data=associated_data)
         except UnsealError:
             return False
-        self._sql.execute(f"put {what}", id=row["id"], sealed=self._sealer.seal(plaintext, associated_data=associated_data))
+        self._sql.execute(
+            f"put {what}", id=row["id"], sealed=self._sealer.seal(plaintext, associated_data=associated_data)
+        )
         return True

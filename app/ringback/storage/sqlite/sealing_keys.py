@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from ringback.signing.sealing import sealed_value_header
+from ringback.storage.codec import column_to_instant, instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/sealing_keys.sql")

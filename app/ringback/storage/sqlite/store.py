@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.sealed import Sealer
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
-from ringback.storage.sqlite.commits import CommitCounter, require_no_missing_commits
+from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_missing_commits
+from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.group_commit import GroupCommit
-from ringback.storage.sqlite.lock import LOCK_FILE_SUFFIX, FileLock
-from ringback.storage.sqlite.migrate import apply_migrations, load_migrations
+from ringback.storage.sqlite.integrity import DatabaseIntegrity
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction, run_to_completion
-from ringback.storage.sqlite.trust import DatabaseIntegrity
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
@@ -123,7 +123,9 @@ class SqliteStore:
         reader = self._require_open().reader
         try:
             reader.execute(database.SESSION_STATEMENTS["begin_reading"])
-            transaction = SqliteTransaction(reader, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now())
+            transaction = SqliteTransaction(
+                reader, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now()
+            )
             return run_to_completion(work(transaction))
         except sqlite3.Error as error:
             raise self._explain(error) from error

@@ -8,8 +8,8 @@ from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
+from ringback.storage.codec import instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/tombstones.sql")

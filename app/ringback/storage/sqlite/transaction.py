@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ringback.domain.sealed import Sealer
+from ringback.domain.encryption import Sealer
+from ringback.storage.sqlite.api_keys import SqliteApiKeys
 from ringback.storage.sqlite.call_deliveries import SqliteCallDeliveries
 from ringback.storage.sqlite.call_queue import SqliteCallQueue
 from ringback.storage.sqlite.calls import SqliteCalls
@@ -19,7 +20,6 @@ from ringback.storage.sqlite.delivery_upkeep import SqliteDeliveryMaintenance
 from ringback.storage.sqlite.event_places import SqliteEventLog
 from ringback.storage.sqlite.events import SqliteEvents
 from ringback.storage.sqlite.joined_names import SqliteToolAliases
-from ringback.storage.sqlite.keys import SqliteApiKeys
 from ringback.storage.sqlite.origins import SqliteOriginBreakers
 from ringback.storage.sqlite.pauses import PAUSED, Pause
 from ringback.storage.sqlite.scheduling_time import SqliteSchedulingTime
@@ -29,14 +29,16 @@ from ringback.storage.sqlite.tombstones import SqliteTombstones
 from ringback.storage.sqlite.usage import SqliteUsage
 from ringback.storage.sqlite.verification import SqliteChallenges, SqliteProofs
 from ringback.storage.sqlite.watches import SqliteChangeSubscriptions
-from ringback.storage.sqlite.webhooks import SqliteWebhooks, CachingWebhookReader
+from ringback.storage.sqlite.webhooks import CachingWebhookReader, SqliteWebhooks
 from ringback.storage.sqlite.write_probe import SqliteWriteProbe
 
 T = TypeVar("T")
 
 
 class SqliteTransaction:
-    def __init__(self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
+    ) -> None:
         self._connection = connection
         self._sealer = sealer
         self._webhook_reader = webhook_reader

@@ -32,6 +32,8 @@ class SqliteUsage:
         calls = {CallStatus(row["status"]): row["count"] for row in self._sql.fetch_all("calls_by_status")}
         return StoreTotals(
             calls={status: calls.get(status, 0) for status in CallStatus},
-            open_deliveries={DeliveryState(row["state"]): row["count"] for row in self._sql.fetch_all("open_deliveries")},
+            open_deliveries={
+                DeliveryState(row["state"]): row["count"] for row in self._sql.fetch_all("open_deliveries")
+            },
             events=events["count"],
         )

@@ -8,9 +8,9 @@ from typing import Final
 from ringback.domain.clock import from_epoch_milliseconds, seconds
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, RecentChallenges, Challenge
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, Challenge, RecentChallenges
+from ringback.storage.codec import column_to_instant, instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/verification.sql")
@@ -48,13 +48,17 @@ class SqliteChallenges:
     async def remove(self, webhook_id: WebhookId) -> None:
         self._sql.execute("drop", webhook_id=webhook_id)
 
-    async def count_recent(self, *, origin: str | None = None, principal: Principal | None = None, now: datetime) -> RecentChallenges:
+    async def count_recent(
+        self, *, origin: str | None = None, principal: Principal | None = None, now: datetime
+    ) -> RecentChallenges:
         (row,) = self._sql.fetch_all(
             "asked_of_principal" if origin is None else "asked_of_origin",
             key=principal if origin is None else origin,
             since=instant_to_column(now - seconds(CHALLENGE_WINDOW_SECONDS)),
         )
-        return RecentChallenges(sent_count=row["sent"], waiting_count=row["waiting"], first_sent_at=column_to_instant(row["first_at"]))
+        return RecentChallenges(
+            sent_count=row["sent"], waiting_count=row["waiting"], first_sent_at=column_to_instant(row["first_at"])
+        )
 
     async def record_sent(self, challenge: Challenge, *, now: datetime) -> None:
         self._sql.execute("note", origin=challenge.origin, principal=challenge.principal, now=instant_to_column(now))

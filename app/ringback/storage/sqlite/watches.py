@@ -5,9 +5,9 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.watches import ChangeSubscription
+from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.storage.codec import instant_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column
 from ringback.storage.sqlite.database import Statements
 
 _SQL: Final = load_statements("ringback.storage.sqlite", "sql/watches.sql")

@@ -9,21 +9,28 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.clock import from_epoch_milliseconds
+from ringback.domain.cursor import Page
+from ringback.domain.encryption import Sealer
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import WebhookId
-from ringback.domain.pages import Page
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RetryProfile
-from ringback.domain.sealed import Sealer
-from ringback.domain.webhook import WebhookOrigin, Webhook, WebhookSecret, WebhookState, DeliveryCondition, with_unreadable_secrets
+from ringback.domain.webhook import (
+    DeliveryCondition,
+    Webhook,
+    WebhookOrigin,
+    WebhookSecret,
+    WebhookState,
+    with_unreadable_secrets,
+)
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
 from ringback.signing.sealing import UnsealError
+from ringback.storage.codec import column_to_instant, instant_to_column, json_to_column
 from ringback.storage.queries import load_statements
-from ringback.storage.sqlite.columns import instant_to_column, json_to_column, column_to_instant
 from ringback.storage.sqlite.database import Statements
-from ringback.storage.sqlite.matching import MatchKey, build_match_keys
 from ringback.storage.sqlite.origins import breaker_to_row, row_to_breaker
 from ringback.storage.sqlite.pauses import Pause
+from ringback.storage.sqlite.webhook_matching import MatchKey, build_match_keys
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +61,10 @@ class SqliteWebhooks:
         return None if row is None else self._webhook_reader.read_webhook(row)
 
     async def get_many(self, webhook_ids: Collection[WebhookId]) -> Sequence[Webhook]:
-        return [self._webhook_reader.read_webhook(row) for row in self._sql.fetch_all("by_ids", ids=json_to_column(list(webhook_ids)))]
+        return [
+            self._webhook_reader.read_webhook(row)
+            for row in self._sql.fetch_all("by_ids", ids=json_to_column(list(webhook_ids)))
+        ]
 
     async def list_page(self, principal: Principal, *, position: str | None, limit: int) -> Sequence[Webhook]:
         rows = self._sql.fetch_all("page", principal=principal, before=position, limit=limit)
@@ -64,7 +74,9 @@ class SqliteWebhooks:
         principal = events[0].principal
         fields_in_use = self._fields_in_use(principal, {event.name for event in events})
         keys_of = [list(build_match_keys(event, fields_in_use[event.name])) for event in events]
-        matching = await self._find_matching(principal, {key for keys in keys_of for key in keys}, catching_up=catching_up)
+        matching = await self._find_matching(
+            principal, {key for keys in keys_of for key in keys}, catching_up=catching_up
+        )
         of_call = self._find_call_webhooks(principal, events)
         return [
             [*of_call[event.call_id], *(webhook for key in keys for webhook in matching[key])]
@@ -98,7 +110,9 @@ class SqliteWebhooks:
                 found[keys[key_index]].append(self._webhook_reader.read_webhook(row, tuple(columns)))
         return found
 
-    def _find_call_webhooks(self, principal: Principal, events: Sequence[Event]) -> Mapping[str | None, Sequence[Webhook]]:
+    def _find_call_webhooks(
+        self, principal: Principal, events: Sequence[Event]
+    ) -> Mapping[str | None, Sequence[Webhook]]:
         """Those that came with these calls."""
         found: defaultdict[str | None, list[Webhook]] = defaultdict(list)
         call_ids = list({event.call_id for event in events if event.call_id is not None})
@@ -192,7 +206,8 @@ class CachingWebhookReader:
             correlation_id=row["correlation_id"],
             match_correlation=bool(row["match_correlation"]),
             secrets=tuple(
-                WebhookSecret(value=value, ends_at=column_to_instant(ends_at)) for value, ends_at in jsontext.loads(secrets)
+                WebhookSecret(value=value, ends_at=column_to_instant(ends_at))
+                for value, ends_at in jsontext.loads(secrets)
             ),
             retries=RetryProfile(row["retries"]),
             include_result=bool(row["include_result"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.write_probe import DISK_FREE_BYTES_MIN, PROBE_BYTES
+from ringback.domain.ports import DISK_FREE_BYTES_MIN, PROBE_BYTES
 from ringback.storage.queries import load_statements
 from ringback.storage.sqlite.database import Statements
 

@@ -1,0 +1,109 @@
+"""Who is asking: whoever the token in `Authorization: Bearer …` stands for."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import Depends, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from ringback.api.context import get_config
+from ringback.api.problems import MalformedJson, UnsupportedMediaType
+from ringback.domain import jsontext
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.principal import Caller
+from ringback.domain.protected_resource import REST_RESOURCE, parse_bearer_token
+
+_BEARER: Final = HTTPBearer(
+    scheme_name="apiKey",
+    description=(
+        "An API key, `rbk_…`. Make one: `ringback keys create PRINCIPAL`. Where an issuer is configured, its access tokens are "
+        "as good (`/.well-known/oauth-protected-resource`)."
+    ),
+    auto_error=False,
+)
+"""Only for the document: what the header says was read before the body was."""
+
+
+async def authenticate_request(request: Request) -> Caller:
+    """The caller, or `Unauthenticated`."""
+    bearer = parse_bearer_token(request.headers.get("authorization"))
+    return await get_config(request).authenticator.authenticate(bearer, resource=REST_RESOURCE)
+
+
+async def _get_caller(  # async, as `services_of`
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+CallerDep = Annotated[Caller, Depends(_get_caller)]
+"""A parameter of an operation: who is asking."""
+
+
+# The route class of everything that has an owner: first who asks, then what it says.
+#
+# FastAPI reads and parses a body before it looks at anything else, with a parser that takes more than JSON. Here nobody's body is
+# read before they are known, and it is read strictly.
+
+
+class AuthenticatedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        is_body_optional = self.body_field is not None and not self.body_field.field_info.is_required()
+
+        async def handle_authenticated(request: Request) -> Response:
+            request.state.caller = await authenticate_request(request)
+            if self.body_field is None:
+                return await handle(request)
+            strict = StrictJsonRequest(request.scope, request.receive)
+            if is_body_optional and not await strict.body():
+                return await handle(strict)
+            require_json_content_type(request.headers.get("content-type"))
+            await strict.json()
+            return await handle(strict)
+
+        return handle_authenticated
+
+
+class StrictJsonRequest(Request):
+    """A request whose JSON is read by `parse_json`, once: FastAPI asks again and gets the same value."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_value"):
+            self._value = parse_strict_json(await self.body())
+        return self._value
+
+
+def require_json_content_type(content_type: str | None) -> None:
+    """Raise `UnsupportedMediaType` unless the header says application/json, with whatever parameters."""
+    if (content_type or "").partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType("The body must be JSON. Send it with the header 'Content-Type: application/json'.")
+
+
+def parse_strict_json(text: bytes) -> Any:
+    """The value of a JSON text (RFC 8259) that can be written again as it is.
+
+    orjson is the judge of the text: it knows where it stopped, and takes no NaN, no number beyond doubles and no half of a
+    surrogate pair. Python's parser makes the value, because orjson would round integers beyond 64 bits; those we refuse.
+    """
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as problem:
+        raise MalformedJson(
+            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}.",
+            position=problem.pos,
+            line=problem.lineno,
+            column=problem.colno,
+        ) from None
+    try:
+        value = json.loads(text)
+        jsontext.dumps(value)
+    except (TypeError, RecursionError):
+        raise InvalidRequest(
+            "The body holds an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+        ) from None
+    return value

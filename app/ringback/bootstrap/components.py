@@ -1,0 +1,131 @@
+"""What services and workers share: the store, the upstreams, the recorder, the sender."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ringback.admission import AdmissionGate
+from ringback.bootstrap.configuration import build_quotas, build_target_policy
+from ringback.bootstrap.environment import Environment, ReadConfigs
+from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
+from ringback.domain.encryption import Sealer
+from ringback.domain.ids import IdGenerator
+from ringback.domain.ports import Store
+from ringback.domain.upstreams import UpstreamConfiguration
+from ringback.janitor import Retention
+from ringback.keyring import derive_token_keys
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.client import Http1Sender
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.httpx_sender import HttpxSender
+from ringback.notifier.payload import PayloadBuilder
+from ringback.notifier.recorder import Recorder
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.births import PostCommitHandoff
+from ringback.services.quotas import QuotaEnforcer
+from ringback.settings import Settings
+from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.signing.sealing import AesGcmSealer, KeyRing
+from ringback.storage.open import open_store, sqlite_path
+from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry, UpstreamReloader
+from ringback.upstreams.subscriptions.change_notifications import ChangeStream
+
+RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, and no secret
+"""Of resume tokens. Not the public URL: a service that moves must still read the tokens that it gave out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """What services and workers share."""
+
+    environment: Environment
+    store: Store
+    upstreams: UpstreamRegistry
+    change_stream: ChangeStream
+    """What they tell unasked, from before they were opened."""
+    configuration: UpstreamConfiguration
+    ids: IdGenerator
+    owner: str
+    """Names this process in leases."""
+    resume_tokens: CallResumeTokens
+    recorder: Recorder
+    post_commit: PostCommitHandoff
+    admission: AdmissionGate
+    target_guard: TargetGuard
+    sender: Http1Sender | HttpxSender
+    quotas: QuotaEnforcer
+    sealer: Sealer
+    key_count: int
+    """In the key ring."""
+
+
+@asynccontextmanager
+async def open_components(
+    settings: Settings,
+    upstream_configs: Sequence[UpstreamConfig],
+    read_configs: ReadConfigs | None,
+    environment: Environment,
+    retention: Retention,
+) -> AsyncGenerator[Components]:
+    ring = await load_service_key_ring(settings, environment)
+    sealer = build_sealer(ring, environment)
+    ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
+    tokens = CallResumeTokens(
+        ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
+        result_retention_seconds=retention.result_seconds,
+    )
+    bodies = PayloadBuilder(tokens=tokens, public_url=settings.base_url)
+    guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
+    sender = (
+        HttpxSender(environment.egress, clock=environment.clock)
+        if environment.egress
+        else Http1Sender(guard, clock=environment.clock)
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(guard.aclose)
+        stack.push_async_callback(sender.aclose)
+        store = await stack.enter_async_context(
+            open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=True)
+        )
+        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
+            environment.clock.continue_from(last)
+        await require_key_ring(store, ring, settings)
+        store = environment.wrap_store(store)
+        upstreams = UpstreamRegistry(
+            upstream_configs,
+            clock=environment.clock,
+            random_fraction=environment.random_fraction,
+            connect_timeout_seconds=settings.connect_patience_seconds,
+            store=store,
+            children_folder=child_records_folder(sqlite_path(settings.database_url)),
+            hosts=ConfiguredHosts(environment.host_resolver),
+        )
+        yield Components(
+            environment=environment,
+            store=store,
+            change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
+            upstreams=await stack.enter_async_context(upstreams),
+            configuration=UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
+            ids=ids,
+            owner=ids.new_lease_token(),
+            resume_tokens=tokens,
+            recorder=Recorder(ids=ids, payloads=bodies, result_retention_seconds=retention.result_seconds),
+            post_commit=PostCommitHandoff(),
+            admission=AdmissionGate(),
+            target_guard=guard,
+            sender=sender,
+            quotas=QuotaEnforcer(build_quotas(settings), clock=environment.clock),
+            sealer=sealer,
+            key_count=len(ring.keys),
+        )
+
+
+def build_sealer(ring: KeyRing, environment: Environment) -> AesGcmSealer:
+    return AesGcmSealer(ring.keys, current=ring.current_id, random_bytes=environment.random_bytes)
+
+
+def child_records_folder(database: Path) -> Path:
+    """Where the child processes of the service that serves this database are written down."""
+    return database.with_name(f"{database.name}-children")

@@ -1,0 +1,66 @@
+"""Settings, as the values that the parts take."""
+
+from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.protected_resource import ProtectedResource
+from ringback.identity.access_tokens import AccessTokenPolicy
+from ringback.janitor import Retention
+from ringback.mcp_server.gateway import GatewayConfig
+from ringback.notifier.http.guard import TargetPolicy
+from ringback.services.quotas import Quotas
+from ringback.settings import Settings, SettingsError
+
+
+def build_retention(settings: Settings) -> Retention:
+    try:
+        return Retention(
+            result_seconds=settings.result_retention_seconds,
+            event_seconds=settings.event_retention_seconds,
+            tombstone_seconds=settings.tombstone_retention_seconds,
+        )
+    except ValueError as problem:
+        raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None
+
+
+def build_quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        open_calls=settings.quota_open_calls,
+        result_bytes=settings.quota_result_bytes,
+        webhooks=settings.quota_webhooks,
+        streams=settings.quota_streams,
+        starts_per_minute=settings.quota_starts_per_minute,
+    )
+
+
+def build_target_policy(settings: Settings) -> TargetPolicy:
+    return TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
+
+
+def build_token_policy(settings: Settings) -> AccessTokenPolicy:
+    return AccessTokenPolicy(
+        public_url=settings.base_url,
+        audiences=frozenset(settings.oidc_audience),
+        principal_claim=settings.oidc_principal_claim,
+        granted_scopes=frozenset(settings.oidc_scopes),
+        accepts_untyped=settings.oidc_untyped_tokens,
+        lifetime_seconds_max=settings.oidc_token_seconds_max,
+    )
+
+
+def build_protected_resource(settings: Settings) -> ProtectedResource | None:
+    if settings.auth == "off" or settings.oidc_issuer is None:
+        return None
+    # An issuer that cannot give out our scopes refuses a client that asks for them.
+    scopes = () if settings.oidc_scopes else sorted(DEFAULT_SCOPES)
+    return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
+
+
+def build_gateway_config(settings: Settings) -> GatewayConfig:
+    return GatewayConfig(
+        public_url=settings.base_url,
+        inline_wait_seconds=settings.inline_wait_seconds,
+        task_grace_seconds=settings.task_grace_seconds,
+        keeps_call_on_disconnect=settings.disconnect == "keep",
+        request_bytes_max=settings.request_bytes_max,
+        authentication_enabled=settings.auth != "off",
+        result_retention_seconds=settings.result_retention_seconds,
+    )

@@ -1,0 +1,87 @@
+"""Who is let in, and where: authentication, REST, the MCP endpoints."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+
+from ringback.api.app import ApiConfig, Services
+from ringback.bootstrap.components import Components
+from ringback.bootstrap.configuration import build_gateway_config, build_protected_resource, build_token_policy
+from ringback.domain.principal import Authenticator
+from ringback.identity.access_tokens import AccessTokenAuthenticator
+from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
+from ringback.identity.issuer import IssuerKeys
+from ringback.identity.issuer_documents import create_issuer_client as issuer_client
+from ringback.keyring import load_signing_keys
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.server import BackgroundTaskSet, McpServer
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.services.tool_aliases import ToolAliases
+from ringback.settings import Settings
+from ringback.supervisor import Supervisor
+
+
+@asynccontextmanager
+async def open_authenticator(
+    components: Components, services: Services, settings: Settings
+) -> AsyncGenerator[Authenticator]:
+    if settings.auth == "off":
+        yield AnonymousAuthenticator()
+        return
+    if settings.oidc_issuer is None:
+        yield BearerAuthenticator(keys=services.api_keys)
+        return
+    async with (
+        aclosing(ConfiguredHosts(components.environment.host_resolver)) as hosts,
+        issuer_client(hosts.look_up_for("issuer")) as http,
+    ):
+        clock = components.environment.clock
+        issuer = IssuerKeys(settings.oidc_issuer, http=http, clock=clock)
+        tokens = AccessTokenAuthenticator(issuer=issuer, policy=build_token_policy(settings), clock=clock)
+        yield BearerAuthenticator(keys=services.api_keys, tokens=tokens)
+
+
+@asynccontextmanager
+async def open_mcp_server(
+    components: Components, services: Services, settings: Settings, authenticator: Authenticator
+) -> AsyncGenerator[McpServer]:
+    workers = BackgroundTaskSet()
+    gateway = Gateway(
+        config=build_gateway_config(settings),
+        calls=services.calls,
+        input_answers=services.input_answers,
+        webhooks=services.webhooks,
+        events=services.events,
+        resume=services.call_resumption,
+        lifecycle=services.lifecycle,
+        quotas=components.quotas,
+        catalog=components.upstreams.tool_catalog,
+        proxy=components.upstreams.proxy,
+        call_notifications=components.upstreams.notification_hub,
+        tool_aliases=ToolAliases(components.store),
+        signals=components.store.signals,
+        sealer=components.sealer,
+        clock=components.environment.clock,
+        background_tasks=workers,
+    )
+    server = McpServer(gateway, authenticator=authenticator)
+    async with server.run():
+        try:
+            yield server
+        finally:
+            await workers.aclose()
+
+
+def build_api_config(
+    settings: Settings, supervisor: Supervisor, authenticator: Authenticator, mcp: McpServer
+) -> ApiConfig:
+    return ApiConfig(
+        authenticator=authenticator,
+        oauth=build_protected_resource(settings),
+        public_url=settings.base_url,
+        allowed_origins=settings.allowed_origins,
+        allowed_hosts=settings.allowed_hosts,
+        request_bytes_max=settings.request_bytes_max,
+        failing_workers=supervisor.failing_workers,
+        failing_endpoints=mcp.failing_endpoints,
+        public_keys=[key.jwk for key in load_signing_keys(settings)],
+    )

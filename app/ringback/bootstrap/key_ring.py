@@ -1,0 +1,62 @@
+"""The key ring of a service, which must be the one that its database was written with."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+from ringback.bootstrap.environment import Environment
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store
+from ringback.keyring import key_ring_source, load_key_ring, missing_key_file
+from ringback.services import sealing_keys
+from ringback.services.sealing_keys import find_missing_keys, missing_keys_detail, register_current_key
+from ringback.settings import Settings
+from ringback.signing.sealing import KEY_BYTES, AesGcmSealer, KeyRing
+from ringback.storage.open import open_store, sqlite_path
+
+
+async def load_service_key_ring(settings: Settings, environment: Environment) -> KeyRing:
+    """The ring from the settings or the key file. A key file is made only where no earlier one is missed.
+
+    Raises `StoreUnavailable` when the database holds what only the missing key file opens.
+    """
+    file = missing_key_file(settings)
+    if file is not None and sqlite_path(settings.database_url).exists():
+        async with open_store_without_keys(settings, environment) as store:
+            missing = await store.read(lambda tx: find_missing_keys(tx, ()))
+        if missing:
+            raise StoreUnavailable(missing_keys_detail(missing, str(file)), needs_operator=True)
+    return load_key_ring(settings, random_bytes=environment.random_bytes)
+
+
+async def require_key_ring(store: Store, ring: KeyRing, settings: Settings) -> None:
+    """Raise `StoreUnavailable` unless the ring opens all that is stored."""
+    source = key_ring_source(settings)
+    await store.write(lambda tx: register_current_key(tx, ring.keys.keys(), current=ring.current_id, source=source))
+
+
+async def accept_restore(settings: Settings) -> None:
+    """Take the database as it is, although commits are missing. Raises `StoreUnavailable` while a service has it open."""
+    async with open_store_without_keys(settings, Environment(), exclusive=True, accept_missing_commits=True):
+        pass
+
+
+async def accept_lost_keys(settings: Settings) -> Sequence[str]:
+    """Let the service start without the keys that are missing; their ids."""
+    key_ids = () if missing_key_file(settings) else load_key_ring(settings, random_bytes=os.urandom).keys.keys()
+    async with open_store_without_keys(settings, Environment()) as store:
+        return await store.write(lambda tx: sealing_keys.accept_lost_keys(tx, key_ids))
+
+
+def open_store_without_keys(
+    settings: Settings, environment: Environment, *, exclusive: bool = False, accept_missing_commits: bool = False
+) -> AbstractAsyncContextManager[Store]:
+    """The store for questions that need no key: whatever is sealed stays closed."""
+    sealer = AesGcmSealer({"none": os.urandom(KEY_BYTES)}, current="none", random_bytes=environment.random_bytes)
+    return open_store(
+        settings.database_url,
+        clock=environment.clock,
+        sealer=sealer,
+        exclusive=exclusive,
+        accept_missing_commits=accept_missing_commits,
+    )

@@ -1,0 +1,332 @@
+"""What `ringback doctor` looks at. Each check tells what it found, and where something is wrong, what to do about it."""
+
+import asyncio
+import os
+import random
+import ssl
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from ringback.bootstrap import open_shared_store
+from ringback.client import ClientError, RingbackClient
+from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable, Unavailable
+from ringback.domain.ports import Store
+from ringback.identity.issuer import fetch_issuer_keys
+from ringback.identity.issuer_documents import IssuerDocumentError
+from ringback.identity.issuer_documents import create_issuer_client as issuer_client
+from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.guard import BlockedAddress, Target, TargetGuard, parse_target
+from ringback.notifier.http.resolver import UnresolvedHost
+from ringback.resealing import count_sealed_by_key
+from ringback.settings import Settings, SettingsError
+from ringback.storage.open import check_integrity, sqlite_path
+from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
+
+CHECK_TIMEOUT_SECONDS: Final = 5.0
+CLOCK_SKEW_SECONDS_MAX: Final = 60.0
+"""A fifth of what a signature's timestamp may be off (300 s): the rest is for the way."""
+CERTIFICATE_DAYS_MIN: Final = 7
+"""An automatic renewal that works has happened long before (30 days are usual)."""
+_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    about: str
+    ok: bool
+    detail: str
+
+
+# -- what is on this machine -----------------------------------------------------------------------------------------------
+
+
+async def check_database(settings: Settings) -> list[Finding]:
+    """Whether it opens and can be written, and whether the keys are those that it was written with."""
+    try:
+        path = sqlite_path(settings.database_url)
+    except StoreUnavailable as problem:
+        return [Finding("database", False, problem.detail)]
+    if not path.exists():
+        return [_missing_database(path)]
+    key = _check_key_ring(settings, path)
+    if not key.ok:
+        return [key]
+    try:
+        async with open_shared_store(settings) as store:
+            files = await _check_files(settings)
+            await store.write(lambda tx: tx.write_probe.write_probe_row())
+            return [
+                Finding("database", True, f"{path} opens and can be written"),
+                *files,
+                key,
+                *await _check_store(store, settings),
+            ]
+    except StoreUnavailable as problem:
+        return [key, Finding("database", False, problem.detail)]
+
+
+async def _check_files(settings: Settings) -> list[Finding]:
+    """Whether the file is whole, and whether it holds every commit that its service had made."""
+    found = await asyncio.to_thread(check_integrity, settings.database_url, clock=SystemClock())
+    if found.damage is not None:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"It is damaged ({found.damage}). Stop the service and restore a backup, or recover what is readable: "
+                "sqlite3 DATABASE .recover",
+            )
+        ]
+    if found.missing_commits:
+        return [
+            Finding(
+                "database file",
+                False,
+                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
+                "backup was restored. If the loss is meant, stop the service and run: ringback doctor --accept-restore",
+            )
+        ]
+    looked = "it is whole" if found.is_complete else "no damage in what could be read in ten seconds"
+    return [Finding("database file", True, looked)]
+
+
+def _missing_database(path: Path) -> Finding:
+    folder = path.absolute().parent
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Finding("database", True, f"{path} is not there yet; `ringback serve` makes it")
+    return Finding(
+        "database", False, f"{path} cannot be made: make the folder {folder}, and let this user write there."
+    )
+
+
+def _check_key_ring(settings: Settings, database: Path) -> Finding:
+    file = database.with_name(database.name + KEY_FILE_SUFFIX)
+    if settings.secret_keys is None and not file.exists():
+        return Finding(
+            "key ring",
+            False,
+            f"{file} is missing, and with it what reads the secrets in the database. Restore it. If it is lost for good: "
+            "ringback doctor --accept-lost-keys",
+        )
+    try:
+        ring = load_key_ring(settings, random_bytes=os.urandom)
+    except SettingsError as problem:
+        return Finding("key ring", False, str(problem))
+    if settings.secret_keys is None and file.stat().st_mode & 0o077:
+        return Finding("key ring", False, f"Others may read {file}. Run: chmod 600 {file}")
+    return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
+
+
+async def _check_store(store: Store, settings: Settings) -> list[Finding]:
+    keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
+    principals = {key.principal for key in keys}
+    sealed = await _check_sealed(store, settings)
+    if settings.auth == "off":
+        return [sealed, Finding("API keys", True, "authentication is off, on this machine only")]
+    if not keys and settings.oidc_issuer is None:
+        return [
+            sealed,
+            Finding("API keys", False, "There is none, so nobody gets in. Run: ringback keys create PRINCIPAL"),
+        ]
+    return [sealed, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+
+
+async def _check_sealed(store: Store, settings: Settings) -> Finding:
+    ring = load_key_ring(settings, random_bytes=os.urandom)
+    counts = await count_sealed_by_key(store)
+    accepted = {
+        key_id for key_id, lost_at in (await store.read(lambda tx: tx.sealing_keys.list_all())).items() if lost_at
+    }
+    if missing := sorted(counts.keys() - ring.keys.keys() - accepted):
+        lost = sum(counts[key_id] for key_id in missing)
+        return Finding(
+            "sealed data",
+            False,
+            f"{lost} secrets and callbacks were sealed with keys that are not in the key ring: {', '.join(missing)}. "
+            "Put back the keys they were made with. If they are lost for good: ringback doctor --accept-lost-keys",
+        )
+    return Finding("sealed data", True, "the key ring opens it")
+
+
+async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
+    """Whether each can be reached and lists its tools. Those on stdio are started for it, beside the service's own."""
+    if not configs:
+        return [
+            Finding("upstreams", False, "There is none, so nothing can be called. Name them: RINGBACK_CONFIG, --config")
+        ]
+    upstreams = UpstreamRegistry(configs, clock=clock, random_fraction=random.SystemRandom().random)
+    async with upstreams:
+        ends_at = clock.monotonic() + settings.connect_patience_seconds
+        return await asyncio.gather(*(_check_upstream(upstreams, each.name, ends_at, clock) for each in configs))
+
+
+async def _check_upstream(upstreams: UpstreamRegistry, name: str, ends_at: float, clock: Clock) -> Finding:
+    about = f"upstream {name}"
+    while True:
+        try:
+            tools = await upstreams.tool_catalog.list_tools(name)
+        except Unavailable:
+            (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
+            if info.state != "failing" and clock.monotonic() < ends_at:
+                continue
+            last, advice = info.last_error or "it does not answer", info.advice or "Run it by hand to see why."
+            return Finding(about, False, f"It cannot be reached: {last}. {advice}")
+        return Finding(about, True, f"{len(tools)} tools")
+
+
+# -- what is reached over the network --------------------------------------------------------------------------------------
+
+
+async def check_issuer(settings: Settings) -> list[Finding]:
+    """Whether access tokens could be checked: the issuer publishes keys for it."""
+    if settings.oidc_issuer is None or settings.auth == "off":
+        return []
+    async with aclosing(ConfiguredHosts()) as hosts, issuer_client(hosts.look_up_for("issuer")) as http:
+        try:
+            keys = await fetch_issuer_keys(http, settings.oidc_issuer)
+        except IssuerDocumentError as problem:
+            told = f"{settings.oidc_issuer} cannot be used, so only API keys get in: {problem}"
+            return [Finding("token issuer", False, f"{told} RINGBACK_OIDC_ISSUER must be what its tokens say in iss.")]
+    return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
+
+
+async def check_service(url: str, *, clock: Clock) -> list[Finding]:
+    """Whether the service answers and takes work, and whether its clock and this one agree."""
+    try:
+        answer = await _get_url(f"{url}/readyz")
+    except httpx.HTTPError:
+        return [Finding("service", False, f"Nobody answers at {url}. Start it: ringback serve")]
+    return [_judge_readiness(url, answer), _check_clock(answer, clock)]
+
+
+def _judge_readiness(url: str, answer: httpx.Response) -> Finding:
+    if not answer.is_success:
+        return Finding("service", False, f"{url} answers, and is not ready: {_problem_detail(answer)}")
+    if degraded := _degraded(answer):
+        return Finding(
+            "service", False, f"{url} takes work, but {degraded} failed. Its log says why (mcp.endpoint_failed)."
+        )
+    return Finding("service", True, f"{url} answers and takes work")
+
+
+def _check_clock(answer: httpx.Response, clock: Clock) -> Finding:
+    try:
+        there = parsedate_to_datetime(answer.headers.get("date", ""))
+    except ValueError:
+        return Finding(
+            "clock", False, "The service tells no time. Is there a proxy in between that takes the Date header away?"
+        )
+    skew = (there - clock.wall_time()).total_seconds()
+    if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
+        return Finding(
+            "clock",
+            False,
+            f"The service's clock is {skew:+.0f} s from this one. Set both by NTP: signatures carry the time.",
+        )
+    return Finding("clock", True, "the service's and this one agree")
+
+
+async def check_public_url(settings: Settings) -> Finding:
+    """Whether the URL that goes into callbacks leads to a Ringback, as seen from here."""
+    if settings.public_url is None:
+        return Finding("public URL", True, f"none is set; callbacks name {settings.base_url}")
+    try:
+        answer = await _get_url(f"{settings.base_url}/healthz")
+    except httpx.HTTPError as problem:
+        return Finding(
+            "public URL",
+            False,
+            f"{settings.base_url} cannot be reached ({type(problem).__name__}). Check DNS and the proxy.",
+        )
+    if not answer.is_success or "ok" not in answer.text:
+        return Finding(
+            "public URL",
+            False,
+            f"{settings.base_url} answers {answer.status_code}, and not as Ringback. Check the proxy.",
+        )
+    return Finding("public URL", True, f"{settings.base_url} leads to a Ringback")
+
+
+class CallbackCheck:
+    """Whether the receivers of your webhooks can be reached, by TLS where it is https. Nothing is sent to them."""
+
+    def __init__(self, guard: TargetGuard, *, clock: Clock, tls: ssl.SSLContext) -> None:
+        self._guard = guard
+        self._clock = clock
+        self._tls = tls
+
+    async def run_checks(self, client: RingbackClient) -> list[Finding]:
+        """One finding for each origin, however many webhooks go there."""
+        targets: dict[str, Target | str] = {}
+        try:
+            async for webhook in client.webhooks():
+                try:
+                    target = parse_target(webhook.url, self._guard.policy)
+                    targets[target.origin] = target
+                except InvalidCallbackUrl as refused:
+                    targets[webhook.id] = refused.detail
+        except ClientError as problem:
+            return [Finding("callbacks", False, f"Your webhooks cannot be listed: {problem}")]
+        return await asyncio.gather(*(self._check_target(name, target) for name, target in targets.items()))
+
+    async def _check_target(self, name: str, target: Target | str) -> Finding:
+        about = f"callback {name}"
+        if isinstance(target, str):
+            return Finding(about, False, target)
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+                return Finding(about, *await self._connect_to_target(target))
+        except BlockedAddress as blocked:
+            return Finding(about, False, f"Its address may not be called back ({blocked.special_range}).")
+        except UnresolvedHost as problem:
+            return Finding(about, False, f"Its name cannot be looked up: {problem}. Check DNS.")
+        except ssl.SSLError as problem:
+            return Finding(about, False, f"TLS fails: {problem.reason or problem}. Check its certificate.")
+        except (OSError, TimeoutError):
+            return Finding(about, False, "Nobody answers there. Is the receiver running, and is its port open?")
+
+    async def _connect_to_target(self, target: Target) -> tuple[bool, str]:
+        address, *_ = await self._guard.resolve_host(target.host)
+        secure = target.scheme == "https"
+        _, writer = await asyncio.open_connection(
+            str(address),
+            target.port,
+            ssl=self._tls if secure else None,
+            server_hostname=target.host if secure else None,
+        )
+        certificate = writer.get_extra_info("peercert")
+        writer.transport.abort()
+        if certificate is None:
+            return True, "it can be reached"
+        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - self._clock.wall_time().timestamp()) / _DAY
+        if days < CERTIFICATE_DAYS_MIN:
+            return False, f"Its certificate ends in {days:.0f} days. Renew it."
+        return True, f"it can be reached; its certificate is good for {days:.0f} days"
+
+
+async def _get_url(url: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=CHECK_TIMEOUT_SECONDS) as http:
+        return await http.get(url)
+
+
+def _degraded(answer: httpx.Response) -> str:
+    """The parts of a ready service that failed, comma-separated; empty for a service that is older than the list."""
+    try:
+        return ", ".join(str(part) for part in answer.json()["degraded"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _problem_detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"it says {answer.status_code}. Is this a Ringback?"

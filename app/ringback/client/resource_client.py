@@ -1,0 +1,44 @@
+"""What the groups of methods stand on: one wire, one clock, and lists that are read page by page."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from ringback.client.http_transport import ClientClock, HttpTransport
+from ringback.client.models import ListPage
+
+P = TypeVar("P", bound=ListPage)
+
+WAIT_SECONDS_MAX: Final = 60.0
+"""The longest that the service waits within one request."""
+LONG_POLL_SPACING_SECONDS: Final = 1.0
+"""At least so long between two long polls: a service that is stopping cuts its waits short."""
+
+
+class ResourceClient:
+    def __init__(self, *, wire: HttpTransport, clock: ClientClock) -> None:
+        self._transport = wire
+        self._clock = clock
+
+    async def _sleep_until(self, instant: float) -> None:
+        await self._clock.sleep(max(0.0, instant - self._clock.monotonic()))
+
+    async def _iterate_pages(self, model: type[P], path: str, where: Mapping[str, Any]) -> AsyncIterator[P]:
+        cursor: str | None = None
+        while True:
+            page = await self._transport.fetch_model(
+                model, "GET", path, params=without_none({**where, "cursor": cursor})
+            )
+            yield page
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+
+def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def quote_path_segment(text: str) -> str:
+    """An id or a name as one segment of a path, whatever is in it."""
+    return quote(text, safe="")

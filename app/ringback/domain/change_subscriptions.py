@@ -1,0 +1,67 @@
+"""Who wants to hear what upstreams tell unasked: webhooks for `upstream.changed`, as whoever watches upstreams sees them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.event import EventName
+from ringback.domain.principal import Principal
+from ringback.domain.upstreams import Listing, UpstreamChange
+from ringback.domain.webhook import Webhook
+
+RESOURCE_URI_LENGTH_MAX: Final = 2048
+"""Of a resource that a webhook names: as long as a callback URL may be."""
+RESOURCE_URIS_MAX: Final = 256
+"""Resources of one upstream that all webhooks together name: each is a subscription there."""
+CHANGE_SUBSCRIPTIONS_TOPIC: Final = "watches"
+"""Topic: somebody wants to hear of an upstream, or does not any more."""
+
+_CHANGE_NAMES: Final = {
+    Listing.TOOLS: "tools",
+    Listing.RESOURCES: "resources",
+    Listing.RESOURCE_TEMPLATES: "resources",
+    Listing.PROMPTS: "prompts",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSubscription:
+    """A principal has at least one webhook that hears when this changes."""
+
+    principal: Principal
+    upstream: str
+    resource_uri: str | None
+    """None: the upstream's lists."""
+
+    def matches_change(self, change: UpstreamChange) -> bool:
+        return self.upstream == change.upstream and self.resource_uri == change.uri
+
+
+class ChangeSubscriptionRows(Protocol):
+    """Implemented by the stores (`domain.ports`), over the rows of webhooks."""
+
+    async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
+        """Each once. Those of disabled webhooks are not among them, and those of expired ones neither."""
+        ...
+
+
+def change_name(change: UpstreamChange) -> str:
+    """What changed: tools | resources | prompts | resource."""
+    return "resource" if change.listing is None else _CHANGE_NAMES[change.listing]
+
+
+def check_change_subscription(webhook: Webhook) -> None:
+    """Raise `InvalidRequest` when it asks for `upstream.changed` and could never hear it, or names a resource for nothing."""
+    if EventName.UPSTREAM_CHANGED not in webhook.events:
+        if webhook.resource_uri is not None:
+            raise InvalidRequest("resource_uri: only upstream.changed is about resources. Add it to events.")
+        return
+    if webhook.upstream is None:
+        raise InvalidRequest("events: upstream.changed is about one upstream. Say which: upstream.")
+    if webhook.tool or webhook.call_id or webhook.client_session_id or webhook.match_correlation:
+        raise InvalidRequest(
+            "events: upstream.changed belongs to no call, so a webhook that hears only some calls (tool, call_id, "
+            "client_session_id, match_correlation) would never hear it. Register one of its own for it."
+        )

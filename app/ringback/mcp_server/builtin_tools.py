@@ -1,0 +1,190 @@
+"""Ringback's own tools at work: what a model can do about its calls when its client speaks neither tasks nor webhooks.
+
+Whatever goes wrong is a tool result with `isError` that says what to do: a model reads results, and JSON-RPC errors often never
+reach it. What is foreign and what is unknown answer with the same words.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+
+from ringback.domain import jsontext
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_rows import CallFilter
+from ringback.domain.clock import format_iso
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position
+from ringback.domain.errors import NotFound, RingbackError
+from ringback.domain.event import Event
+from ringback.domain.principal import Caller
+from ringback.mcp_server import meta
+from ringback.mcp_server.builtin_tool_schemas import (
+    ARGUMENT_MODELS,
+    TOOL_DEFINITIONS,
+    AnswerCallArguments,
+    BuiltinToolArguments,
+    BuiltinToolName,
+    CancelCallArguments,
+    GetCallArguments,
+    ListCallsArguments,
+    ResumeCallArguments,
+    WaitForCallArguments,
+)
+from ringback.mcp_server.call_text import describe_call, render_call_text, summarize_call
+from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
+from ringback.mcp_server.jsonrpc_errors import build_error_result
+from ringback.mcp_server.poll_limiter import PollLimiter
+from ringback.mcp_server.request_context import RequestContext
+from ringback.services.calls import Calls
+from ringback.services.input_answers import InputAnswers
+from ringback.services.resume import CallResumption
+
+VALIDATION_ERRORS_MAX: Final = 5
+"""Told of one request; whoever makes more wants to see the first ones."""
+UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
+
+
+def build_feature(gateway: Gateway) -> Feature:
+    tools = BuiltinToolHandler(
+        calls=gateway.calls, input_answers=gateway.input_answers, resume=gateway.resume, poll_limiter=PollLimiter()
+    )
+    return Feature(builtin_tools=[_bind_tool(tools, name) for name in BuiltinToolName])
+
+
+def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName) -> BuiltinTool:
+    async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await tools.call_tool(context.caller, name, arguments)
+
+    return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
+
+
+class BuiltinToolHandler:
+    def __init__(
+        self, *, calls: Calls, input_answers: InputAnswers, resume: CallResumption, poll_limiter: PollLimiter
+    ) -> None:
+        self._calls = calls
+        self._input_answers = input_answers
+        self._resume = resume
+        self._poll_limiter = poll_limiter
+
+    async def call_tool(self, caller: Caller, name: BuiltinToolName, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """A CallToolResult, as JSON."""
+        try:
+            return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments))
+        except ValidationError as problem:
+            return build_error_result(f"Nothing was done. {_format_validation_errors(problem)}")
+        except RingbackError as problem:
+            return build_error_result(problem.detail)
+
+    async def _dispatch(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
+        match arguments:
+            case ListCallsArguments():
+                return await self._list_calls(caller, arguments)
+            case ResumeCallArguments():
+                return await self._resume_call(caller, arguments)
+            case _:
+                return await self._handle_call_tool(caller, arguments)
+
+    async def _handle_call_tool(self, caller: Caller, arguments: BuiltinToolArguments) -> dict[str, Any]:
+        try:
+            match arguments:
+                case GetCallArguments():
+                    return await self._poll_call(caller, arguments.call_id, wait_seconds=0.0)
+                case WaitForCallArguments():
+                    return await self._poll_call(caller, arguments.call_id, wait_seconds=arguments.wait_seconds)
+                case CancelCallArguments():
+                    return await self._read_call_result(
+                        caller, await self._calls.cancel_call(caller, arguments.call_id)
+                    )
+                case _:
+                    return await self._answer_call(caller, cast("AnswerCallArguments", arguments))
+        except NotFound:
+            raise NotFound(UNKNOWN_CALL_MESSAGE) from None
+
+    async def _poll_call(self, caller: Caller, call_id: str, *, wait_seconds: float) -> dict[str, Any]:
+        call = await self._calls.get_call(caller, call_id)
+        poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
+        if wait_seconds > 0 and not poll_limit_reached and call.status is CallStatus.WORKING:
+            call = await self._calls.get_call(caller, call_id, wait_seconds=wait_seconds)
+        return await self._read_call_result(caller, call)
+
+    async def _read_call_result(self, caller: Caller, call: Call) -> dict[str, Any]:
+        result = None
+        if call.result_bytes is not None:
+            call, result = await self._calls.get_result(caller, call.id)
+        return self._build_call_response(caller, call, result)
+
+    def _build_call_response(self, caller: Caller, call: Call, result: bytes | None, **extra: Any) -> dict[str, Any]:
+        self._poll_limiter.record_poll(caller.principal, call)
+        poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
+        details = {**describe_call(call, result, poll_limit_reached=poll_limit_reached), **extra}
+        return meta.with_call_meta(
+            _build_tool_result(render_call_text(call, poll_limit_reached=poll_limit_reached), details, result), call
+        )
+
+    async def _answer_call(self, caller: Caller, arguments: AnswerCallArguments) -> dict[str, Any]:
+        answered = await self._input_answers.answer_input(caller, arguments.call_id, arguments.responses)
+        lines = [render_call_text(answered.call)]
+        if answered.ignored:
+            lines.append(f"These keys are not asked, or not any more: {', '.join(answered.ignored)}.")
+        details = describe_call(answered.call, None)
+        details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
+        return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
+
+    async def _resume_call(self, caller: Caller, arguments: ResumeCallArguments) -> dict[str, Any]:
+        resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=arguments.wait_seconds)
+        return self._build_call_response(
+            caller,
+            resumed.call,
+            resumed.result,
+            events=[_serialize_event(event) for event in resumed.events],
+            truncated=resumed.is_truncated,
+            resume_token=resumed.resume_token,
+        )
+
+    async def _list_calls(self, caller: Caller, arguments: ListCallsArguments) -> dict[str, Any]:
+        where = CallFilter(
+            client_session_id=arguments.client_session_id,
+            correlation_id=arguments.correlation_id,
+            status=arguments.status,
+            upstream=arguments.upstream,
+            tool=arguments.tool,
+        )
+        calls_page = await self._calls.list_calls(
+            caller, where, position=decode_id_cursor(CursorList.CALLS, arguments.cursor), limit=arguments.limit
+        )
+        calls = [summarize_call(call) for call in calls_page]
+        next_cursor = (
+            None if calls_page.next_position is None else encode_cursor(CursorList.CALLS, calls_page.next_position)
+        )
+        page = {"calls": calls, "next_cursor": next_cursor}
+        return _build_tool_result(jsontext.dumps(page).decode(), page)
+
+
+def _serialize_event(event: Event) -> dict[str, Any]:
+    return {
+        "eventId": event.id,
+        "name": str(event.name),
+        "timestamp": format_iso(event.created_at),
+        "cursor": encode_log_position(event.position),
+        "data": dict(event.data),
+    }
+
+
+def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
+    """Our words first, then the tool's own content as it came, so that images stay images."""
+    content: list[Any] = [] if result is None else jsontext.loads(result)["content"]
+    return {
+        "content": [{"type": "text", "text": text}, *content],
+        "structuredContent": dict(structured),
+        "isError": False,
+    }
+
+
+def _format_validation_errors(problem: ValidationError) -> str:
+    """Where and what, never the value: it may be a secret."""
+    errors = problem.errors(include_input=False, include_url=False, include_context=False)
+    messages = [
+        f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in errors[:VALIDATION_ERRORS_MAX]
+    ]
+    return " ".join(messages) + " Correct this and call the tool again."

@@ -1,0 +1,88 @@
+"""What `initialize` and `server/discover` tell: the upstream's capabilities and instructions, then ours.
+
+A middleware, because the SDK drops the capabilities that it does not know (`events`, and those of tomorrow).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+from ringback.domain.errors import RingbackError
+from ringback.domain.upstreams import UpstreamProfile
+from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway
+from ringback.mcp_server.jsonrpc_errors import to_mcp_error
+from ringback.mcp_server.request_context import TASKS_EXTENSION, Endpoint, RequestContext
+from ringback.mcp_server.upstream_router import UpstreamRouter
+
+RESUME_CAPABILITY: Final = "ringback/resume"
+GATEWAY_INSTRUCTIONS: Final = (
+    "Tools here are called through Ringback: a call that takes long goes on by itself, and is answered with a call_id and a "
+    "resource ringback://calls/{call_id} that becomes the result. Do not repeat such a call. Look at it, wait for it or answer "
+    "its questions with the ringback_ tools."
+)
+_HANDSHAKE_ERAS: Final[Mapping[str, Era]] = {"initialize": "legacy", "server/discover": "modern"}
+_PROXIED_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental", "extensions")
+"""What of an upstream works through us as well. Its tasks and subscriptions are its own; a client gets ours."""
+_EXCLUDED_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
+
+
+class CapabilitiesMiddleware:
+    def __init__(self, endpoint: Endpoint, features: Sequence[Feature], gateway: Gateway) -> None:
+        self._endpoint = endpoint
+        self._features = features
+        self._gateway = gateway
+        self._router = UpstreamRouter(gateway)
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        era = _HANDSHAKE_ERAS.get(ctx.method)
+        if era is None or not isinstance(result, dict):
+            return result
+        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        upstreams = self._router.list_upstreams(context)
+        try:
+            profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
+        except RingbackError as error:  # removed after the door had let the request in
+            raise to_mcp_error(error) from None
+        known_profiles = [profile for profile in profiles if profile is not None]
+        handshake: dict[str, Any] = {
+            **result,
+            "capabilities": self._merge_capabilities(era, known_profiles),
+            "instructions": "\n\n".join([*_collect_instructions(known_profiles), GATEWAY_INSTRUCTIONS]),
+        }
+        return {**handshake, "cacheScope": "private"} if era == "modern" else handshake
+
+    def _merge_capabilities(self, era: Era, profiles: Sequence[UpstreamProfile]) -> Capabilities:
+        capabilities: Capabilities = {}
+        for profile in profiles:
+            _merge_upstream_capabilities(profile, capabilities)
+        for feature in self._features:
+            feature.advertise_capabilities(era, capabilities)
+        for section in ("extensions", "experimental"):
+            capabilities[section] = {
+                **capabilities.get(section, {}),
+                RESUME_CAPABILITY: self._build_resume_capability(),
+            }
+        return capabilities
+
+    def _build_resume_capability(self) -> dict[str, Any]:
+        config = self._gateway.config
+        return {
+            "resumable": True,
+            "ttlMs": int(config.result_retention_seconds * 1000),
+            "resumeUrl": f"{config.public_url}/v1/resume",
+        }
+
+
+def _merge_upstream_capabilities(profile: UpstreamProfile, capabilities: Capabilities) -> None:
+    for name in _PROXIED_CAPABILITIES:
+        if (upstream_value := profile.capabilities.get(name)) is not None:
+            merged = cast("dict[str, Any]", capabilities.setdefault(name, {}))
+            merged |= {key: value for key, value in upstream_value.items() if key not in _EXCLUDED_EXTENSIONS}
+
+
+def _collect_instructions(profiles: Sequence[UpstreamProfile]) -> Sequence[str]:
+    return [profile.instructions for profile in profiles if profile.instructions]

@@ -1,0 +1,89 @@
+"""Questions of a tool put to a client of before 2026-07-28 that waits for its task: `elicitation/create` along tasks/result.
+
+Every tasks/result that waits asks what is open, so a client that lost its stream is asked again when it comes back. The first
+answer counts, whatever door it comes through; then the others are told that their question is off.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from ringback.domain.call import Call, InputRequest
+from ringback.domain.ids import CallId
+from ringback.mcp_server import meta
+from ringback.mcp_server.change_publisher import CallChanges
+from ringback.mcp_server.elicitation import can_elicit, elicit_input
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.task_serializer import related_task_meta
+from ringback.waits import wait_first
+
+RESULT_WAITERS_MAX: Final = 8
+"""tasks/result requests of one session that wait for the same task. A stream that breaks leaves its request behind, unnoticed:
+the oldest gives way to a client that comes back again and again."""
+
+
+class TaskResultWaiters:
+    """Who waits for which task, in which session."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[tuple[str, CallId], list[asyncio.Event]] = {}
+
+    @contextmanager
+    def register_waiter(self, context: RequestContext, call: Call) -> Generator[asyncio.Event]:
+        """The event is set when this one has to give way."""
+        key = context.mcp_session_id, call.id
+        waiting = self._waiters.setdefault(key, [])
+        if len(waiting) >= RESULT_WAITERS_MAX:
+            waiting.pop(0).set()
+        superseded = asyncio.Event()
+        waiting.append(superseded)
+        try:
+            yield superseded
+        finally:
+            if superseded in waiting:
+                waiting.remove(superseded)
+            if not waiting:
+                self._waiters.pop(key, None)
+
+
+class LegacyTaskElicitation:
+    """Puts to one waiting client what its task asks, until the task has ended or the service stops."""
+
+    def __init__(self, gateway: Gateway, context: RequestContext, call_changes: CallChanges) -> None:
+        self._gateway = gateway
+        self._context = context
+        self._call_changes = call_changes
+        self._elicitations: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, superseded: asyncio.Event) -> None:
+        elicitation_task = asyncio.ensure_future(self._elicit_open_requests())
+        try:
+            await wait_first(
+                asyncio.shield(elicitation_task), superseded.wait(), self._gateway.lifecycle.shutdown_event.wait()
+            )
+            if superseded.is_set():
+                raise MCPError(INTERNAL_ERROR, "Newer requests of this session wait for the task's result now.")
+            if elicitation_task.done():
+                elicitation_task.result()
+        finally:
+            elicitation_task.cancel()
+            for question in self._elicitations.values():
+                question.cancel()
+            await asyncio.gather(elicitation_task, *self._elicitations.values(), return_exceptions=True)
+
+    async def _elicit_open_requests(self) -> None:
+        while (call := await self._call_changes.next_change()) and not call.is_final:
+            for key, request in call.input_requests.items():
+                if key not in self._elicitations and can_elicit(self._context, [request]):
+                    self._elicitations[key] = asyncio.create_task(self._elicit_input(call, key, request))
+            for key in self._elicitations.keys() - call.input_requests.keys():
+                self._elicitations[key].cancel()
+
+    async def _elicit_input(self, call: Call, key: str, request: InputRequest) -> None:
+        call_meta = {**related_task_meta(call), **meta.build_call_meta(call)}
+        await elicit_input(self._gateway, self._context, call, key, request, call_meta=call_meta)

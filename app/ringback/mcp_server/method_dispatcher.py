@@ -1,0 +1,93 @@
+"""From a request that the SDK has taken in to the handler of a feature, and back.
+
+It is a middleware of the SDK's server, because only a middleware's answer goes over the wire as it is: what an upstream
+answered is passed on with fields that this SDK does not know, and a task of 2025-11-25 is no CallToolResult, so the SDK would
+refuse it. What nobody here handles (`initialize`, `ping`, …) goes on to the SDK.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, methods
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback.domain import jsontext
+from ringback.domain.errors import RingbackError
+from ringback.domain.upstreams import UpstreamErrorResponse
+from ringback.mcp_server.auth import get_caller
+from ringback.mcp_server.gateway import Era, Feature, MethodBinding, Result
+from ringback.mcp_server.jsonrpc_errors import method_not_found, to_mcp_error, upstream_mcp_error
+from ringback.mcp_server.request_context import Endpoint, RequestContext
+
+_MODERN_ONLY_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+
+
+class MethodDispatcher:
+    """One endpoint's methods, as a `mcp.server.context.ServerMiddleware`."""
+
+    def __init__(self, endpoint: Endpoint, features: Sequence[Feature], *, server_info: Mapping[str, Any]) -> None:
+        self._endpoint = endpoint
+        self._methods: dict[tuple[str, Era], MethodBinding] = {
+            (method.name, era): method for feature in features for method in feature.methods for era in method.eras
+        }
+        self._method_names = {name for name, _ in self._methods}
+        self._notification_handlers = {
+            method: handler for feature in features for method, handler in feature.notification_handlers.items()
+        }
+        self._server_info = server_info
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None and (handle_notification := self._notification_handlers.get(ctx.method)):
+            await handle_notification(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))
+        if ctx.request_id is None or ctx.method not in self._method_names:
+            return await call_next(ctx)
+        return await self._handle_request(ctx)
+
+    async def _handle_request(self, ctx: ServerRequestContext[Any, Any]) -> Result:
+        is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        method = self._methods.get((ctx.method, "modern" if is_modern else "legacy"))
+        if method is None:
+            raise method_not_found(ctx.method)
+        _validate_request(ctx)
+        params = method.params.model_validate(dict(ctx.params or {}), by_name=False)
+        context = RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx)
+        try:
+            result = await method.handler(context, params)
+        except RingbackError as error:
+            raise to_mcp_error(error) from None
+        except UpstreamErrorResponse as error:
+            raise upstream_mcp_error(error) from None
+        return self._add_modern_fields(result) if is_modern else _strip_modern_fields(result)
+
+    def _add_modern_fields(self, result: Result) -> Result:
+        """What a result of 2026-07-28 must carry, wherever it came from."""
+        meta = {SERVER_INFO_META_KEY: self._server_info, **result.get("_meta", {})}
+        return {"resultType": "complete", **result, "_meta": meta}
+
+
+def _strip_modern_fields(result: Result) -> Result:
+    """For a client of before: what only 2026-07-28 has is left out, on every result, and structured content but objects."""
+    dropped = {"structuredContent"} if not isinstance(result.get("structuredContent", {}), dict) else frozenset[str]()
+    return {key: value for key, value in result.items() if key not in _MODERN_ONLY_FIELDS | dropped}
+
+
+def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
+    """As strict as the SDK is with the requests that it handles itself."""
+    if sdk_context.method in methods.SPEC_CLIENT_METHODS:
+        try:
+            methods.validate_client_request(sdk_context.method, sdk_context.protocol_version, sdk_context.params)
+        except KeyError:
+            raise method_not_found(sdk_context.method) from None
+    try:
+        jsontext.dumps(sdk_context.params)
+        json.dumps(sdk_context.params, allow_nan=False)  # the line above would make `null` of NaN, without a word
+    except (TypeError, ValueError):
+        # Python's parser takes in what we do not write: refused here, before anything is done (as REST does).
+        raise MCPError(
+            INVALID_PARAMS,
+            "The request holds NaN, an integer beyond 64 bits or a number beyond doubles, half a surrogate pair, or too many "
+            "levels.",
+        ) from None

@@ -1,0 +1,152 @@
+"""Resources, prompts, completions and log levels of the upstreams, passed on; and our own resource among them.
+
+Lists are answered from what the upstreams told last, also while they are away. Whatever an upstream answers goes on as it came,
+but for `_meta` between two neighbours. Its own freshness hints stay; nothing is ever `public`, because who may see it is for us
+to say.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import mcp_types as types
+
+from ringback.domain.errors import NotFound
+from ringback.domain.meta import without_reserved_meta
+from ringback.domain.principal import Scope
+from ringback.domain.upstreams import Listing
+from ringback.mcp_server import meta
+from ringback.mcp_server import pending_results as pending
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.jsonrpc_errors import resource_not_found
+from ringback.mcp_server.progress_relay import SessionLogLevels
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
+from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, reject_cursor
+from ringback.mcp_server.upstream_router import UpstreamRouter
+
+INPUT_REQUIRED_RESULT: Final = "input_required"
+_LIST_CACHE_HINTS: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
+
+
+def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
+    methods = ProxiedMethods(gateway, log_levels=log_levels)
+    lists = types.PaginatedRequestParams
+    return Feature(
+        methods=(
+            MethodBinding(name="resources/list", params=lists, handler=methods.list_resources),
+            MethodBinding(name="resources/templates/list", params=lists, handler=methods.list_resource_templates),
+            MethodBinding(name="resources/read", params=types.ReadResourceRequestParams, handler=methods.read_resource),
+            MethodBinding(name="prompts/list", params=lists, handler=methods.list_prompts),
+            MethodBinding(name="prompts/get", params=types.GetPromptRequestParams, handler=methods.get_prompt),
+            MethodBinding(
+                name="completion/complete", params=types.CompleteRequestParams, handler=methods.complete_argument
+            ),
+            MethodBinding(
+                name="logging/setLevel",
+                params=types.SetLevelRequestParams,
+                handler=methods.set_log_level,
+                eras=("legacy",),
+            ),
+        ),
+        advertise_capabilities=_advertise_resources,
+    )
+
+
+class ProxiedMethods:
+    def __init__(self, gateway: Gateway, *, log_levels: SessionLogLevels) -> None:
+        self._gateway = gateway
+        self._router = UpstreamRouter(gateway)
+        self._log_levels = log_levels
+
+    async def list_resources(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        return await self._list_entries(context, params, Listing.RESOURCES)
+
+    async def list_resource_templates(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        listed = await self._list_entries(context, params, Listing.RESOURCE_TEMPLATES)
+        upstream_templates = [
+            each for each in listed["resourceTemplates"] if not pending.is_ringback_uri(each["uriTemplate"])
+        ]
+        return {**listed, "resourceTemplates": [*upstream_templates, pending.CALL_RESOURCE_TEMPLATE]}
+
+    async def list_prompts(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
+        return await self._list_entries(context, params, Listing.PROMPTS)
+
+    async def read_resource(self, context: RequestContext, params: types.ReadResourceRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        uri = str(params.uri)
+        try:
+            if pending.is_ringback_uri(uri):
+                return await pending.read_call_resource(self._gateway, context, uri)
+            upstream = await self._router.resolve_resource(context, uri)
+        except NotFound as unknown:
+            raise resource_not_found(unknown, is_modern=context.is_modern) from None
+        answer = await self._forward_request(context, upstream, {"uri": uri})
+        return {"ttlMs": 0, **answer, "cacheScope": "private"}
+
+    async def get_prompt(self, context: RequestContext, params: types.GetPromptRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        upstream, name = await self._router.resolve_name(context, Listing.PROMPTS, params.name)
+        return await self._forward_request(context, upstream, {"name": name, "arguments": params.arguments or {}})
+
+    async def complete_argument(self, context: RequestContext, _params: types.CompleteRequestParams) -> Result:
+        context.caller.require_scope(Scope.READ)
+        params = cast("dict[str, Any]", context.sdk_context.params)
+        reference: dict[str, Any] = params["ref"]
+        if reference["type"] == "ref/prompt":
+            upstream, name = await self._router.resolve_name(context, Listing.PROMPTS, reference["name"])
+            reference = {**reference, "name": name}
+        else:
+            upstream = await self._find_template_upstream(context, reference["uri"])
+        argument_params = {key: params[key] for key in ("argument", "context") if key in params}
+        return await self._forward_request(context, upstream, {"ref": reference, **argument_params})
+
+    async def set_log_level(self, context: RequestContext, params: types.SetLevelRequestParams) -> Result:
+        self._log_levels.set_level(context.mcp_session_id, params.level)
+        return {}
+
+    async def _list_entries(
+        self, context: RequestContext, params: types.PaginatedRequestParams, listing: Listing
+    ) -> Result:
+        context.caller.require_scope(Scope.READ)
+        reject_cursor(params)
+        entries = await self._router.list_entries(context, listing)
+        return {str(listing): [entry.definition for entry in entries], **_LIST_CACHE_HINTS}
+
+    async def _find_template_upstream(self, context: RequestContext, template: str) -> str:
+        for entry in await self._router.list_entries(context, Listing.RESOURCE_TEMPLATES):
+            if entry.upstream_key == template:
+                return entry.upstream
+        return await self._router.resolve_resource(context, template)
+
+    async def _forward_request(self, context: RequestContext, upstream: str, params: Mapping[str, Any]) -> Result:
+        upstream_meta = meta.select_upstream_meta(context.meta)
+        upstream_params = {
+            **params,
+            **self._read_input_responses(context, upstream),
+            **({"_meta": upstream_meta} if upstream_meta else {}),
+        }
+        method, capabilities = context.sdk_context.method, context.elicitation_capability
+        answer = without_reserved_meta(
+            await self._gateway.proxy.send_request(upstream, method, upstream_params, client_capabilities=capabilities)
+        )
+        if answer.get("resultType") == INPUT_REQUIRED_RESULT:
+            state = seal_request_state(
+                self._gateway, context, {"upstream": upstream, "state": answer.get("requestState")}
+            )
+            return {**answer, "requestState": state}
+        return {key: value for key, value in answer.items() if key != "resultType"}
+
+    def _read_input_responses(self, context: RequestContext, upstream: str) -> dict[str, Any]:
+        """What a request brings that is sent again with answers: an upstream's own state goes to that upstream only."""
+        received = context.sdk_context.params or {}
+        retry_params: dict[str, Any] = {key: received[key] for key in ("inputResponses",) if key in received}
+        if received.get("requestState") is not None:
+            state_data = unseal_request_state(self._gateway, context, received["requestState"])
+            if state_data["upstream"] != upstream:
+                raise unknown_request_state()
+            retry_params |= {} if state_data["state"] is None else {"requestState": state_data["state"]}
+        return retry_params
+
+
+def _advertise_resources(_era: Era, capabilities: Capabilities) -> None:
+    capabilities.setdefault("resources", {})

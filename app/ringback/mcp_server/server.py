@@ -1,0 +1,175 @@
+"""`/mcp` and `/mcp/{upstream}` as one ASGI application: who asks, which endpoint, and that endpoint's server.
+
+Each endpoint has a server of the SDK's with a session manager of its own (`keeping`), made when its first request comes. An
+unknown name makes none: there are as many endpoints as upstreams, and one for all of them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final
+
+from mcp.server.lowlevel import Server
+from starlette.types import Message, Receive, Scope, Send
+
+from ringback import __version__
+from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
+from ringback.domain.principal import Authenticator, Caller
+from ringback.domain.upstreams import Listing
+from ringback.mcp_server import builtin_tools as own_tools
+from ringback.mcp_server import legacy_tasks, tasks, tools
+from ringback.mcp_server import proxied_methods as passthrough
+from ringback.mcp_server import subscriptions as listening
+from ringback.mcp_server.auth import authenticate_request, authorize_request
+from ringback.mcp_server.capabilities import CapabilitiesMiddleware
+from ringback.mcp_server.gateway import Feature, Gateway
+from ringback.mcp_server.method_dispatcher import MethodDispatcher
+from ringback.mcp_server.progress_relay import SessionLogLevels
+from ringback.mcp_server.request_context import REQUEST_CLOSED_KEY, Endpoint
+from ringback.mcp_server.session_manager import BoundedSessionManager, EndpointSupervisor
+
+_current_caller: Final[ContextVar[Caller]] = ContextVar("asking")
+"""Who sends the request that this task handles: the one thing that the SDK's look-up of a schema is not told."""
+
+
+def build_features(gateway: Gateway) -> Sequence[Feature]:
+    """Later ones see what earlier ones have advertised."""
+    log_levels = SessionLogLevels()
+    earlier_features = (
+        passthrough.build_feature(gateway, log_levels=log_levels),
+        tasks.build_feature(gateway),
+        legacy_tasks.build_feature(gateway),
+        own_tools.build_feature(gateway),
+    )
+    return (
+        *earlier_features,
+        tools.build_feature(gateway, earlier_features, log_levels=log_levels),
+        listening.build_feature(gateway),
+    )
+
+
+class BackgroundTaskSet:
+    """Implements `gateway.Background`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def aclose(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class ResponseTracker:
+    """Sends an answer on, and knows whether it has begun and ended."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_started = False
+        self._has_ended = False
+
+    async def __call__(self, message: Message) -> None:
+        self.has_started = True
+        self._has_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+    async def end_response(self) -> None:
+        """End a stream that nobody writes to any more; its client comes back."""
+        if not self._has_ended:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class McpServer:
+    def __init__(self, gateway: Gateway, *, authenticator: Authenticator) -> None:
+        self._gateway = gateway
+        self._authenticator = authenticator
+        self._features = build_features(gateway)
+        self._is_closing = False
+        self._endpoints = EndpointSupervisor(
+            self._create_session_manager, list_upstreams=self._list_upstream_names, clock=gateway.clock
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110 §5.5
+        caller = await authenticate_request(scope, self._authenticator)
+        endpoint = self._resolve_endpoint(scope["path_params"].get("upstream"), caller)
+        _current_caller.set(caller)
+        if self._is_closing:
+            raise ShuttingDown("The service is shutting down. Try again in a few seconds.")
+        receive = await authorize_request(caller, scope, receive)
+        scope["state"][REQUEST_CLOSED_KEY] = request_closed = asyncio.Event()
+        response = ResponseTracker(send)
+        try:
+            with self._count_stream(scope, caller):
+                async with self._endpoints.acquire_manager(endpoint) as manager:
+                    await manager.handle_request(scope, receive, response)
+        except EndpointUnavailable:
+            if not response.has_started:
+                raise
+            await response.end_response()
+        finally:
+            request_closed.set()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self.close()
+            await self._endpoints.aclose()
+
+    def close(self) -> None:
+        """End every session and stream."""
+        self._is_closing = True
+        self._endpoints.close()
+
+    def failing_endpoints(self) -> frozenset[str]:
+        """The endpoints that failed and do not run again yet."""
+        return self._endpoints.failing_endpoints()
+
+    def _list_upstream_names(self) -> frozenset[str]:
+        return frozenset(info.name for info in self._gateway.catalog.list_upstreams())
+
+    def _resolve_endpoint(self, upstream: str | None, caller: Caller) -> Endpoint:
+        if upstream is not None:
+            names = {info.name for info in self._gateway.catalog.list_upstreams() if caller.may_use_upstream(info.name)}
+            if upstream not in names:
+                raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+        return Endpoint(upstream=upstream)
+
+    def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:
+        """A session's own stream (GET) is one of its principal's streams; raises `QuotaExceeded`."""
+        return self._gateway.quotas.open_stream(caller.principal) if scope["method"] == "GET" else nullcontext()
+
+    def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
+        gateway = self._gateway
+        return BoundedSessionManager(
+            self._create_sdk_server(endpoint), request_bytes_max=gateway.config.request_bytes_max, clock=gateway.clock
+        )
+
+    def _create_sdk_server(self, endpoint: Endpoint) -> Server[Any]:
+        server: Server[Any] = Server("ringback", version=__version__)
+        server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
+        server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
+        server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
+        return server
+
+    def _get_input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
+        """For the SDK, which holds `Mcp-Param-…` headers against it before anything of ours runs."""
+        gateway = self._gateway
+        target = (
+            (endpoint.upstream, name)
+            if endpoint.upstream
+            else gateway.tool_aliases.resolve_loaded_alias(Listing.TOOLS, name)
+        )
+        if target is None or not _current_caller.get().may_use_upstream(target[0]):
+            return None
+        return gateway.catalog.get_input_schema(*target)

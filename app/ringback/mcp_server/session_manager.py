@@ -1,0 +1,201 @@
+"""The session managers of the endpoints: each in a task of its own, started when first wanted, and again when it has failed.
+
+A session manager of the SDK must be entered and left in one task, and it ends with the first error that a session of its own
+does not catch. Then every request that it is handling ends, later ones are refused until it runs again, and no other endpoint
+notices.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
+from ringback.mcp_server.request_context import Endpoint
+from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.waits import run_with_helper, wait_first
+
+# Sessions of before 2026-07-28 at one endpoint: how many there may be, and how long a session's own stream stays open.
+#
+# The SDK's manager knows which sessions are there and whose they are, so that is where they are counted: a count of our own would
+# have to follow every way in which a session ends. Two private names of the SDK's are used here and nowhere else, because nothing
+# public tells what they tell: `_admit_session`, where it decides on a new session, and what it keeps of the live ones.
+
+SESSIONS_MAX: Final = 10_000
+"""Of one endpoint; as many idle streams as one process is built for."""
+SESSIONS_PER_PRINCIPAL_MAX: Final = SESSIONS_MAX // 10
+"""Of those: ten principals that never end a session have to come together before anybody else is refused."""
+RETRY_AFTER_SECONDS: Final = 30
+"""Nobody knows when a session will end; this is soon enough to be there in time, and seldom enough."""
+
+
+class BoundedSessionManager(StreamableHTTPSessionManager):
+    def __init__(self, server: Server[Any], *, request_bytes_max: int, clock: Clock) -> None:
+        super().__init__(server, max_request_body_size=request_bytes_max, max_sessions=SESSIONS_MAX)
+        self._clock = clock
+
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises `QuotaExceeded` instead of opening one session too many of its principal's."""
+        response = super().handle_request(scope, receive, send)
+        if scope["method"] == "GET":
+            await run_with_helper(
+                response, self._close_stream_after_limit(Headers(scope=scope).get(MCP_SESSION_ID_HEADER, ""))
+            )
+        else:
+            await response
+
+    async def _close_stream_after_limit(self, session_id: str) -> None:
+        """A client that comes back has its key looked at again, as a reader of the log's stream has."""
+        await self._clock.sleep(FOLLOW_SECONDS_MAX)
+        if transport := self._server_instances.get(session_id):
+            transport.close_standalone_sse_stream()
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        """Overrides the SDK's, which calls it with nothing in between its look at the sessions and the new one."""
+        if requestor is not None:
+            self._require_session_quota(requestor["client_id"])
+        return super()._admit_session(requestor)
+
+    def _require_session_quota(self, principal: str) -> None:
+        """Counted anew for each that would be opened: 0.4 ms when there are ten thousand (measured)."""
+        open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
+        if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
+            raise QuotaExceeded(
+                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. Nothing was done. End what "
+                "you no longer need: DELETE with its Mcp-Session-Id. Sessions end by themselves when they were idle for "
+                f"{DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+                quota="sessions",
+                limit=SESSIONS_PER_PRINCIPAL_MAX,
+            )
+
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_SECONDS: Final = 30.0
+"""For a request to wait until its endpoint runs. Starting one takes less than a millisecond."""
+RESTART_BACKOFF_SECONDS_MIN: Final = 1.0
+RESTART_BACKOFF_SECONDS_MAX: Final = 60.0
+"""Before an endpoint that failed is started again: doubled each time, and forgotten once one has lasted as long."""
+
+
+@dataclass(slots=True, eq=False)
+class _EndpointState:
+    """One endpoint's manager, from its first request to the end of the service, or of its upstream."""
+
+    name: str
+    stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
+    manager: BoundedSessionManager | None = None
+    """None while it is being started, and while it is down."""
+    is_down: bool = False
+    start_finished: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the first start has gone well or not."""
+    request_scopes: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+
+    def unavailable_error(self) -> EndpointUnavailable:
+        return EndpointUnavailable(
+            f"The MCP endpoint {self.name} has failed and is being started again; the log says why. Send the request again in "
+            "a few seconds, with its ringback/idempotencyKey if it has one. A session that was open there begins anew with "
+            "initialize. Other endpoints are not concerned."
+        )
+
+
+class EndpointSupervisor:
+    """`make` makes a new manager for an endpoint. `known` are the upstreams that there are, which bounds the endpoints."""
+
+    def __init__(
+        self,
+        create_manager: Callable[[Endpoint], BoundedSessionManager],
+        *,
+        list_upstreams: Callable[[], Collection[str]],
+        clock: Clock,
+    ) -> None:
+        self._create_manager = create_manager
+        self._list_upstreams = list_upstreams
+        self._clock = clock
+        self._endpoints: dict[Endpoint, _EndpointState] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    def failing_endpoints(self) -> frozenset[str]:
+        """The endpoints that are down."""
+        return frozenset(state.name for state in self._endpoints.values() if state.is_down)
+
+    @asynccontextmanager
+    async def acquire_manager(self, endpoint: Endpoint) -> AsyncGenerator[BoundedSessionManager]:
+        """The manager to handle a request with, which is cut off when the manager fails; raises `EndpointUnavailable`."""
+        state = self._endpoints.get(endpoint) or self._start_endpoint(endpoint)
+        if state.manager is None:
+            await wait_first(state.start_finished.wait(), timeout_seconds=START_TIMEOUT_SECONDS)
+        if state.manager is None:
+            raise state.unavailable_error()
+        with anyio.CancelScope() as scope:
+            state.request_scopes.add(scope)
+            try:
+                yield state.manager
+            finally:
+                state.request_scopes.discard(scope)
+        if scope.cancelled_caught:
+            raise state.unavailable_error()
+
+    def close(self) -> None:
+        for state in self._endpoints.values():
+            state.stop_requested.set()
+
+    async def aclose(self) -> None:
+        self.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start_endpoint(self, endpoint: Endpoint) -> _EndpointState:
+        upstream_names = self._list_upstreams()
+        for removed_endpoint in [
+            one for one in self._endpoints if one.upstream is not None and one.upstream not in upstream_names
+        ]:
+            self._endpoints.pop(removed_endpoint).stop_requested.set()
+        name = "/mcp" if endpoint.upstream is None else f"/mcp/{endpoint.upstream}"
+        self._endpoints[endpoint] = state = _EndpointState(name)
+        task = asyncio.create_task(self._run_with_restarts(endpoint, state))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return state
+
+    async def _run_with_restarts(self, endpoint: Endpoint, state: _EndpointState) -> None:
+        backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+        while not state.stop_requested.is_set():
+            started_at = self._clock.monotonic()
+            try:
+                await self._run_manager(endpoint, state)
+            except Exception:  # the boundary between an endpoint's bug and the other endpoints
+                log.exception("mcp.endpoint_failed", extra={"endpoint": state.name})
+                state.is_down = True
+                self._cancel_requests(state)
+                if self._clock.monotonic() - started_at >= RESTART_BACKOFF_SECONDS_MAX:
+                    backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+                await wait_first(state.stop_requested.wait(), self._clock.sleep(backoff_seconds))
+                backoff_seconds = min(2 * backoff_seconds, RESTART_BACKOFF_SECONDS_MAX)
+
+    async def _run_manager(self, endpoint: Endpoint, state: _EndpointState) -> None:
+        manager = self._create_manager(endpoint)
+        async with manager.run():
+            state.manager, state.is_down = manager, False
+            state.start_finished.set()
+            await state.stop_requested.wait()
+
+    def _cancel_requests(self, state: _EndpointState) -> None:
+        state.manager = None
+        state.start_finished.set()
+        for scope in tuple(state.request_scopes):
+            scope.cancel()

@@ -1,0 +1,247 @@
+"""What clients are told unasked: by `subscriptions/listen` on 2026-07-28, in the session before.
+
+    subscriptions/listen      {taskIds, resourceSubscriptions, toolsListChanged, promptsListChanged, resourcesListChanged}
+                              acknowledged with what is accepted, then a stream until somebody ends it; after a
+                              while that is us, with a result, and who comes back has its key looked at again
+    resources/subscribe       and unsubscribe: updates go to the session's own stream
+    after `initialized`       changed lists go there too
+
+A task or resource that is not the caller's is not acknowledged, exactly like one that does not exist. A stream begins with
+every task as it is, so a client that comes back has missed nothing that counts. Nothing is kept for a client that is away or
+reads slowly: it is told the latest state when it takes it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import INVALID_PARAMS
+
+from ringback.domain.errors import Gone, NotFound, QuotaExceeded
+from ringback.domain.ids import CallId
+from ringback.mcp_server.change_publisher import (
+    LIST_CHANGED_METHODS,
+    Acceptance,
+    ChangePublisher,
+    subscribe_call_changes,
+)
+from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.meta import with_meta
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.session_notifications import (
+    SESSION_PUBLISHERS_MAX,
+    get_session_notifications,
+    send_to_request,
+    send_to_session,
+)
+from ringback.mcp_server.task_serializer import TaskSerializer
+from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
+from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.waits import wait_first
+
+ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
+STREAM_SUBSCRIPTIONS_MAX: Final = 128
+"""Tasks, and again resources, on one stream; what comes behind them is not acknowledged. Each takes 6 KB (measured). With a
+principal's streams (a quota) this bounds what it can make the service follow."""
+RETRY_AFTER_SECONDS: Final = 30
+_LIST_CHANGED_FLAGS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+_LIST_PUBLISHER: Final = "lists"
+
+
+def build_feature(gateway: Gateway) -> Feature:
+    modern, legacy = ModernSubscriptions(gateway), LegacySubscriptions(gateway)
+    return Feature(
+        methods=(
+            MethodBinding(
+                name="subscriptions/listen",
+                params=types.SubscriptionsListenRequestParams,
+                handler=modern.handle_listen,
+                eras=("modern",),
+            ),
+            MethodBinding(
+                name="resources/subscribe",
+                params=types.SubscribeRequestParams,
+                handler=legacy.subscribe_resource,
+                eras=("legacy",),
+            ),
+            MethodBinding(
+                name="resources/unsubscribe",
+                params=types.UnsubscribeRequestParams,
+                handler=legacy.unsubscribe_resource,
+                eras=("legacy",),
+            ),
+        ),
+        notification_handlers={"notifications/initialized": legacy.handle_initialized},
+        advertise_capabilities=_advertise_subscriptions,
+    )
+
+
+class ModernSubscriptions:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def handle_listen(self, context: RequestContext, params: types.SubscriptionsListenRequestParams) -> Result:
+        filters = params.notifications.model_dump(by_alias=True, exclude_none=True)
+        task_ids = _read_string_list(filters, "taskIds")
+        if task_ids:
+            require_tasks_extension(context)
+        with self._gateway.quotas.open_stream(context.caller.principal):
+            stream = _SubscriptionStream(self._gateway, context)
+            await stream.run(
+                task_ids,
+                _read_string_list(filters, "resourceSubscriptions"),
+                [key for key in _LIST_CHANGED_FLAGS if filters.get(key)],
+            )
+        return {"_meta": stream.meta}
+
+
+class _SubscriptionStream:
+    """One listen request, from its acknowledgement to its end."""
+
+    def __init__(self, gateway: Gateway, context: RequestContext) -> None:
+        self._gateway = gateway
+        self._context = context
+        self._publisher = ChangePublisher(gateway)
+        self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
+        self._is_acknowledged = asyncio.Event()
+        self.meta = {SUBSCRIPTION_ID_META_KEY: context.sdk_context.request_id}
+
+    async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
+        """Until the service stops or `FOLLOW_SECONDS_MAX` are over; a client that leaves cancels this.
+
+        Raises what fails first.
+        """
+        tasks = await self._filter_own_tasks(task_ids[:STREAM_SUBSCRIPTIONS_MAX])
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._run_publishers(group, tasks, uris[:STREAM_SUBSCRIPTIONS_MAX], lists)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # as itself it is answered; a group is known to nobody
+
+    async def _run_publishers(
+        self, group: asyncio.TaskGroup, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]
+    ) -> None:
+        acceptances: dict[str, Acceptance] = {uri: asyncio.get_running_loop().create_future() for uri in uris}
+        publishers = [
+            group.create_task(
+                self._publisher.publish_resource_changes(self._context, uri, self._send_notification, each)
+            )
+            for uri, each in acceptances.items()
+        ]
+        publishers += [group.create_task(self._publish_task_changes(call_id)) for call_id in tasks]
+        if lists:
+            methods = [_LIST_CHANGED_FLAGS[key] for key in lists]
+            publishers.append(
+                group.create_task(self._publisher.publish_list_changes(self._context, methods, self._send_notification))
+            )
+        await self._send_acknowledgement(tasks, await _collect_accepted(acceptances), lists)
+        await wait_first(self._gateway.lifecycle.shutdown_event.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
+        for each in publishers:
+            each.cancel()
+
+    async def _send_acknowledgement(self, tasks: Sequence[CallId], uris: Sequence[str], lists: Sequence[str]) -> None:
+        """Always the first frame."""
+        accepted: dict[str, Any] = dict.fromkeys(lists, True)
+        accepted |= {"taskIds": tasks} if tasks else {}
+        accepted |= {"resourceSubscriptions": uris} if uris else {}
+        await send_to_request(
+            self._context.sdk_context, ACKNOWLEDGED_METHOD, {"notifications": accepted, "_meta": self.meta}
+        )
+        self._is_acknowledged.set()
+
+    async def _filter_own_tasks(self, task_ids: Sequence[str]) -> Sequence[CallId]:
+        own_ids: list[CallId] = []
+        for task_id in dict.fromkeys(task_ids):
+            try:
+                own_ids.append((await self._gateway.calls.get_call(self._context.caller, task_id)).id)
+            except (NotFound, Gone):
+                continue
+        return own_ids
+
+    async def _publish_task_changes(self, call_id: CallId) -> None:
+        with (
+            suppress(NotFound, Gone),
+            subscribe_call_changes(self._gateway, self._context.caller, call_id) as call_changes,
+        ):
+            while call := await call_changes.next_change():
+                task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
+                await self._send_notification("notifications/tasks", task)
+
+    async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._is_acknowledged.wait()
+        await send_to_request(self._context.sdk_context, method, with_meta(params, self.meta))
+
+
+async def _collect_accepted(resources: Mapping[str, Acceptance]) -> Sequence[str]:
+    # Shielded, because whoever follows them may be about to answer when the client leaves.
+    outcomes = await asyncio.gather(*map(asyncio.shield, resources.values()), return_exceptions=True)
+    return [uri for uri, answer in zip(resources, outcomes, strict=True) if answer is None]
+
+
+class LegacySubscriptions:
+    """resources/subscribe and unsubscribe, of before 2026-07-28."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._publisher = ChangePublisher(gateway)
+
+    async def subscribe_resource(self, context: RequestContext, params: types.SubscribeRequestParams) -> Result:
+        notifications, uri = (
+            get_session_notifications(context.sdk_context, self._gateway.background_tasks),
+            str(params.uri),
+        )
+        if not notifications.has_capacity_for(_publisher_key(uri)):
+            raise QuotaExceeded(
+                f"This session hears of {SESSION_PUBLISHERS_MAX} tasks and resources already. Unsubscribe from some of them.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        accepted: Acceptance = asyncio.get_running_loop().create_future()
+        send = partial(send_to_session, context.sdk_context)
+        notifications.start_publisher(
+            _publisher_key(uri), lambda: self._publisher.publish_resource_changes(context, uri, send, accepted)
+        )
+        await asyncio.shield(accepted)  # the request may be cancelled, and the subscription is there all the same
+        return {}
+
+    async def unsubscribe_resource(self, context: RequestContext, params: types.UnsubscribeRequestParams) -> Result:
+        get_session_notifications(context.sdk_context, self._gateway.background_tasks).stop_publisher(
+            _publisher_key(str(params.uri))
+        )
+        return {}
+
+    async def handle_initialized(self, context: RequestContext) -> None:
+        """From now on the session is told when a list changes."""
+        send = partial(send_to_session, context.sdk_context)
+        notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
+        notifications.start_publisher(
+            _LIST_PUBLISHER,
+            lambda: self._publisher.publish_list_changes(context, set(LIST_CHANGED_METHODS.values()), send),
+        )
+
+
+def _publisher_key(uri: str) -> str:
+    return f"resource {uri}"
+
+
+def _read_string_list(filters: Mapping[str, Any], key: str) -> Sequence[str]:
+    value = filters.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[Any]", value)):
+        raise MCPError(INVALID_PARAMS, f"notifications.{key} must be a list of texts.")
+    return cast("list[str]", value)
+
+
+def _advertise_subscriptions(_era: Era, capabilities: Capabilities) -> None:
+    for kind in ("tools", "prompts", "resources"):
+        if kind in capabilities:
+            capabilities[kind] = {**capabilities[kind], "listChanged": True}
+    if "resources" in capabilities:
+        capabilities["resources"] = {**capabilities["resources"], "subscribe": True}

@@ -1,0 +1,149 @@
+"""The four answers to tools/call, whichever is due first.
+
+    1  the call ends within the window          its plain result, or the JSON-RPC error that it ended with
+    2  it asks within the window                InputRequiredResult, or elicitation/create on the waiting stream
+    3  the client takes tasks                   a task: after the grace time, at once on 2025-11-25; and for whatever
+                                                the upstream itself made a task of
+    4  else, when the window is over            a pending result
+
+The call itself goes on in any case.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, Final
+
+from mcp.shared.exceptions import MCPError
+
+from ringback.domain import jsontext
+from ringback.domain.call import Call, CallOutcome, CallStatus, failed_completion
+from ringback.domain.upstreams import UpstreamNotification
+from ringback.mcp_server import meta
+from ringback.mcp_server import pending_results as pending
+from ringback.mcp_server.cancellation import mark_call_unattended
+from ringback.mcp_server.elicitation import CallElicitation, is_upstream_task
+from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
+from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
+from ringback.mcp_server.request_context import RequestContext
+from ringback.services.response_hooks import on_response_written
+from ringback.waits import run_with_helper
+
+STORED_PROGRESS_POLL_SECONDS: Final = 1.0
+"""How often somebody who wants progress looks for what another process has stored of it; more is not stored."""
+_CANCELLED_ERROR: Final = failed_completion(CallOutcome.CANCELLED, "The call was cancelled.")
+
+
+class ToolCallResponder:
+    def __init__(self, gateway: Gateway, *, elicitation: CallElicitation, log_levels: SessionLogLevels) -> None:
+        self._gateway = gateway
+        self._elicitation = elicitation
+        self._log_levels = log_levels
+
+    async def respond(
+        self, context: RequestContext, call: Call, task_responder: TaskResponder | None, wait_seconds: float
+    ) -> Result:
+        """`tasks` is the generation that the client takes, and then the window is its grace time."""
+        if task_responder is not None and task_responder.responds_immediately:
+            return await task_responder.create_task_result(context, call)
+        wait = _ResponseWait(self._gateway, context, task_responder, wait_seconds, elicitation=self._elicitation)
+        log_level = self._log_levels.get_level(context)
+        with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
+            return await run_with_helper(
+                wait.wait_for_response(call),
+                self._relay_until_disconnect(context, call, wait.progress_relay, notifications),
+            )
+
+    async def _relay_until_disconnect(
+        self,
+        context: RequestContext,
+        call: Call,
+        progress_relay: ProgressRelay,
+        notifications: AsyncIterator[UpstreamNotification],
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(progress_relay.relay_notifications(notifications))
+            await context.request_closed.wait()
+            await mark_call_unattended(self._gateway, context, call.id)
+
+
+class _ResponseWait:
+    def __init__(
+        self,
+        gateway: Gateway,
+        context: RequestContext,
+        task_responder: TaskResponder | None,
+        wait_seconds: float,
+        *,
+        elicitation: CallElicitation,
+    ) -> None:
+        self._gateway = gateway
+        self._context = context
+        self._task_responder = task_responder
+        self._wait_seconds = wait_seconds
+        self._elicitation = elicitation
+        self._deadline = 0.0
+        self.progress_relay = ProgressRelay(context)
+
+    async def wait_for_response(self, call: Call) -> Result:
+        self._reset_deadline()
+        while True:
+            call, stored_result = await self._wait_for_change(call)
+            if self._task_responder is not None and is_upstream_task(call):
+                break
+            if call.is_final:
+                on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+                return build_call_result(call, stored_result)
+            if call.status is CallStatus.INPUT_REQUIRED:
+                response = await self._request_input(call)
+                if isinstance(response, dict):
+                    return response
+                if response is None:
+                    break
+                call = response
+            elif self._is_deadline_passed():
+                break
+        if self._task_responder is not None:
+            return await self._task_responder.create_task_result(self._context, call)
+        return pending.build_pending_result(call)
+
+    async def _request_input(self, call: Call) -> Call | Result | None:
+        """The call as it goes on when its questions are answered, or what is answered so that they will be.
+
+        None when this client cannot be asked, or does not say.
+        """
+        if not self._elicitation.can_elicit(self._context, call):
+            return None
+        if self._context.is_modern:
+            updated = await self._elicitation.apply_early_responses(self._context, call)
+            return self._elicitation.build_input_required_result(self._context, call) if updated is None else updated
+        if not await self._elicitation.elicit_all(self._context, call):
+            return None
+        self._reset_deadline()
+        return await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
+
+    async def _wait_for_change(self, call: Call) -> tuple[Call, bytes | None]:
+        """The call as soon as its status is another, or a little later; at once when it asks something."""
+        if call.status is CallStatus.INPUT_REQUIRED:
+            return call, None
+        timeout_seconds = min(max(self._deadline - self._gateway.clock.monotonic(), 0.0), STORED_PROGRESS_POLL_SECONDS)
+        current, stored_result = await self._gateway.calls.wait_for_call(
+            self._context.caller, call, wait_seconds=timeout_seconds, until_final=False
+        )
+        await self.progress_relay.relay_stored_progress(current)
+        return current, stored_result
+
+    def _reset_deadline(self) -> None:
+        self._deadline = self._gateway.clock.monotonic() + self._wait_seconds
+
+    def _is_deadline_passed(self) -> bool:
+        return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
+
+
+def build_call_result(call: Call, stored_result: bytes | None) -> Result:
+    """What the upstream would have answered itself; raises the error that the call ended with."""
+    if stored_result is not None:
+        result: dict[str, Any] = jsontext.loads(stored_result)
+        return meta.with_call_meta(result, call)
+    error = call.error or _CANCELLED_ERROR.error or {}
+    raise MCPError(error["code"], error["message"], error.get("data"))

@@ -1,0 +1,142 @@
+"""Which upstreams stand behind an endpoint, what they list, and where a name or a URI leads.
+
+    /mcp/{upstream}    one upstream, its names unchanged
+    /mcp               all that the caller may see: tools and prompts as `upstream__name`, resources by their own URIs
+
+At `/mcp` an upstream that cannot be asked is left out of a list, and of two resources with one URI the first upstream's counts.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ringback.domain.errors import NotFound, RingbackError, UnknownTool
+from ringback.domain.upstreams import Listing
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.request_context import RequestContext
+
+log = logging.getLogger(__name__)
+
+_LISTING_KEYS: Final = {
+    Listing.TOOLS: "name",
+    Listing.RESOURCES: "uri",
+    Listing.RESOURCE_TEMPLATES: "uriTemplate",
+    Listing.PROMPTS: "name",
+}
+_ALIASED_LISTINGS: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
+"""What clients call by a name, which at `/mcp` says whose it is."""
+_TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEntry:
+    upstream: str
+    upstream_key: str
+    """Its name or URI there."""
+    definition: dict[str, Any] = field(repr=False)
+    """A copy, under the name that it has at this endpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRouter:
+    gateway: Gateway
+    logged_conflicts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], repr=False)
+    """Pairs of upstreams of which the first hides something of the second: each is logged once, however often it is listed."""
+
+    def list_upstreams(self, context: RequestContext) -> Sequence[str]:
+        if context.endpoint.upstream is not None:
+            return [context.endpoint.upstream]
+        return [
+            info.name for info in self.gateway.catalog.list_upstreams() if context.caller.may_use_upstream(info.name)
+        ]
+
+    async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
+        """Everything that is listed at this endpoint: by upstreams in the order of the configuration, then in their own."""
+        upstreams = self.list_upstreams(context)
+        if context.endpoint.upstream is not None:
+            return _build_entries(upstreams[0], listing, await self.gateway.proxy.list_entries(upstreams[0], listing))
+        lists = await asyncio.gather(*(self._list_reachable(upstream, listing) for upstream in upstreams))
+        entries = [
+            entry for each in zip(upstreams, lists, strict=True) for entry in _build_entries(each[0], listing, each[1])
+        ]
+        return (
+            await self._apply_aliases(entries, listing)
+            if listing in _ALIASED_LISTINGS
+            else self._drop_duplicate_uris(entries)
+        )
+
+    async def resolve_name(self, context: RequestContext, listing: Listing, name: str) -> tuple[str, str]:
+        """The upstream and the name there of a tool or prompt; raises `UnknownTool` for a name that leads nowhere."""
+        if context.endpoint.upstream is not None:
+            return context.endpoint.upstream, name
+        target = await self.gateway.tool_aliases.resolve_alias(listing, name)
+        if target is None or target[0] not in self.list_upstreams(context):
+            raise UnknownTool(f"There is nothing of this name. List what there is: {listing}/list")
+        return target
+
+    async def resolve_resource(self, context: RequestContext, uri: str) -> str:
+        """The upstream whose resource it is: the first that lists it, or whose template it fits; raises `NotFound`."""
+        if context.endpoint.upstream is not None:
+            return context.endpoint.upstream
+        for entry in await self.list_entries(context, Listing.RESOURCES):
+            if entry.upstream_key == uri:
+                return entry.upstream
+        for entry in await self.list_entries(context, Listing.RESOURCE_TEMPLATES):
+            if matches_template(entry.upstream_key, uri):
+                return entry.upstream
+        raise NotFound("No upstream lists this resource. List them: resources/list", uri=uri)
+
+    async def _list_reachable(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+        try:
+            return await self.gateway.proxy.list_entries(upstream, listing)
+        except RingbackError as problem:
+            log.info("joined.left_out", extra={"upstream": upstream, "listing": str(listing), "problem": problem.slug})
+            return ()
+
+    async def _apply_aliases(self, entries: Sequence[ListedEntry], listing: Listing) -> Sequence[ListedEntry]:
+        names = await self.gateway.tool_aliases.assign_aliases(
+            listing, [(entry.upstream, entry.upstream_key) for entry in entries]
+        )
+        return [
+            replace(entry, shown={**entry.definition, "name": name})
+            for entry, name in zip(entries, names, strict=True)
+            if name is not None
+        ]
+
+    def _drop_duplicate_uris(self, entries: Sequence[ListedEntry]) -> Sequence[ListedEntry]:
+        entries_by_uri: dict[str, ListedEntry] = {}
+        for entry in entries:
+            listed_first = entries_by_uri.setdefault(entry.upstream_key, entry)
+            pair = (listed_first.upstream, entry.upstream)
+            if listed_first is not entry and pair not in self.logged_conflicts:
+                self.logged_conflicts.add(pair)
+                log.warning("joined.same_uri", extra={"kept": pair[0], "left_out": pair[1]})
+        return list(entries_by_uri.values())
+
+
+def matches_template(template: str, uri: str) -> bool:
+    """Whether a URI could come from a template (RFC 6570): its fixed parts are there, in their order.
+
+    Looked for one after the other: as one regular expression, three variables and a long URI would stop the service.
+    """
+    prefix, *rest = _TEMPLATE_EXPRESSION.split(template)
+    if not rest:
+        return uri == prefix
+    *middle, suffix = rest
+    if not uri.startswith(prefix):
+        return False
+    position = len(prefix)
+    for part in middle:
+        index = uri.find(part, position)
+        if index < 0:
+            return False
+        position = index + len(part)
+    return position <= len(uri) - len(suffix) and uri.endswith(suffix)
+
+
+def _build_entries(upstream: str, listing: Listing, listed: Sequence[Mapping[str, Any]]) -> Sequence[ListedEntry]:
+    key = _LISTING_KEYS[listing]
+    return [ListedEntry(upstream=upstream, upstream_key=entry[key], definition=dict(entry)) for entry in listed]

@@ -1,0 +1,190 @@
+"""Who may be sent to now. A lane is what waits for one webhook; this book keeps how many attempts each lane may have in flight.
+
+    share of a lane = the least of    what is free overall
+                                      32 - in flight of the same (principal, origin)
+                                      128 - in flight of the same origin
+                                      1 - in flight, if the receiver is on trial: new, failing, or probed after a pause
+                                      what its rate leaves
+                                      0, while its breaker or its origin's is open
+
+It is the memory of one process and nothing but that: breakers are kept in the store, and are learned from it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
+
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, CircuitState
+from ringback.domain.clock import seconds
+from ringback.domain.ids import WebhookId
+from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimiter
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_health import is_healthy
+
+Key = TypeVar("Key")
+
+RECHECK_AFTER_SECONDS: Final = 10.0
+"""How long a lane without a share is passed over for what was known of it: its owner may have changed it meanwhile."""
+BLOCKED_RECHECK_SECONDS: Final = 1.0
+"""How long one is passed over of which nothing could be leased, because all of it stands behind what is not due yet."""
+
+SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
+
+
+class ReceiverKey(NamedTuple):
+    """Whose callbacks, and where they go."""
+
+    principal: Principal
+    origin: str
+
+
+class Permit(NamedTuple):
+    """One attempt in flight."""
+
+    webhook_id: WebhookId
+    receiver_key: ReceiverKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConcurrencyLimits:
+    in_flight_max: int = 2048
+    """Twice the thousand receivers that may hang at once, each with the one attempt that it gets; a socket each."""
+    per_receiver_max: int = 32
+    """For one principal at one origin, so that nobody's slow receiver takes the slots of the others."""
+    per_origin_max: int = 128
+    """For all principals together: no receiver is flooded because many use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingWebhook:
+    webhook: Webhook
+    origin: str
+    recheck_at: datetime
+    is_blocked: bool
+
+
+class ConcurrencyLimiter:
+    def __init__(self, limits: ConcurrencyLimits) -> None:
+        self._limits = limits
+        self._in_flight_by_webhook: Counter[WebhookId] = Counter()
+        self._in_flight_by_receiver: Counter[ReceiverKey] = Counter()
+        self._in_flight_by_origin: Counter[str] = Counter()
+        self._in_flight = 0
+        self._origin_breakers: dict[str, CircuitBreaker] = {}
+        self._rate_limiter = RateLimiter()
+        self._waiting: dict[WebhookId, _WaitingWebhook] = {}
+        self._waiting_by_origin: Counter[str] = Counter()
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    def free_permits(self) -> int:
+        return self._limits.in_flight_max - self._in_flight
+
+    # -- slots --
+
+    def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
+        """How many more attempts the lane may have in flight."""
+        if webhook.state not in SENDABLE_STATES or self.is_paused(webhook, origin, now=now):
+            return 0
+        permits = min(
+            self.free_permits(),
+            self._limits.per_receiver_max - self._in_flight_by_receiver[ReceiverKey(webhook.principal, origin)],
+            self._limits.per_origin_max - self._in_flight_by_origin[origin],
+        )
+        if not is_healthy(webhook):
+            permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
+        if origin in self._origin_breakers and self._origin_breakers[origin].paused_until is not None:
+            permits = min(permits, 1 - self._in_flight_by_origin[origin])
+        if webhook.rate_per_second is not None:
+            permits = min(permits, self._rate_limiter.available_permits(webhook.id, webhook.rate_per_second, now=now))
+        return max(0, permits)
+
+    def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime) -> Permit:
+        permit = Permit(webhook.id, ReceiverKey(webhook.principal, origin))
+        self._count_permit(permit, 1)
+        if webhook.rate_per_second is not None:
+            self._rate_limiter.consume_permit(webhook.id, webhook.rate_per_second, now=now)
+        return permit
+
+    def release_permit(self, permit: Permit) -> bool:
+        """Give the slot back; whether somebody may be waiting for it."""
+        was_full = self.free_permits() <= 0
+        self._count_permit(permit, -1)
+        waiting = self._waiting.get(permit.webhook_id)
+        if waiting is not None and waiting.is_blocked:
+            self.clear_waiting(permit.webhook_id)  # what was out may have been what the rest of the lane stood behind
+        return (
+            waiting is not None
+            or permit.receiver_key.origin in self._waiting_by_origin
+            or (was_full and bool(self._waiting))
+        )
+
+    def cancel_permit(self, webhook: Webhook, permit: Permit) -> None:
+        """The attempt is not made, because the unit of work that it was entered in was undone."""
+        self.release_permit(permit)
+        if webhook.rate_per_second is not None:
+            self._rate_limiter.refund_permit(webhook.id, webhook.rate_per_second)
+
+    # -- pauses --
+
+    def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker]) -> None:
+        """What the store knows of these origins now."""
+        for origin, breaker in breakers.items():
+            if breaker == CLOSED_BREAKER:
+                self._origin_breakers.pop(origin, None)
+            else:
+                self._origin_breakers[origin] = breaker
+
+    def has_failed_origin(self, origin: str) -> bool:
+        """Whether the origin has failed and has not been reached since."""
+        return origin in self._origin_breakers
+
+    def is_paused(self, webhook: Webhook, origin: str, *, now: datetime) -> bool:
+        return CircuitState.OPEN in (
+            webhook.breaker.state(now),
+            self._origin_breakers.get(origin, CLOSED_BREAKER).state(now),
+        )
+
+    # -- lanes that have something due and no share --
+
+    def mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
+        self.clear_waiting(webhook.id)
+        recheck_at = now + seconds(BLOCKED_RECHECK_SECONDS if is_blocked else RECHECK_AFTER_SECONDS)
+        self._waiting[webhook.id] = _WaitingWebhook(webhook, origin, recheck_at, is_blocked)
+        self._waiting_by_origin[origin] += 1
+
+    def clear_waiting(self, webhook_id: WebhookId) -> None:
+        if (waiting := self._waiting.pop(webhook_id, None)) is not None:
+            _add_to_counter(self._waiting_by_origin, waiting.origin, -1)
+
+    def is_waiting(self, webhook_id: WebhookId) -> bool:
+        """Whether older deliveries of this lane stand in line."""
+        return webhook_id in self._waiting
+
+    def webhooks_without_permits(self, *, now: datetime) -> set[WebhookId]:
+        """Lanes that need not be looked at: they have no share yet."""
+        for webhook_id, waiting in list(self._waiting.items()):
+            if now >= waiting.recheck_at:
+                self.clear_waiting(webhook_id)
+        return {
+            webhook_id
+            for webhook_id, waiting in self._waiting.items()
+            if waiting.is_blocked or self.available_permits(waiting.webhook, waiting.origin, now=now) == 0
+        }
+
+    def _count_permit(self, permit: Permit, change: int) -> None:
+        self._in_flight += change
+        _add_to_counter(self._in_flight_by_webhook, permit.webhook_id, change)
+        _add_to_counter(self._in_flight_by_receiver, permit.receiver_key, change)
+        _add_to_counter(self._in_flight_by_origin, permit.receiver_key.origin, change)
+
+
+def _add_to_counter(counter: Counter[Key], key: Key, change: int) -> None:
+    counter[key] += change
+    if not counter[key]:
+        del counter[key]

@@ -1,0 +1,91 @@
+"""The sender over a given httpx transport: respx and MockTransport in tests, an ASGI receiver, an egress of the user's own.
+
+The transport owns its way out, so addresses are not judged here; the URL still went through `parse_target`. Limits,
+headers and categories are those of the production sender.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from ringback.domain.clock import Clock
+from ringback.domain.delivery import AttemptCategory, AttemptResult
+from ringback.domain.principal import Principal
+from ringback.notifier.http.guard import Target
+from ringback.notifier.http.sender import (
+    BODY_PREFIX_BYTES_MAX,
+    CONNECT_SECONDS,
+    BaseSender,
+    RequestMethod,
+    read_body_prefix,
+    result_from_error,
+    result_from_response,
+)
+
+_BROKEN_BODY_ERRORS: Final = (httpx.HTTPError, OSError)
+
+
+class HttpxSender(BaseSender):
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, clock: Clock) -> None:
+        self._transport = transport
+        self._clock = clock
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def exchange_request(
+        self,
+        method: RequestMethod,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        principal: Principal,  # noqa: ARG002 - the transport looks names up, for nobody in particular
+        deadline_seconds: float,
+    ) -> tuple[AttemptResult, bytes]:
+        request = _build_request(method, target, headers, body)
+        until = asyncio.get_running_loop().time() + deadline_seconds
+        try:
+            async with asyncio.timeout_at(until):
+                response = await self._transport.handle_async_request(request)
+        except httpx.TimeoutException:
+            return AttemptResult(category=AttemptCategory.TIMEOUT), b""
+        except _BROKEN_BODY_ERRORS as error:
+            return result_from_error(error), b""
+        return await self._read_response(response, until)
+
+    async def _read_response(self, response: httpx.Response, until: float) -> tuple[AttemptResult, bytes]:
+        stream = _raw_body_stream(response)
+        try:
+            body_prefix = await read_body_prefix(
+                stream, until=until, broken_body_errors=_BROKEN_BODY_ERRORS, bytes_max=BODY_PREFIX_BYTES_MAX
+            )
+        finally:
+            await response.aclose()
+        retry_after = response.headers.get("retry-after")
+        return result_from_response(
+            response.status_code, retry_after=retry_after, body_prefix=body_prefix, now=self._clock.wall_time()
+        ), body_prefix
+
+
+def _build_request(method: RequestMethod, target: Target, headers: Mapping[str, str], body: bytes) -> httpx.Request:
+    """`target` keeps the path byte for byte where the transport is httpx's own; httpx.URL would tidy it up.
+
+    Reads and writes have no limit of their own: the attempt's deadline covers them.
+    """
+    return httpx.Request(
+        method,
+        target.request_url,
+        headers=headers,
+        content=body,
+        extensions={"target": target.path.encode("ascii"), "timeout": {"connect": CONNECT_SECONDS}},
+    )
+
+
+def _raw_body_stream(response: httpx.Response) -> httpx.AsyncByteStream:
+    """The body as it came, neither inflated nor kept; `aiter_raw` would refuse the responses that respx has read before."""
+    if not isinstance(response.stream, httpx.AsyncByteStream):
+        raise TypeError("The given transport answered with a stream that cannot be read asynchronously.")
+    return response.stream

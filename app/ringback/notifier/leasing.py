@@ -1,0 +1,201 @@
+"""Claiming what is due: which lanes, how much of each, under one lease."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import AttemptCategory, Delivery, DeliveryState, RetryDecision, build_delivery_update
+from ringback.domain.ids import IdGenerator, WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import record_losses
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.http.target import TargetCache
+
+WEBHOOKS_PER_LEASE_MAX: Final = 64
+"""Lanes looked at in one unit of work, which takes some two milliseconds of the one writer's time."""
+GIVE_UP_BATCH_SIZE: Final = 200
+PLACES_MAX: Final = 10_000
+"""Ordered webhooks with so many sessions that a claim visits a part of them only, and whose next part is remembered. The one
+that was claimed for longest ago makes room, as those do that were removed; it begins again at its first session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedDelivery:
+    """A delivery in our hands: to be sent before its lease runs out, to the webhook as it was when it was leased."""
+
+    delivery: Delivery
+    webhook: Webhook
+    permit: Permit
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedBatch:
+    deliveries: Sequence[LeasedDelivery]
+    has_more: bool
+    """Whether other lanes may be due that were not looked at."""
+
+
+class DeliveryLeasing:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ids: IdGenerator,
+        limiter: ConcurrencyLimiter,
+        target_cache: TargetCache,
+        owner: str,
+        lease_seconds: float,
+    ) -> None:
+        self._store = store
+        self._ids = ids
+        self._limiter = limiter
+        self._target_cache = target_cache
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._webhook_cursor = ""
+        self._order_key_cursors: dict[WebhookId, str] = {}
+
+    async def lease_due(self) -> LeasedBatch:
+        """Lease what is due and has a share, spread over lanes; those that waited longest come first."""
+        if self._limiter.free_permits() <= 0:
+            return LeasedBatch([], has_more=False)
+        return await self._store.write(self._lease_due)
+
+    def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
+        """A slot for a delivery that is being born, as long as nothing of its lane waits and the lane has a share."""
+        if webhook.ordered or webhook.rate_per_second is not None or self._limiter.is_waiting(webhook.id):
+            return None
+        origin = self._target_cache.get_origin(webhook.url)
+        if self._limiter.available_permits(webhook, origin, now=tx.now()) <= 0:
+            return None
+        return self._acquire_permit(tx, webhook, origin)
+
+    async def _lease_due(self, tx: Transaction) -> LeasedBatch:
+        excluded = self._limiter.webhooks_without_permits(now=tx.now())
+        due = await tx.delivery_queue.list_due_webhooks(
+            now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
+        )
+        tx.on_end(partial(self._advance_webhook_cursor, due.next_position))
+        webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
+        origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
+        self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
+        deliveries: list[LeasedDelivery] = []
+        has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
+        for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
+            webhook = webhooks.get(webhook_id)
+            if webhook is None or webhook.state is WebhookState.DISABLED:
+                await self._cancel_deliveries(tx, webhook_id)
+            elif webhook.state is WebhookState.PENDING_VERIFICATION:
+                await tx.webhook_deliveries.hold_pending(
+                    webhook_id, limit=RELEASE_BATCH_SIZE
+                )  # it was active until its URL changed
+            elif webhook.has_unreadable_secrets:
+                await self._suspend_unsignable(tx, webhook)
+            else:
+                batch = await self._lease_for_webhook(
+                    tx, webhook, permits_max=max(1, self._limiter.free_permits() // remaining)
+                )
+                deliveries += batch.deliveries
+                has_more = has_more or batch.has_more
+        return LeasedBatch(deliveries, has_more=has_more)
+
+    def _advance_webhook_cursor(self, position: str | None, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        if committed:
+            self._webhook_cursor = position or ""
+
+    async def _lease_for_webhook(self, tx: Transaction, webhook: Webhook, *, permits_max: int) -> LeasedBatch:
+        now, origin = tx.now(), self._target_cache.get_origin(webhook.url)
+        limit = min(permits_max, self._limiter.available_permits(webhook, origin, now=now))
+        if limit <= 0:
+            self._limiter.mark_waiting(webhook, origin, now=now)
+            if self._limiter.is_paused(webhook, origin, now=now):
+                await record_losses(
+                    tx, await tx.delivery_queue.give_up_expired(webhook.id, now=now, limit=GIVE_UP_BATCH_SIZE)
+                )
+            return LeasedBatch([], has_more=False)
+        page = await tx.delivery_queue.lease_due(
+            webhook.id,
+            now=now,
+            owner=self._owner,
+            token=self._ids.new_lease_token(),
+            until=now + seconds(self._lease_seconds),
+            limit=limit,
+            ordered=webhook.ordered,
+            after=self._order_key_cursors.get(webhook.id, ""),
+        )
+        tx.on_end(partial(self._advance_order_key_cursor, webhook.id, page.next_position))
+        if len(page) < limit and not webhook.ordered:
+            self._limiter.clear_waiting(webhook.id)
+        else:
+            self._limiter.mark_waiting(
+                webhook, origin, now=now, is_blocked=len(page) < limit and page.next_position is None
+            )
+        deliveries: Sequence[Delivery] = page
+        if any(delivery.is_unreadable for delivery in page):
+            deliveries = await self._drop_unreadable(tx, page)
+        return LeasedBatch(
+            [
+                LeasedDelivery(delivery=each, webhook=webhook, permit=self._acquire_permit(tx, webhook, origin))
+                for each in deliveries
+            ],
+            has_more=len(page) < limit and page.next_position is not None,
+        )
+
+    def _advance_order_key_cursor(self, webhook_id: WebhookId, position: str | None, committed: bool) -> None:  # noqa: FBT001 - as above
+        if not committed:
+            return
+        self._order_key_cursors.pop(webhook_id, None)
+        if position:
+            self._order_key_cursors[webhook_id] = position  # behind all others
+            if len(self._order_key_cursors) > PLACES_MAX:
+                del self._order_key_cursors[next(iter(self._order_key_cursors))]
+
+    async def _drop_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """End what can never be sent, as a loss that its receiver is told of, and go on with the others."""
+        dead = RetryDecision(state=DeliveryState.DEAD)
+        unsent = [replace(each, attempts=each.attempts - 1) for each in deliveries if each.is_unreadable]
+        await tx.delivery_queue.apply_updates(
+            [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
+        )
+        await record_losses(tx, unsent)
+        return [each for each in deliveries if not each.is_unreadable]
+
+    async def _suspend_unsignable(self, tx: Transaction, webhook: Webhook) -> None:
+        """Nothing can be signed for it. Once an hour it is looked at again: its owner, or its old key, may have mended it."""
+        breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
+        suspended = replace(webhook, failing_since=webhook.failing_since or tx.now(), breaker=breaker)
+        await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
+        await tx.webhook_deliveries.hold_pending(webhook.id, limit=RELEASE_BATCH_SIZE)
+
+    def _acquire_permit(self, tx: Transaction, webhook: Webhook, origin: str) -> Permit:
+        permit = self._limiter.acquire_permit(webhook, origin, now=tx.now())
+        tx.on_end(partial(self._cancel_permit, webhook, permit))
+        return permit
+
+    def _cancel_permit(self, webhook: Webhook, permit: Permit, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
+        if not committed:
+            self._limiter.cancel_permit(webhook, permit)
+
+    async def _cancel_deliveries(self, tx: Transaction, webhook_id: WebhookId) -> None:
+        """Cancel what is due for a webhook that was switched off, or is gone."""
+        now = tx.now()
+        leased = await tx.delivery_queue.lease_due(
+            webhook_id,
+            now=now,
+            owner=self._owner,
+            token=self._ids.new_lease_token(),
+            until=now,
+            limit=GIVE_UP_BATCH_SIZE,
+            ordered=False,
+        )
+        verdict = RetryDecision(state=DeliveryState.CANCELLED)
+        unsent = [replace(delivery, attempts=delivery.attempts - 1) for delivery in leased]
+        await tx.delivery_queue.apply_updates(
+            [build_delivery_update(delivery, verdict, category=delivery.last_category, now=now) for delivery in unsent]
+        )

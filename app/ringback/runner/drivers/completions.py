@@ -1,0 +1,113 @@
+"""What came back from an upstream, as an ending: results kept as they came, failures told apart.
+
+The SDK's typed client throws away what breaks an outputSchema or a newer content type; a host that builds widgets from `_meta`
+needs all of it.
+"""
+
+import math
+from typing import Any, Final
+
+from mcp.shared.dispatcher import ProgressFnT
+from pydantic_core import from_json
+
+from ringback.domain import jsontext
+from ringback.domain.call import (
+    CallCompletion,
+    CallOutcome,
+    Progress,
+    completion_from_result,
+    completion_from_upstream_error,
+    failed_completion,
+)
+from ringback.domain.meta import without_reserved_meta
+from ringback.domain.tool_result import (
+    PROGRESS_MESSAGE_LENGTH_MAX,
+    is_call_tool_result,
+    is_storable_error,
+    without_null_members,
+)
+from ringback.runner.drivers.driver import CallContext
+from ringback.upstreams.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
+
+_PARSER_DEPTH_MAX: Final = 200
+"""What the JSON reader of pydantic takes, and with it the MCP SDK: its clients could not read what is deeper."""
+RESULT_DEPTH_MAX: Final = 190
+"""Of a result; what it is sent in, a callback or a task, stands around it."""
+
+
+def failure_to_completion(failure: RequestFailed) -> CallCompletion:
+    match failure:
+        case RequestNotSent():
+            return failed_completion(CallOutcome.REJECTED, str(failure))
+        case ResponseLost():
+            return failed_completion(CallOutcome.UNKNOWN, str(failure))
+        case UpstreamError(error=error):
+            return error_to_completion(error)
+        case _:
+            return failed_completion(CallOutcome.UPSTREAM_ERROR, str(failure))
+
+
+def error_to_completion(error: dict[str, Any]) -> CallCompletion:
+    """The upstream's own JSON-RPC error object."""
+    if is_storable_error(error):
+        return completion_from_upstream_error(error)
+    return failed_completion(
+        CallOutcome.UPSTREAM_ERROR, "The upstream answered with an error that is too large to keep."
+    )
+
+
+def result_to_completion(result: dict[str, Any]) -> CallCompletion:
+    if (kind := result.get("resultType", "complete")) != "complete":
+        text = (
+            "asks for input, which was not offered"
+            if kind == "input_required"
+            else "is of a kind that was not asked for"
+        )
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The upstream's answer {text}.")
+    result = without_null_members(result)
+    if not is_call_tool_result(result):
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, "The upstream answered with something that is no CallToolResult."
+        )
+    try:
+        body = jsontext.dumps(without_reserved_meta(result))
+    except TypeError:
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, "The result cannot be kept: integers beyond 64 bits, or too deeply nested."
+        )
+    if _is_too_deep(body):
+        return failed_completion(
+            CallOutcome.UPSTREAM_ERROR, f"The result is nested deeper than {RESULT_DEPTH_MAX} levels."
+        )
+    if len(body) > RESULT_BYTES_MAX:
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")
+    return completion_from_result(body, is_error=result.get("isError") is True)
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Whether it would not be read any more with a few levels around it."""
+    if body.count(b"{") + body.count(b"[") <= RESULT_DEPTH_MAX:
+        return False
+    around = _PARSER_DEPTH_MAX - RESULT_DEPTH_MAX
+    try:
+        from_json(b"[" * around + body + b"]" * around)
+    except ValueError:
+        return True
+    return False
+
+
+def make_progress_callback(context: CallContext) -> ProgressFnT:
+    """Progress notifications as progress of the call: bounded, and made of numbers."""
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        if math.isfinite(progress):
+            await context.report_progress(
+                Progress(
+                    progress=progress,
+                    total=total if total is not None and math.isfinite(total) else None,
+                    message=message[:PROGRESS_MESSAGE_LENGTH_MAX] if message is not None else None,
+                )
+            )
+
+    return on_progress

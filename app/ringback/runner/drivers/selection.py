@@ -1,0 +1,64 @@
+"""Which driver suits a call: the one that made its handle, else the best that its session offers."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ringback.domain.call import CANCELLED_COMPLETION, MRTR_DRIVER, Call, CallCompletion, CallOutcome, failed_completion
+from ringback.domain.clock import Clock
+from ringback.runner.drivers.driver import CallContext, CallSessionPort, Driver
+from ringback.runner.drivers.legacy_task import LEGACY_TASK_DRIVER, LegacyTaskDriver, runs_as_task
+from ringback.runner.drivers.mrtr import MrtrDriver
+from ringback.runner.drivers.plain import PLAIN_DRIVER, PlainDriver
+from ringback.runner.drivers.stream import STREAM_DRIVER, StreamDriver
+from ringback.runner.drivers.task import TASK_DRIVER, TASKS_EXTENSION, TaskDriver
+
+_MODERN_DRIVERS: Final = frozenset({MRTR_DRIVER, TASK_DRIVER})
+_LEGACY_DRIVERS: Final = frozenset({LEGACY_TASK_DRIVER, STREAM_DRIVER})
+
+
+def select_driver(call: Call, session: CallSessionPort, *, clock: Clock) -> Driver:
+    handle = None if call.handle is None else call.handle.driver
+    if not session.protocol.is_modern:
+        return (
+            UnsupportedHandleDriver()
+            if handle in _MODERN_DRIVERS
+            else _select_legacy_driver(call, session, handle, clock=clock)
+        )
+    if handle in _LEGACY_DRIVERS:
+        return UnsupportedHandleDriver()
+    if handle == TASK_DRIVER or session.protocol.has_extension(TASKS_EXTENSION):
+        return TaskDriver(clock=clock)
+    return MrtrDriver()
+
+
+def _select_legacy_driver(call: Call, session: CallSessionPort, handle: str | None, *, clock: Clock) -> Driver:
+    if handle == LEGACY_TASK_DRIVER or (handle is None and runs_as_task(session, call.tool)):
+        return LegacyTaskDriver(clock=clock)
+    if handle == STREAM_DRIVER or session.legacy_session.session_id is not None:
+        return StreamDriver(clock=clock)
+    return PlainDriver()
+
+
+def predict_driver_name(session: CallSessionPort, tools: Iterable[str]) -> str:
+    """Names the driver of a call that would begin now; with the tasks of 2025-11-25, of those tools that run as one."""
+    if session.protocol.is_modern:
+        return TASK_DRIVER if session.protocol.has_extension(TASKS_EXTENSION) else MRTR_DRIVER
+    if any(runs_as_task(session, tool) for tool in tools):
+        return LEGACY_TASK_DRIVER
+    return PLAIN_DRIVER if session.legacy_session.session_id is None else STREAM_DRIVER
+
+
+class UnsupportedHandleDriver:
+    """For a call whose upstream no longer speaks the protocol in which the call was begun.
+
+    Sending its next round to an older server would start the tool anew, and the sessions of before are gone from a newer one.
+    """
+
+    async def run(self, session: CallSessionPort, context: CallContext) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+        return failed_completion(
+            CallOutcome.UNKNOWN,
+            "The upstream no longer speaks the protocol in which this call was begun. The tool may have done its work.",
+        )
+
+    async def cancel(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+        return CANCELLED_COMPLETION

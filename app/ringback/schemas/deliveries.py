@@ -1,0 +1,111 @@
+"""Deliveries and their attempts. Bodies are not shown: they hold resume tokens, which are for the receiver."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from ringback.api.paging import NEXT_CURSOR_DESCRIPTION, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.ids import CallId, WebhookId
+from ringback.schemas.fields import Cursor, Id, Instant, QueryParams, ResponseBody
+
+
+class DeliveryListQuery(QueryParams):
+    state: DeliveryState | None = None
+    webhook_id: Id | None = None
+    call_id: Id | None = None
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    cursor: Cursor | None = None
+
+    def to_filter(self) -> DeliveryFilter:
+        return DeliveryFilter(
+            state=self.state,
+            webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
+            call_id=CallId(self.call_id) if self.call_id else None,
+        )
+
+
+class DeliveryView(ResponseBody):
+    """One event for one webhook."""
+
+    id: str
+    webhook_id: str
+    kind: DeliveryKind
+    event_id: str | None = Field(description="Null for the envelope that tells of a gap, which is in no log.")
+    message_id: str = Field(description="The `webhook-id` header of every attempt; the event's id where there is one.")
+    call_id: str | None = Field(description="Null for what is about no call: a test, a webhook, a gap.")
+    generation: int = Field(
+        description="Raised each time it is sent again: the same body, under the same `webhook-id`."
+    )
+    state: DeliveryState
+    attempt_count: int
+    last_category: AttemptCategory | None
+    due_at: Instant
+    give_up_at: Instant
+    created_at: Instant
+    finished_at: Instant | None
+
+    @classmethod
+    def from_delivery(cls, delivery: Delivery, **more: Any) -> Self:
+        return cls(
+            id=delivery.id,
+            webhook_id=delivery.webhook_id,
+            kind=delivery.kind,
+            event_id=delivery.event_id,
+            message_id=delivery.message_id,
+            call_id=delivery.call_id,
+            generation=delivery.generation,
+            state=delivery.state,
+            attempt_count=delivery.attempts,
+            last_category=delivery.last_category,
+            due_at=delivery.due_at,
+            give_up_at=delivery.give_up_at,
+            created_at=delivery.created_at,
+            finished_at=delivery.finished_at,
+            **more,
+        )
+
+
+class AttemptView(ResponseBody):
+    """One POST."""
+
+    id: str
+    number: int
+    started_at: Instant
+    duration_ms: int
+    category: AttemptCategory
+    status_code: int | None
+    excerpt: str | None = Field(description="The first bytes of what the receiver answered.")
+
+    @classmethod
+    def from_attempt(cls, attempt: Attempt) -> Self:
+        return cls(
+            id=attempt.id,
+            number=attempt.number,
+            started_at=attempt.started_at,
+            duration_ms=attempt.duration_ms,
+            category=attempt.category,
+            status_code=attempt.status_code,
+            excerpt=attempt.excerpt,
+        )
+
+
+class DeliveryWithAttemptsView(DeliveryView):
+    attempts: list[AttemptView]
+
+    @classmethod
+    def from_delivery_and_attempts(cls, delivery: Delivery, attempts: Sequence[Attempt]) -> Self:
+        return cls.from_delivery(delivery, attempts=[AttemptView.from_attempt(attempt) for attempt in attempts])
+
+
+class DeliveryPageView(ResponseBody):
+    deliveries: list[DeliveryView]
+    next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
+
+    @classmethod
+    def from_deliveries(cls, deliveries: Sequence[Delivery], next_cursor: str | None) -> Self:
+        return cls(
+            deliveries=[DeliveryView.from_delivery(delivery) for delivery in deliveries], next_cursor=next_cursor
+        )

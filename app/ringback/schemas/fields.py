@@ -1,0 +1,79 @@
+"""The kinds of values that schemas are made of."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SecretStr, Strict, WithJsonSchema
+
+from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.change_subscriptions import RESOURCE_URI_LENGTH_MAX
+from ringback.domain.clock import format_iso
+from ringback.domain.cursor import CURSOR_LENGTH_MAX
+from ringback.domain.event import EventName
+from ringback.domain.validation import require_printable
+from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
+from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
+
+T = TypeVar("T")
+
+ID_LENGTH_MAX: Final = 64
+"""Twice the length of ours; what is longer is no id."""
+EXPIRY_SECONDS_MAX: Final = 366 * 86400
+"""A webhook that is to live longer is one without an end."""
+RATE_PER_SECOND_MIN: Final = 0.01
+"""One in a hundred seconds; what is slower would rather poll."""
+RATE_PER_SECOND_MAX: Final = 1000.0
+"""Above this a limit would never be felt."""
+
+DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
+"""For the document: a set would be written in another order by each process."""
+WHEN_DESCRIPTION: Final = (
+    "`detached`: do not ring for an end that was told in the answer to the request that started the call. Whatever that "
+    "request was not told rings."
+)
+
+
+class RequestBody(BaseModel):
+    """A JSON object that a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class QueryParams(BaseModel):
+    """The query parameters of a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ResponseBody(BaseModel):
+    """A JSON object that a client is sent."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)]
+"""A client's own name for something, or the name of an upstream or a tool."""
+Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
+ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_MAX), AfterValidator(require_printable)]
+Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
+EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
+Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(require_printable)]
+Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
+StrictBool = Annotated[bool, Strict()]
+ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]
+RatePerSecond = Annotated[float, Strict(), Field(ge=RATE_PER_SECOND_MIN, le=RATE_PER_SECOND_MAX, allow_inf_nan=False)]
+WaitSeconds = Annotated[float, Field(ge=0, le=LONG_POLL_SECONDS_MAX, allow_inf_nan=False)]
+
+Instant = Annotated[
+    datetime,
+    PlainSerializer(format_iso, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+OmittedIfNone = Annotated[T | None, Field(exclude_if=_is_none)]
+"""Absent when there is nothing to show."""

@@ -1,0 +1,29 @@
+"""The public halves of the keys that sign callbacks, as a JWK set (RFC 7517, RFC 8037)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from ringback.schemas.fields import ResponseBody
+
+
+class JwkView(ResponseBody):
+    """An Ed25519 key that verifies `v1a` signatures."""
+
+    kty: str = Field(examples=["OKP"])
+    crv: str = Field(examples=["Ed25519"])
+    x: str = Field(description="The public key, base64url.")
+    kid: str = Field(description="The key's thumbprint (RFC 7638).")
+    use: str = Field(examples=["sig"])
+    alg: str = Field(examples=["EdDSA"])
+
+
+class JwkSetView(ResponseBody):
+    """Newest first. Empty when callbacks carry no `v1a` signature."""
+
+    keys: list[JwkView]
+
+    @classmethod
+    def from_keys(cls, keys: Sequence[Mapping[str, Any]]) -> Self:
+        return cls(keys=[JwkView.model_validate(key) for key in keys])

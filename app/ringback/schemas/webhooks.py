@@ -1,0 +1,295 @@
+"""Webhooks, as they are registered and as they are shown. A secret comes back once, and only if it was generated here."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, Strict, ValidationInfo, field_validator
+
+from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
+from ringback.domain.event import EventName
+from ringback.domain.retry import RetryProfile
+from ringback.domain.webhook import (
+    DEFAULT_EVENTS,
+    DeliveryCondition,
+    Webhook,
+    WebhookOrigin,
+    WebhookState,
+    describe_webhook,
+)
+from ringback.schemas.fields import (
+    DEFAULT_EVENTS_SCHEMA,
+    WHEN_DESCRIPTION,
+    Cursor,
+    Description,
+    EventNames,
+    ExpirySeconds,
+    Id,
+    Instant,
+    Label,
+    OmittedIfNone,
+    QueryParams,
+    RatePerSecond,
+    RequestBody,
+    ResourceUri,
+    ResponseBody,
+    Secret,
+    StrictBool,
+    Url,
+)
+from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
+from ringback.services.replays import ReplayRequest, ReplayResult
+from ringback.services.webhooks import (
+    SECRET_OVERLAP_SECONDS_DEFAULT,
+    SECRET_OVERLAP_SECONDS_MAX,
+    RateLimitRemoval,
+    RotatedSecret,
+    WebhookChange,
+)
+
+
+class RegisterWebhookBody(RequestBody):
+    """A callback URL, and what it wants to hear."""
+
+    url: Url
+    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
+    client_session_id: Label | None = Field(default=None, description="Hear only calls of this session.")
+    correlation_id: Label | None = Field(
+        default=None, description="A label: callbacks carry it as `webhook_correlation_id`. See match_correlation."
+    )
+    match_correlation: StrictBool = Field(default=False, description="Hear only calls with this correlation_id.")
+    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
+    upstream: Label | None = None
+    resource_uri: ResourceUri | None = Field(
+        default=None,
+        description="With upstream.changed: hear when this resource of the upstream changes, instead of its lists.",
+    )
+    tool: Label | None = None
+    call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
+    retries: RetryProfile = RetryProfile.DAYS
+    include_result: StrictBool = Field(default=False, description="Put the result into the callback if it fits.")
+    when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
+    ordered: StrictBool = Field(
+        default=False,
+        description="One callback at a time for each client_session_id, or call where there is none, in the order of the "
+        "log. One that fails holds up those behind it, for at most an hour.",
+    )
+    rate_per_second: RatePerSecond | None = Field(default=None, description="Attempts a second at most.")
+    cursor: Cursor | None = Field(default=None, description="Hear from this place in the event log on, not from now.")
+    expires_in_seconds: ExpirySeconds | None = None
+    description: Description | None = None
+
+    def to_registration(self) -> WebhookRegistration:
+        return WebhookRegistration(
+            url=self.url,
+            secret=self.secret.get_secret_value() if self.secret else None,
+            events=self.events,
+            upstream=self.upstream,
+            resource_uri=self.resource_uri,
+            tool=self.tool,
+            call_id=self.call_id,
+            client_session_id=self.client_session_id,
+            correlation_id=self.correlation_id,
+            match_correlation=self.match_correlation,
+            retries=self.retries,
+            include_result=self.include_result,
+            when=self.when,
+            ordered=self.ordered,
+            rate_per_second=self.rate_per_second,
+            description=self.description,
+            cursor=self.cursor,
+            expires_in_seconds=self.expires_in_seconds,
+        )
+
+
+class ChangeWebhookBody(RequestBody):
+    """What is to be different; what is left out stays."""
+
+    url: Url | None = None
+    events: EventNames | None = None
+    description: Description | None = None
+    include_result: StrictBool | None = None
+    when: DeliveryCondition | None = None
+    retries: RetryProfile | None = None
+    rate_per_second: RatePerSecond | None = Field(
+        default=None, description="Attempts a second at most; null removes the limit."
+    )
+    state: Literal["active", "disabled"] | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _reject_null(cls, value: Any, info: ValidationInfo) -> Any:
+        """Null would mean "remove" to some and "leave" to others, where it cannot only mean "no limit"."""
+        if value is None and info.field_name != "rate_per_second":
+            raise ValueError("Null is no value for this. Leave the member out to keep what is there.")
+        return value
+
+    def to_change(self) -> WebhookChange:
+        return WebhookChange(
+            url=self.url,
+            events=self.events,
+            description=self.description,
+            include_result=self.include_result,
+            when=self.when,
+            retries=self.retries,
+            rate_per_second=self._rate_change(),
+            state=WebhookState(self.state) if self.state else None,
+        )
+
+    def _rate_change(self) -> float | RateLimitRemoval | None:
+        if "rate_per_second" in self.model_fields_set and self.rate_per_second is None:
+            return RateLimitRemoval.UNLIMITED
+        return self.rate_per_second
+
+
+class RotateSecretBody(RequestBody):
+    """A new signing secret, and how long the old ones go on beside it."""
+
+    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
+    overlap_seconds: Annotated[float, Strict()] = Field(
+        default=SECRET_OVERLAP_SECONDS_DEFAULT,
+        ge=0,
+        le=SECRET_OVERLAP_SECONDS_MAX,
+        description="So long callbacks carry a signature of each older secret, too. 0 ends all of them now.",
+    )
+
+
+class ReplayBody(RequestBody):
+    """What to send again: exactly one of these."""
+
+    since: datetime | None = Field(default=None, description="What happened from this time on; with its offset.")
+    cursor: Cursor | None = Field(default=None, description="What came after this place in the event log.")
+    dead: Literal[True] | None = Field(default=None, description="Whatever was given up.")
+
+    @field_validator("since")
+    @classmethod
+    def _require_offset(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("Say in which time zone: 2026-11-20T17:00:00Z.")
+        return value
+
+    def to_request(self) -> ReplayRequest:
+        return ReplayRequest(since=self.since, cursor=self.cursor, only_dead=self.dead is True)
+
+
+class ReplayedView(ResponseBody):
+    replayed: int = Field(description="How many deliveries are sent again.")
+    still_open: int = Field(description="How many were left alone, because they are being delivered anyway.")
+    more: bool = Field(
+        description="Whether the bound of one request was reached. Ask again, from the cursor if there is one."
+    )
+    cursor: str | None
+
+    @classmethod
+    def from_result(cls, replayed: ReplayResult) -> Self:
+        return cls(
+            replayed=replayed.replayed,
+            still_open=replayed.still_open,
+            more=replayed.has_more,
+            cursor=replayed.cursor,
+        )
+
+
+class WebhookListQuery(QueryParams):
+    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    cursor: Cursor | None = None
+
+
+class WebhookView(ResponseBody):
+    """A registration of a callback URL."""
+
+    id: str
+    url: str
+    events: list[EventName]
+    upstream: str | None
+    resource_uri: str | None
+    tool: str | None
+    call_id: str | None
+    client_session_id: str | None
+    correlation_id: str | None
+    match_correlation: bool
+    retries: RetryProfile
+    include_result: bool
+    when: DeliveryCondition
+    ordered: bool
+    rate_per_second: float | None
+    description: str | None
+    state: WebhookState
+    origin: WebhookOrigin
+    created_at: Instant
+    updated_at: Instant
+    expires_at: Instant | None
+    last_delivery_at: Instant | None
+    last_error: str | None = Field(description="How the last attempt or challenge failed, until one succeeds.")
+    failing_since: Instant | None
+    paused_until: Instant | None = Field(
+        description="After several failures in a row nothing is sent until then; after that one attempt at a time."
+    )
+
+    @classmethod
+    def from_webhook(cls, webhook: Webhook, **more: Any) -> Self:
+        return cls(
+            id=webhook.id,
+            url=webhook.url,
+            events=sorted(webhook.events),
+            upstream=webhook.upstream,
+            resource_uri=webhook.resource_uri,
+            tool=webhook.tool,
+            call_id=webhook.call_id,
+            client_session_id=webhook.client_session_id,
+            correlation_id=webhook.correlation_id,
+            match_correlation=webhook.match_correlation,
+            retries=webhook.retries,
+            include_result=webhook.include_result,
+            when=webhook.when,
+            ordered=webhook.ordered,
+            rate_per_second=webhook.rate_per_second,
+            description=webhook.description,
+            state=webhook.state,
+            origin=webhook.origin,
+            created_at=webhook.created_at,
+            updated_at=webhook.updated_at,
+            expires_at=webhook.expires_at,
+            last_delivery_at=webhook.last_delivery_at,
+            last_error=webhook.last_error,
+            failing_since=webhook.failing_since,
+            paused_until=webhook.breaker.paused_until,
+            **more,
+        )
+
+
+class RegisteredWebhookView(WebhookView):
+    """A webhook just made, with what is shown this once."""
+
+    hears: str = Field(description="One sentence that says what will ring.")
+    secret: OmittedIfNone[str] = Field(
+        default=None, description="The signing secret if it was generated; shown this once."
+    )
+
+    @classmethod
+    def from_registered(cls, registered: RegisteredWebhook) -> Self:
+        return cls.from_webhook(
+            registered.webhook, hears=describe_webhook(registered.webhook), secret=registered.secret
+        )
+
+
+class RotatedWebhookView(WebhookView):
+    """A webhook with a new secret, which is shown this once."""
+
+    overlap_ends_at: Instant = Field(description="Until then callbacks carry signatures of older secrets, too.")
+    secret: OmittedIfNone[str] = Field(
+        default=None, description="The signing secret if it was generated; shown this once."
+    )
+
+    @classmethod
+    def from_rotated(cls, rotated: RotatedSecret) -> Self:
+        return cls.from_webhook(rotated.webhook, overlap_ends_at=rotated.overlap_ends_at, secret=rotated.secret)
+
+
+class WebhookPageView(ResponseBody):
+    webhooks: list[WebhookView]
+    next_cursor: str | None
+
+    @classmethod
+    def from_webhooks(cls, webhooks: Sequence[Webhook], next_cursor: str | None) -> Self:
+        return cls(webhooks=[WebhookView.from_webhook(webhook) for webhook in webhooks], next_cursor=next_cursor)

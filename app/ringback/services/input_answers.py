@@ -1,0 +1,78 @@
+"""Answers to a tool's questions, hours later if need be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from ringback.domain import inputs, jsontext
+from ringback.domain.call import CallPhase
+from ringback.domain.errors import CallEnded, InvalidRequest
+from ringback.domain.inputs import INPUT_BYTES_MAX, InputAnswer
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
+from ringback.notifier.recorder import Recorder
+from ringback.services.calls import get_own_call
+
+INPUT_RESPONSES_MAX: Final = 64
+"""More than are ever asked at once, so that nobody is refused for sending old ones again."""
+ELICIT_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnswers:
+    store: Store
+    recorder: Recorder
+
+    async def answer_input(self, caller: Caller, call_id: str, responses: Mapping[str, Any]) -> InputAnswer:
+        """Answer some or all of what the call asks. What is not asked, or not any more, is ignored, and named.
+
+        `responses` are ElicitResults by the call's own keys: `{"r1.1": {"action": "accept", "content": {…}}}`.
+        """
+        caller.require_scope(Scope.CALLS)
+        _check_responses(responses)
+
+        async def apply_answer(tx: Transaction) -> InputAnswer:
+            call = await get_own_call(tx, caller.principal, call_id)
+            if call.is_final:
+                raise CallEnded(f"The call has ended as {call.status}; nothing is asked any more.", call_id=call.id)
+            answer = inputs.answer_input(call, responses, now=tx.now())
+            if answer.accepted:
+                _check_responses_size(answer.call.input_responses)
+                await self.recorder.record_input_requests(tx, call, answer.call, lease_token=None)
+                tx.notify(call_answered_topic(call.id))
+                if answer.call.phase is CallPhase.QUEUED:
+                    tx.notify(CALL_QUEUED_TOPIC)
+            return answer
+
+        return await self.store.write(apply_answer)
+
+
+def _check_responses(responses: Mapping[str, Any]) -> None:
+    if not responses or len(responses) > INPUT_RESPONSES_MAX:
+        raise InvalidRequest(f"responses must hold 1 to {INPUT_RESPONSES_MAX} answers, by the keys in input_requests.")
+    for key, response in responses.items():
+        if not _is_elicit_result(response):
+            raise InvalidRequest(
+                'Each answer is an object like {"action": "accept", "content": {…}}; action may also be "decline" or '
+                '"cancel", without content.',
+                key=key[: len("r100.32")],
+            )
+
+
+def _is_elicit_result(response: Any) -> bool:
+    """Its form (MCP, ElicitResult). Whether the content fits the question is for the tool to say."""
+    if not isinstance(response, dict):
+        return False
+    result = cast("dict[str, Any]", response)
+    action = result.get("action")
+    return isinstance(action, str) and action in ELICIT_ACTIONS and isinstance(result.get("content", {}), dict)
+
+
+def _check_responses_size(responses: Mapping[str, Any]) -> None:
+    try:
+        fits = len(jsontext.dumps(responses)) <= INPUT_BYTES_MAX
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidRequest(f"The answers of a call have at most {INPUT_BYTES_MAX} bytes together. Send shorter ones.")

@@ -1,0 +1,77 @@
+"""What holds for webhooks whoever asks and whatever for: whose they are, what signs them, and what they may watch."""
+
+from typing import Final
+
+from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
+from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
+from ringback.domain.event import EventName
+from ringback.domain.ids import IdGenerator, WebhookId, is_well_formed_id
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Caller, Principal
+from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.signing import secrets as signing_secrets
+
+WEBHOOK_SECRET_BYTES: Final = 32
+"""As many as SHA-256 gives, and within the 24 to 64 that Standard Webhooks asks for."""
+
+
+async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
+    if is_well_formed_id("wh", webhook_id):
+        webhook = await tx.webhooks.get(WebhookId(webhook_id))
+        if webhook is not None and webhook.principal == principal:
+            return webhook
+    raise NotFound("No webhook of yours has this id. List yours: GET /v1/webhooks")
+
+
+def require_enabled(webhook: Webhook) -> None:
+    if webhook.state is WebhookState.DISABLED:
+        raise WebhookNotActive(
+            "The webhook is disabled, so nothing is sent to it. Switch it on first: "
+            f'PATCH /v1/webhooks/{webhook.id} {{"state": "active"}}'
+        )
+
+
+def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | None]:
+    """What is to sign: the secret that was asked for, or a new one, which is then given a second time, to be shown once."""
+    if not requested:
+        generated = signing_secrets.generate_secret(ids.random_bytes(WEBHOOK_SECRET_BYTES))
+        return generated, generated
+    try:
+        signing_secrets.parse_secret(requested)
+    except signing_secrets.InvalidSecret as problem:
+        raise InvalidRequest(f"secret: {problem}") from None
+    return requested, None
+
+
+def subscribes_to_changes(webhook: Webhook) -> bool:
+    """Whether it hears of an upstream's own changes, and so has somebody listen to that."""
+    return EventName.UPSTREAM_CHANGED in webhook.events
+
+
+def check_subscribed_upstream(caller: Caller, webhook: Webhook, catalog: ToolCatalog) -> None:
+    """Only an upstream that the caller may see can be watched, and one that is not configured would never ring."""
+    check_change_subscription(webhook)
+    upstreams = {info.name for info in catalog.list_upstreams()}
+    if subscribes_to_changes(webhook) and not (
+        webhook.upstream in upstreams and caller.may_use_upstream(webhook.upstream)
+    ):
+        raise UnknownUpstream(
+            "upstream: there is no upstream of this name. List them: GET /v1/upstreams", upstream=webhook.upstream
+        )
+
+
+async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:
+    if webhook.resource_uri is None:
+        return
+    subscriptions = await tx.change_subscriptions.list_all(now=tx.now())
+    uris = {
+        subscription.resource_uri for subscription in subscriptions if subscription.upstream == webhook.upstream
+    } - {None}
+    if webhook.resource_uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
+        raise QuotaExceeded(
+            f"{RESOURCE_URIS_MAX} resources of this upstream are watched already. Remove a webhook that names one.",
+            retry_after_seconds=60,
+            quota="watched_resources",
+            limit=RESOURCE_URIS_MAX,
+        )

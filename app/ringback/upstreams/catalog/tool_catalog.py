@@ -1,0 +1,188 @@
+"""What can be called, as the upstreams list it, and whether a call makes sense before it is stored.
+
+Lists are kept by the connections. A call is refused only by a fresh list, and by none at all when the upstream cannot be asked:
+then the call is queued, and the truth is told when it runs.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol, cast
+
+from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
+from ringback.domain.upstreams import ToolInfo, UpstreamInfo
+from ringback.upstreams.catalog.argument_validation import ArgumentValidator
+
+LIST_AGE_SECONDS_MAX: Final = 300.0
+"""For upstreams that do not tell of changes."""
+REJECTING_LIST_AGE_SECONDS_MAX: Final = 2.0
+"""A list this old may refuse a tool. Short, because the tool may be new; not 0, because a client may ask in a loop."""
+FIRST_LIST_TIMEOUT_SECONDS: Final = 2.0
+"""How long a call waits at most for a list that is just being fetched for the first time."""
+LIST_TOOLS_TIMEOUT_SECONDS: Final = 5.0
+"""The same for somebody who asked for the list."""
+_NAME_LENGTH_MAX: Final = 64
+
+
+class CatalogConnection(Protocol):
+    """What the catalog needs of a connection."""
+
+    def get_info(self) -> UpstreamInfo: ...
+
+    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
+        """The tools by name, as they were listed last."""
+        ...
+
+    def get_inline_wait_seconds(self, tool: str) -> float | None:
+        """As configured, for this tool or for all."""
+        ...
+
+    def is_task_only(self, tool: str) -> bool:
+        """As configured."""
+        ...
+
+    async def wait_until_settled(self, timeout_seconds: float) -> None:
+        """Wait until it is known whether the upstream can be reached, but no longer than that."""
+        ...
+
+    async def get_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The tools by name, asked for again when the list is older than that, or changed; None when never reached."""
+        ...
+
+    async def get_fresh_tools(self, *, age_seconds_max: float) -> Mapping[str, ToolInfo] | None:
+        """The same, and None when they cannot be asked for now."""
+        ...
+
+
+class UpstreamToolCatalog:
+    """Implements `domain.upstreams.Catalog`."""
+
+    def __init__(
+        self, connections: Mapping[str, CatalogConnection], draining: Collection[CatalogConnection] = ()
+    ) -> None:
+        """Calls may still be running on `superseded` connections, which nothing else is asked of."""
+        self._connections = connections
+        self._draining = draining
+        self._validators: dict[str, _ToolValidators] = {}
+
+    def list_upstreams(self) -> Sequence[UpstreamInfo]:
+        completion = Counter[str]()
+        for info in (connection.get_info() for connection in self._draining):
+            completion[info.name] += info.calls_in_flight
+        infos = [connection.get_info() for connection in self._connections.values()]
+        return [replace(info, calls_in_flight=info.calls_in_flight + completion[info.name]) for info in infos]
+
+    async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
+        connection = self._get_connection(upstream, visible_upstreams=None)
+        tools = await self._get_tools_with_wait(connection, timeout_seconds=LIST_TOOLS_TIMEOUT_SECONDS)
+        if tools is None:
+            raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
+        return list(tools.values())
+
+    async def check_call(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], *, visible_upstreams: frozenset[str] | None
+    ) -> None:
+        connection = self._get_connection(upstream, visible_upstreams=visible_upstreams)
+        tools = await self._get_tools_with_wait(connection, timeout_seconds=FIRST_LIST_TIMEOUT_SECONDS)
+        if tools is None or self._find_error(upstream, tool, arguments, tools) is None:
+            return
+        tools = await connection.get_fresh_tools(age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX)
+        if tools is not None and (objection := self._find_error(upstream, tool, arguments, tools)) is not None:
+            raise objection
+
+    def _find_error(
+        self, upstream: str, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
+    ) -> InvalidRequest | None:
+        """What speaks against the call, if these are the tools."""
+        if tool not in tools:
+            return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
+        if errors := self._get_validators(upstream, tools).get_validator(tool).find_errors(arguments):
+            detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
+            return InvalidArguments(
+                f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
+                tool=tool,
+                errors=errors,
+            )
+        return None
+
+    def is_repeatable(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        if connection is None or not connection.get_info().trusts_annotations:
+            return False
+        info = connection.get_cached_tools().get(tool)
+        annotations = info.raw.get("annotations") if info is not None else None
+        if not isinstance(annotations, dict):
+            return False
+        hints = cast("dict[str, Any]", annotations)
+        return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+    def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
+        connection = self._connections.get(upstream)
+        info = None if connection is None else connection.get_cached_tools().get(tool)
+        return None if info is None else info.input_schema
+
+    def get_inline_wait_seconds(self, upstream: str, tool: str) -> float | None:
+        connection = self._connections.get(upstream)
+        return None if connection is None else connection.get_inline_wait_seconds(tool)
+
+    def is_task_only(self, upstream: str, tool: str) -> bool:
+        connection = self._connections.get(upstream)
+        return connection is not None and connection.is_task_only(tool)
+
+    def _get_connection(self, upstream: str, *, visible_upstreams: frozenset[str] | None) -> CatalogConnection:
+        connection = self._connections.get(upstream)
+        if connection is None or (visible_upstreams is not None and upstream not in visible_upstreams):
+            names = [name for name in self._connections if visible_upstreams is None or name in visible_upstreams]
+            raise UnknownUpstream(
+                f"There is no upstream '{_truncate(upstream)}'.{_suggest_name(upstream, names)} List them: GET /v1/upstreams",
+                upstream=_truncate(upstream),
+            )
+        return connection
+
+    async def _get_tools_with_wait(
+        self, connection: CatalogConnection, *, timeout_seconds: float
+    ) -> Mapping[str, ToolInfo] | None:
+        tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if tools is None:
+            await connection.wait_until_settled(timeout_seconds)
+            tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX)
+        return tools
+
+    def _get_validators(self, upstream: str, tools: Mapping[str, ToolInfo]) -> "_ToolValidators":
+        validators = self._validators.get(upstream)
+        if validators is None or validators.tools is not tools:
+            self._validators = {name: of for name, of in self._validators.items() if name in self._connections}
+            self._validators[upstream] = validators = _ToolValidators(upstream, tools)
+        return validators
+
+
+class _ToolValidators:
+    """Those of one list, made when they are first needed, and gone with it."""
+
+    def __init__(self, upstream: str, tools: Mapping[str, ToolInfo]) -> None:
+        self.tools = tools
+        self._upstream = upstream
+        self._validators: dict[str, ArgumentValidator] = {}
+
+    def get_validator(self, tool: str) -> ArgumentValidator:
+        if tool not in self._validators:
+            schema = self.tools[tool].input_schema
+            self._validators[tool] = ArgumentValidator(schema, upstream=self._upstream, tool=tool)
+        return self._validators[tool]
+
+
+def _unknown_tool_message(upstream: str, tool: str, tools: Iterable[str]) -> str:
+    return (
+        f"Upstream '{upstream}' has no tool '{_truncate(tool)}'.{_suggest_name(tool, tools)}"
+        f" List them: GET /v1/upstreams/{upstream}/tools"
+    )
+
+
+def _suggest_name(wanted: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(_truncate(wanted), list(names), n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= _NAME_LENGTH_MAX else f"{text[:_NAME_LENGTH_MAX]}…"

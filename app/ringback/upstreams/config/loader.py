@@ -1,0 +1,84 @@
+"""Where configurations come from: the `mcpServers` file that every MCP host reads, and `--upstream NAME=COMMAND_OR_URL`."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ringback.domain import jsontext
+from ringback.upstreams.config.fields import SHOWN_NAME_LENGTH_MAX, ConfigFields
+from ringback.upstreams.config.models import ConfigError, UpstreamConfig
+from ringback.upstreams.config.server_entry import parse_server_entry
+
+CONFIG_BYTES_MAX: Final = 1024 * 1024
+"""An mcpServers file is a few kilobytes; what is larger is some other file."""
+UPSTREAMS_MAX: Final = 200
+"""Each is a connection of its own, most of them a child process."""
+_SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
+
+
+def load_upstreams(path: Path, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
+    """Read an mcpServers file; raises `ConfigError` also when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}). Name a file with an 'mcpServers' object."
+        ) from None
+    return parse_upstreams(text, source=str(path), environment=environment)
+
+
+def parse_upstreams(text: bytes | str, *, source: str, environment: Mapping[str, str]) -> tuple[UpstreamConfig, ...]:
+    """The upstreams in an `mcpServers` (or VS Code `servers`) document, in its order, without those marked disabled."""
+    entries = {
+        name: _make_fields(source, name, settings, environment)
+        for name, settings in _parse_servers(text, source).items()
+    }
+    return tuple(
+        parse_server_entry(name, values) for name, values in entries.items() if values.get_raw("disabled") is not True
+    )
+
+
+def parse_upstream_option(option: str) -> UpstreamConfig:
+    """`NAME=COMMAND_OR_URL` of `serve --upstream`; a command is split as a shell would."""
+    name, separator, value = option.partition("=")
+    source = f"--upstream {name}"
+    if not separator or not value.strip():
+        raise ConfigError(f"{source}: write NAME=COMMAND_OR_URL, for example git='uvx mcp-server-git'.")
+    if value.startswith(("http://", "https://")):
+        settings: dict[str, Any] = {"url": value}
+    else:
+        try:
+            command, *args = shlex.split(value)
+        except ValueError as error:
+            raise ConfigError(f"{source}: the command cannot be split ({error}). Check its quotes.") from None
+        settings = {"command": command, "args": args}
+    return parse_server_entry(name, _make_fields(source, name, settings, None))
+
+
+def _make_fields(source: str, name: str, settings: Any, environment: Mapping[str, str] | None) -> ConfigFields:
+    where = f"{source}: upstream '{name[:SHOWN_NAME_LENGTH_MAX]}'"
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{where}: must be an object with a 'command' or a 'url'.")
+    return ConfigFields(cast("dict[str, Any]", settings), where=where, environment=environment)
+
+
+def _parse_servers(text: bytes | str, source: str) -> dict[str, Any]:
+    if len(text) > CONFIG_BYTES_MAX:
+        raise ConfigError(f"{source}: larger than {CONFIG_BYTES_MAX} bytes, so it is not an mcpServers file.")
+    try:
+        document = jsontext.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are not JSON.") from None
+    settings = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+    keys = [key for key in _SERVER_KEYS if key in settings]
+    if len(keys) != 1:
+        raise ConfigError(f"{source}: needs an object with one key 'mcpServers' (or VS Code's 'servers').")
+    servers = settings[keys[0]]
+    if not isinstance(servers, dict):
+        raise ConfigError(f"{source}: '{keys[0]}' must be an object that maps names to servers.")
+    named = cast("dict[str, Any]", servers)
+    if len(named) > UPSTREAMS_MAX:
+        raise ConfigError(f"{source}: '{keys[0]}' names {len(named)} servers; at most {UPSTREAMS_MAX} are served.")
+    return named

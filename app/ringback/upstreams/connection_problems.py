@@ -1,0 +1,66 @@
+"""Why an upstream cannot be reached, in fixed words, and what to do about it: an upstream's own words could hold anything."""
+
+from enum import StrEnum
+from typing import Final, cast
+
+from mcp import MCPError
+
+from ringback.upstreams.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
+    RequestNotSent,
+    ResponseLost,
+    TokenUnavailable,
+)
+from ringback.upstreams.transports.guarded_http import to_request_error
+
+
+class ConnectionProblem(StrEnum):
+    NOT_FOUND = "command_or_folder_not_found"
+    NOT_STARTED = "command_cannot_be_started"
+    CANNOT_CONNECT = "cannot_connect"
+    LOST = "connection_lost"
+    TIMEOUT = "no_answer_in_time"
+    HANDSHAKE = "handshake_failed"
+    AUTHORIZATION_REQUIRED = "authorization_required"
+    UNAUTHORISED = "unauthorised"
+    NO_TOKEN = "no_token"  # noqa: S105 - it says that there is none
+
+
+PROBLEM_ADVICE: Final = {
+    ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
+    ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
+    ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
+    ConnectionProblem.LOST: "Run it by hand to see why it ends.",
+    ConnectionProblem.TIMEOUT: "Run it by hand to see what it waits for.",
+    ConnectionProblem.HANDSHAKE: "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server.",
+    ConnectionProblem.AUTHORIZATION_REQUIRED: (
+        "It wants credentials. Nobody is here to log in by a browser, so configure an 'Authorization' header, or an OAuth "
+        "client of its own: 'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
+    ),
+    ConnectionProblem.UNAUTHORISED: "It, or its authorization server, refuses the configured credentials. Check them, and their scope.",
+    ConnectionProblem.NO_TOKEN: "Its authorization server gives no token. Check 'ringback.oauth.token_url', and that it can be reached.",
+}
+
+_PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] = (
+    (TimeoutError, ConnectionProblem.TIMEOUT),
+    (FileNotFoundError, ConnectionProblem.NOT_FOUND),
+    (NotADirectoryError, ConnectionProblem.NOT_FOUND),
+    (OSError, ConnectionProblem.NOT_STARTED),
+    (CredentialsRequired, ConnectionProblem.AUTHORIZATION_REQUIRED),
+    (CredentialsRejected, ConnectionProblem.UNAUTHORISED),
+    (TokenUnavailable, ConnectionProblem.NO_TOKEN),
+    (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
+    (ResponseLost, ConnectionProblem.LOST),
+)
+"""The first that fits; anything else went wrong while negotiating."""
+
+
+def classify_problem(error: BaseException) -> ConnectionProblem:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseException", error.exceptions[0])
+    if isinstance(error, MCPError):
+        error = to_request_error(error.error)
+    return next(
+        (problem for kind, problem in _PROBLEM_BY_ERROR if isinstance(error, kind)), ConnectionProblem.HANDSHAKE
+    )

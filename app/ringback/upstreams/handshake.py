@@ -1,0 +1,195 @@
+"""How a link is opened: the transport, the negotiation, or the rejoining of a session that is there already."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import anyio
+import mcp_types
+from mcp import ClientSession, MCPError
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import ValidationError
+
+from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
+from ringback.notifier.configured_hosts import LookUp
+from ringback.runner.direct_posts import DirectPosts
+from ringback.runner.drivers.driver import LegacySessionId
+from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
+from ringback.upstreams.errors import RequestNotSent
+from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.session import CLIENT_INFO, UpstreamSession
+from ringback.upstreams.session_dispatcher import SessionDispatcher
+from ringback.upstreams.transports.child_process import ChildProcess
+from ringback.upstreams.transports.child_records import ChildRecords
+from ringback.upstreams.transports.guarded_http import (
+    EVENT_BYTES_MAX,
+    SESSION_HEADER,
+    make_guarded_transport,
+    make_http_client,
+    to_request_error,
+)
+from ringback.upstreams.transports.large_results import LargeResults
+from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
+from ringback.upstreams.transports.oauth import ClientCredentialsTokens
+from ringback.upstreams.transports.stdio import open_stdio
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_SECONDS: Final = 120.0
+"""A stdio server may first be downloaded by its launcher (npx, uvx)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a link is opened, and what for."""
+
+    probes_modern: bool = True
+    """Ask for the protocol of 2026-07-28 first."""
+    is_dedicated: bool = False
+    """For one call only."""
+    accepts_elicitation: bool = False
+    """Whoever started that call can answer questions: before 2026-07-28 this is told once, with the handshake."""
+    rejoined_session: LegacySessionId | None = None
+    """A session that is there: nothing is negotiated."""
+    token_source: ClientCredentialsTokens | None = None
+    """What authorises us, if the upstream is configured with an OAuth client."""
+    request_id_prefix: str
+    """Differs from that of every other link."""
+    look_up: LookUp
+    faults: FaultCounter
+    child_records: ChildRecords
+
+
+@asynccontextmanager
+async def open_session(
+    config: UpstreamConfig, options: SessionOptions, *, on_change: Callable[[UpstreamChange], None]
+) -> AsyncGenerator[UpstreamSession]:
+    """Connect and negotiate. Must be left in the task that entered it, because anyio's scopes must."""
+
+    async def on_message(message: IncomingMessage) -> None:
+        if (change := _parse_change(config.name, message)) is not None:
+            on_change(change)
+
+    async with AsyncExitStack() as stack:
+        large_results = LargeResults()
+        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results)
+        dispatcher = SessionDispatcher(*streams, large_results=large_results, direct=direct)
+        session = ClientSession(
+            dispatcher=dispatcher,
+            message_handler=on_message,
+            client_info=CLIENT_INFO,
+            elicitation_callback=_reject_elicitation if options.accepts_elicitation else None,
+        )
+        await stack.enter_async_context(session)
+        if options.rejoined_session is not None:
+            _rejoin_session(session, options.rejoined_session)
+        else:
+            with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
+                await _negotiate(session, probe=options.probes_modern)
+        profile = _make_profile(session, dispatcher.handshake_result)
+        upstream_session = UpstreamSession(
+            session,
+            dispatcher,
+            profile=profile,
+            transport=transport,
+            child=child,
+            forwards_meta_key=config.forwards_meta_key,
+            is_dedicated=options.is_dedicated,
+            request_id_prefix=options.request_id_prefix,
+        )
+        try:
+            yield upstream_session
+        finally:
+            upstream_session.close_to_new_requests()
+
+
+async def _enter_transport(
+    stack: AsyncExitStack, config: UpstreamConfig, options: SessionOptions, large_results: LargeResults
+) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
+    if config.transport is UpstreamTransport.STDIO:
+        streams, child = await stack.enter_async_context(
+            open_stdio(config, faults=options.faults, records=options.child_records)
+        )
+        return streams, None, child, None
+    session_id = None if options.rejoined_session is None else options.rejoined_session.session_id
+    inner = make_guarded_transport(
+        config, options.token_source, look_up=options.look_up, faults=options.faults, large_results=large_results
+    )
+    transport = LegacySessionTransport(inner, rejoined=session_id)
+    direct = DirectPosts(transport, config.url)
+    client = make_http_client(config, direct, {} if session_id is None else {SESSION_HEADER: session_id})
+    await stack.enter_async_context(client)
+    direct.use(client)
+    opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
+    return await stack.enter_async_context(opened), transport, None, direct
+
+
+async def _reject_elicitation(
+    context: ClientRequestContext,  # noqa: ARG001 - the SDK's names
+    params: mcp_types.ElicitRequestParams,  # noqa: ARG001
+) -> mcp_types.ErrorData:
+    """Makes the SDK declare elicitation. Questions go to the call (`runner.dispatcher`), and there is none at this moment."""
+    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="There is nobody to be asked now.")
+
+
+def _rejoin_session(session: ClientSession, name: LegacySessionId) -> None:
+    """Take up a session that another process negotiated. Of what it had agreed on, only the version is on the wire."""
+    unknown_server = mcp_types.Implementation(name="", version="")
+    session.adopt(
+        mcp_types.InitializeResult(
+            protocol_version=name.protocol_version,
+            capabilities=mcp_types.ServerCapabilities(),
+            server_info=unknown_server,
+        )
+    )
+
+
+async def _negotiate(session: ClientSession, *, probe: bool) -> None:
+    """Modern if the upstream speaks it, else the handshake of before. An upstream that is away is no verdict on the era."""
+    if probe:
+        try:
+            await session.discover()
+        except MCPError as error:
+            if isinstance(to_request_error(error.error), RequestNotSent):
+                raise
+        except (ValidationError, RuntimeError):
+            log.debug("upstream.not_modern")  # it answered, with no version of the new era
+        else:
+            return
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        # It was slow to start: it took the probe that we gave up for its first message, and speaks the new era now.
+        await session.discover()
+
+
+def _make_profile(session: ClientSession, handshake_result: Mapping[str, Any]) -> UpstreamProfile:
+    """What the upstream said of itself; from its own words, because the SDK's models drop keys that they do not know."""
+    meta: Mapping[str, Any] = handshake_result.get("_meta") or {}  # the SDK takes null for none
+    stamp = meta.get(mcp_types.SERVER_INFO_META_KEY)
+    return UpstreamProfile(
+        protocol_version=session.protocol_version or "",
+        capabilities=handshake_result.get("capabilities", {}),
+        instructions=handshake_result.get("instructions"),
+        server_info=handshake_result.get("serverInfo")
+        or (cast("dict[str, Any]", stamp) if isinstance(stamp, dict) else {}),
+    )
+
+
+def _parse_change(upstream: str, message: IncomingMessage) -> UpstreamChange | None:
+    match message:
+        case mcp_types.ToolListChangedNotification():
+            return UpstreamChange(upstream=upstream, listing=Listing.TOOLS)
+        case mcp_types.ResourceListChangedNotification():
+            return UpstreamChange(upstream=upstream, listing=Listing.RESOURCES)
+        case mcp_types.PromptListChangedNotification():
+            return UpstreamChange(upstream=upstream, listing=Listing.PROMPTS)
+        case mcp_types.ResourceUpdatedNotification():
+            return UpstreamChange(upstream=upstream, uri=message.params.uri)
+        case _:
+            return None

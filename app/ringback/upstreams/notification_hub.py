@@ -1,0 +1,91 @@
+"""What upstreams tell about running calls, for whoever waits for one just now: in this process, bounded, and kept nowhere."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, get_args
+
+from mcp_types import LoggingLevel
+
+from ringback.domain import jsontext
+from ringback.domain.call import Progress
+from ringback.domain.ids import CallId
+from ringback.domain.meta import without_reserved_meta
+from ringback.domain.upstreams import UpstreamNotification
+
+QUEUED_NOTIFICATIONS_MAX: Final = 256
+"""Notifications that wait for one listener: a client that reads hears all, and one that does not costs no more than this."""
+LOG_MESSAGE_BYTES_MAX: Final = 64 * 1024
+"""A message is a line for a log, perhaps with a traceback; a larger one is dropped."""
+LOG_LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
+"""By rising severity (RFC 5424), as the SDK declares them."""
+PROGRESS_METHOD: Final = "notifications/progress"
+LOG_MESSAGE_METHOD: Final = "notifications/message"
+
+
+class NotificationHub:
+    """Implements `domain.upstreams.Live`."""
+
+    def __init__(self) -> None:
+        self._streams: dict[CallId, set[CallNotificationStream]] = {}
+
+    @contextmanager
+    def subscribe_call(self, call_id: CallId, *, log_level: str | None = None) -> "Generator[CallNotificationStream]":
+        stream = CallNotificationStream(None if log_level is None else LOG_LEVELS.index(log_level))
+        self._streams.setdefault(call_id, set()).add(stream)
+        try:
+            yield stream
+        finally:
+            streams = self._streams[call_id]
+            streams.discard(stream)
+            if not streams:
+                del self._streams[call_id]
+
+    def get_log_level(self, call_id: CallId) -> str | None:
+        """The least severe level that somebody who listens asked for; None when nobody did."""
+        levels = [
+            stream.log_level_index for stream in self._streams.get(call_id, ()) if stream.log_level_index is not None
+        ]
+        return LOG_LEVELS[min(levels)] if levels else None
+
+    def publish_progress(self, call_id: CallId, progress: Progress) -> None:
+        params = {"progress": progress.progress, "total": progress.total, "message": progress.message}
+        notification = UpstreamNotification(
+            method=PROGRESS_METHOD, params={key: value for key, value in params.items() if value is not None}
+        )
+        for stream in self._streams.get(call_id, ()):
+            stream.put(notification)
+
+    def publish_log_message(self, call_id: CallId, params: Mapping[str, Any]) -> None:
+        """Take the parameters of a notifications/message that surely belongs to this call."""
+        level = params.get("level")
+        if level not in LOG_LEVELS or not _is_small(params):
+            return
+        notification = UpstreamNotification(method=LOG_MESSAGE_METHOD, params=without_reserved_meta(params))
+        for stream in self._streams.get(call_id, ()):
+            if stream.log_level_index is not None and LOG_LEVELS.index(level) >= stream.log_level_index:
+                stream.put(notification)
+
+
+def _is_small(params: Mapping[str, Any]) -> bool:
+    try:
+        return len(jsontext.dumps(params)) <= LOG_MESSAGE_BYTES_MAX
+    except TypeError:
+        return False
+
+
+class CallNotificationStream(AsyncIterator[UpstreamNotification]):
+    """For one listener. It never ends by itself."""
+
+    def __init__(self, log_level: int | None) -> None:
+        self.log_level_index = log_level
+        """The place in `LEVELS` from which on messages are wanted; None: no messages."""
+        self._queue: asyncio.Queue[UpstreamNotification] = asyncio.Queue()
+
+    def put(self, notification: UpstreamNotification) -> None:
+        if self._queue.qsize() >= QUEUED_NOTIFICATIONS_MAX:
+            self._queue.get_nowait()
+        self._queue.put_nowait(notification)
+
+    async def __anext__(self) -> UpstreamNotification:
+        return await self._queue.get()

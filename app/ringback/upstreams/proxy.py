@@ -1,0 +1,115 @@
+"""Upstreams as a gateway passes them on: what they say of themselves, their lists, requests, and what they tell unasked."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Final
+
+from mcp.shared.inbound import NAME_BEARING_METHODS
+
+from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
+from ringback.domain.upstreams import Listing, UpstreamErrorResponse, UpstreamProfile
+from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX
+from ringback.upstreams.connection import UpstreamConnection
+from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamError
+from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
+from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
+
+PROXIED_METHODS: Final = frozenset({"resources/read", "prompts/get", "completion/complete"})
+"""What may be asked through `ask`. Tools are called as calls; everything else is between two neighbours."""
+CONNECT_WAIT_SECONDS: Final = 5.0
+"""How long somebody waits for an upstream that is just being connected to."""
+REQUEST_TIMEOUT_SECONDS: Final = 60.0
+"""For an answer, which may be a large file; the usual patience of MCP clients."""
+
+
+class UpstreamProxy:
+    """Implements `domain.upstreams.Passage`, over the links that all share."""
+
+    def __init__(
+        self,
+        connections: Mapping[str, UpstreamConnection],
+        *,
+        change_notifications: ChangeNotifications,
+        resource_subscriptions: ResourceSubscriptions,
+    ) -> None:
+        self._connections = connections
+        self._change_notifications = change_notifications
+        self._resource_subscriptions = resource_subscriptions
+
+    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
+        connection = self._get_connection(upstream)
+        if connection.catalog_cache.profile is None:
+            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+        return connection.catalog_cache.profile
+
+    async def list_entries(self, upstream: str, listing: Listing) -> Sequence[Mapping[str, Any]]:
+        connection = self._get_connection(upstream)
+        await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if connection.catalog_cache.get_entries(listing) is None:
+            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+            await connection.refresh_listing(listing, age_seconds_max=LIST_AGE_SECONDS_MAX)
+        if (entries := connection.catalog_cache.get_entries(listing)) is None:
+            raise _unavailable(upstream)
+        return entries
+
+    async def send_request(
+        self,
+        upstream: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client_capabilities: Mapping[str, Any] | None = None,
+    ) -> Mapping[str, Any]:
+        connection = self._get_connection(upstream)
+        _check_proxied_request(method, params)
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                return await _send_with_retry(connection, method, params, client_capabilities)
+        except UpstreamError as error:
+            raise UpstreamErrorResponse(error.error) from None
+        except (TimeoutError, UpstreamUnreachable, RequestFailed):
+            raise _unavailable(upstream) from None
+
+    def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[ChangeStream]:
+        if upstream is not None:
+            self._get_connection(upstream)
+        return self._change_notifications.subscribe_changes(upstream)
+
+    def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
+        self._get_connection(upstream)
+        return self._resource_subscriptions.subscribe_resource(upstream, uri)
+
+    def _get_connection(self, upstream: str) -> UpstreamConnection:
+        if (connection := self._connections.get(upstream)) is None:
+            raise UnknownUpstream("There is no upstream of this name. List them: GET /v1/upstreams")
+        return connection
+
+
+async def _send_with_retry(
+    connection: UpstreamConnection,
+    method: str,
+    params: Mapping[str, Any],
+    client_capabilities: Mapping[str, Any] | None,
+) -> Mapping[str, Any]:
+    """What was surely not taken is sent once more, on the next link."""
+    session = await connection.get_shared_session(CONNECT_WAIT_SECONDS)
+    try:
+        return await session.send_request(method, params, client_capabilities=client_capabilities)
+    except RequestNotSent:
+        session.close_to_new_requests()
+    return await (await connection.get_shared_session(CONNECT_WAIT_SECONDS)).send_request(
+        method, params, client_capabilities=client_capabilities
+    )
+
+
+def _check_proxied_request(method: str, params: Mapping[str, Any]) -> None:
+    if method not in PROXIED_METHODS:
+        raise InvalidRequest(f"This is not passed on. What is: {', '.join(sorted(PROXIED_METHODS))}.")
+    if (name := NAME_BEARING_METHODS.get(method)) is not None and not isinstance(params.get(name), str):
+        raise InvalidRequest(f"{method} needs the parameter '{name}', a text.")
+
+
+def _unavailable(upstream: str) -> Unavailable:
+    return Unavailable(f"Upstream '{upstream}' cannot be asked now. See how it is doing: GET /v1/upstreams")

@@ -1,0 +1,212 @@
+"""All upstreams as one object: opened and closed together, asked what can be called, and for a session to call it in."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ringback.domain.call import Call
+from ringback.domain.clock import Clock
+from ringback.domain.errors import InvalidConfiguration
+from ringback.domain.ports import Store
+from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamProxyPort
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.runner.drivers import BoundDriver, BoundDriverPort, select_driver
+from ringback.runner.execution import UpstreamNotConfigured
+from ringback.runner.task_lookup import UpstreamTaskLookup
+from ringback.upstreams.call_session import CallLogMessages, CallSession
+from ringback.upstreams.catalog.catalog_cache import CatalogCaches
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from ringback.upstreams.config import ConfigError, UpstreamConfig
+from ringback.upstreams.connection import CONNECT_TIMEOUT_SECONDS, ConnectionReplaced, UpstreamConnection
+from ringback.upstreams.notification_hub import NotificationHub
+from ringback.upstreams.proxy import UpstreamProxy
+from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
+from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
+from ringback.upstreams.transports.child_records import ChildRecords
+
+__all__ = ["UpstreamConfig", "UpstreamRegistry"]
+
+log = logging.getLogger(__name__)
+
+
+class UpstreamRegistry:
+    """Implements `runner.drive.Sessions`; its `catalog` implements `domain.upstreams.Catalog`.
+
+    Entering it starts every connection and waits for none: an upstream that is down must not keep the service from starting.
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[UpstreamConfig],
+        *,
+        clock: Clock,
+        random_fraction: Callable[[], float],
+        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+        store: Store | None = None,
+        children_folder: Path | None = None,
+        hosts: ConfiguredHosts | None = None,
+    ) -> None:
+        """`chance` is uniform in [0, 1). Raises `ConfigError` when two upstreams have one name.
+
+        The store keeps what they list for the time while they are away; without one that is forgotten with the process.
+        `children_folder` is where the processes that are started are written down, for the next start to end what is left.
+        `hosts` looks up the names of upstreams, and is closed with this.
+        """
+        self._hosts = hosts or ConfiguredHosts()
+        self._child_records = ChildRecords(children_folder)
+        self.change_notifications = ChangeNotifications()
+        self.notification_hub = NotificationHub()
+        self._catalog_caches = CatalogCaches(clock=clock, changes=self.change_notifications, store=store)
+        self._clock = clock
+        self._random_fraction = random_fraction
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
+        self._draining: dict[UpstreamConnection, asyncio.Task[None]] = {}
+        """Those on which calls may still be running, and who closes each once there are none."""
+        self._connection_tasks: dict[UpstreamConnection, asyncio.Task[None]] = {}
+        self._cleanup_tasks: set[asyncio.Task[None]] = set()
+        """What is kept of upstreams that were removed; what this does not come to is done at the next start."""
+        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self._connections, self._draining)
+        self.task_lookup = UpstreamTaskLookup(self._connections)
+        self.proxy: UpstreamProxyPort = UpstreamProxy(
+            self._connections,
+            change_notifications=self.change_notifications,
+            resource_subscriptions=ResourceSubscriptions(
+                self._connections, change_notifications=self.change_notifications, clock=clock
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._child_records.kill_leftovers)
+        await self._catalog_caches.load_caches(self._connections)
+        for connection in self._connections.values():
+            self._start_connection(connection)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        tasks = [*self._draining.values(), *self._connection_tasks.values(), *self._cleanup_tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._hosts.aclose()
+
+    def get_capacity(self) -> Mapping[str, int]:
+        return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
+
+    @asynccontextmanager
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
+        """A live session with the driver that suits the call; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
+        async with AsyncExitStack() as stack:
+            session = await self._enter_call_session(call, stack)
+            session.log_messages = CallLogMessages(call.id, self.notification_hub)
+            yield BoundDriver(session=session, driver=select_driver(call, session, clock=self._clock))
+
+    async def _enter_call_session(self, call: Call, stack: AsyncExitStack) -> CallSession:
+        while (connection := self._connections.get(call.upstream)) is not None:
+            try:
+                return await stack.enter_async_context(connection.open_call_session(call))
+            except ConnectionReplaced:
+                log.debug("call.moved", extra={"call_id": call.id})
+        raise UpstreamNotConfigured("it is not configured any more. Configure it again, or cancel the call.")
+
+    # -- being configured anew --
+
+    def reconfigure(self, configs: Iterable[UpstreamConfig]) -> Reloaded:
+        """Go by these from now on; raises `ConfigError`, and has changed nothing then.
+
+        What is configured as before is not touched. The connection of any other takes no further calls, and is closed when
+        those that run on it have ended.
+        """
+        configured, previous = _index_by_name(configs), dict(self._connections)
+        same = {name for name, config in configured.items() if name in previous and previous[name].config == config}
+        fresh = {name: self._make_connection(config) for name, config in configured.items() if name not in same}
+        self._connections.clear()
+        self._connections.update({name: previous[name] if name in same else fresh[name] for name in configured})
+        for name in previous.keys() - same:
+            self._drain_connection(previous[name])
+        for connection in fresh.values():
+            self._start_connection(connection)
+        if removed := previous.keys() - configured.keys():
+            self._forget_removed(removed)
+        return Reloaded(
+            added=sorted(fresh.keys() - previous.keys()),
+            changed=sorted(fresh.keys() & previous.keys()),
+            removed=sorted(removed),
+            unchanged=sorted(same),
+        )
+
+    def _forget_removed(self, removed: Iterable[str]) -> None:
+        self._catalog_caches.remove_caches(removed)
+        task = asyncio.create_task(self._catalog_caches.remove_other_upstreams(frozenset(self._connections)))
+        self._cleanup_tasks.add(task)
+        task.add_done_callback(self._cleanup_tasks.discard)
+
+    def _make_connection(self, config: UpstreamConfig) -> UpstreamConnection:
+        return UpstreamConnection(
+            config,
+            clock=self._clock,
+            random_fraction=self._random_fraction,
+            catalog_cache=self._catalog_caches.get_cache(config.name),
+            connect_timeout_seconds=self._connect_timeout_seconds,
+            child_records=self._child_records,
+            look_up=self._hosts.look_up_for(config.name),
+        )
+
+    def _start_connection(self, connection: UpstreamConnection) -> None:
+        self._connection_tasks[connection] = asyncio.create_task(connection.run())
+        self._connection_tasks[connection].add_done_callback(_log_connection_failure)
+
+    def _drain_connection(self, connection: UpstreamConnection) -> None:
+        connection.replace_with_newer()
+        self._draining[connection] = asyncio.create_task(self._close_when_drained(connection))
+
+    async def _close_when_drained(self, connection: UpstreamConnection) -> None:
+        """When no call runs on it any more."""
+        await connection.wait_drained()
+        self._connection_tasks[connection].cancel()
+        await asyncio.gather(self._connection_tasks[connection], return_exceptions=True)
+        del self._connection_tasks[connection], self._draining[connection]
+        log.info("upstream.closed", extra={"upstream": connection.config.name})
+
+
+def _index_by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfig]:
+    named: dict[str, UpstreamConfig] = {}
+    for config in configs:
+        if config.name in named:
+            raise ConfigError(f"Two upstreams are named '{config.name}'. Rename one of them.")
+        named[config.name] = config
+    return named
+
+
+def _log_connection_failure(task: asyncio.Task[None]) -> None:
+    """A connection runs until it is cancelled; anything else is a bug of ours, and its upstream is away from then on."""
+    if not task.cancelled():
+        log.error("upstream.connection_failed", exc_info=task.exception())
+
+
+# Reading the configuration of the upstreams again, while the service runs.
+
+
+class UpstreamReloader:
+    """Implements `domain.upstreams.Configured`."""
+
+    def __init__(self, upstreams: UpstreamRegistry, *, load_configs: Callable[[], Iterable[UpstreamConfig]]) -> None:
+        """`read` raises `ConfigError`. It reads a local file of a few kilobytes, so nobody waits for it."""
+        self._upstreams = upstreams
+        self._read = load_configs
+
+    def reload_configuration(self) -> Reloaded:
+        try:
+            reloaded = self._upstreams.reconfigure(self._read())
+        except ConfigError as problem:
+            log.error("upstreams.not_reloaded", extra={"problem": str(problem)})  # noqa: TRY400 - the message says all
+            raise InvalidConfiguration(f"Nothing was changed. {problem}") from None
+        changed_names = {"added": reloaded.added, "changed": reloaded.changed, "removed": reloaded.removed}
+        log.info("upstreams.reloaded", extra={name: ",".join(names) or "none" for name, names in changed_names.items()})
+        return reloaded

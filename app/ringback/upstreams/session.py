@@ -1,0 +1,281 @@
+"""One live session with an upstream: spoken through, and seen to end.
+
+Requests go through the SDK's dispatcher and not through `ClientSession.send_request`, which drops nulls from arguments and keys
+it does not know from results, and refuses results that a host could still use. So what a modern request carries around its
+parameters (spec 2026-07-28: `_meta` and headers) is put on here. Here, too, those keys of a client's `_meta` are left out that
+the upstream is not to be told: every request comes by, whoever makes it and in whichever round.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from itertools import count
+from typing import Any, Final
+
+import anyio
+import mcp_types
+from mcp import ClientSession, MCPError
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback import __version__
+from ringback.domain.clock import Clock
+from ringback.domain.meta import is_reserved_meta_key
+from ringback.domain.upstreams import ToolInfo, UpstreamProfile
+from ringback.runner.drivers.driver import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
+from ringback.upstreams.errors import RequestNotSent, SessionNotFound
+from ringback.upstreams.legacy_session import LegacySession
+from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
+from ringback.upstreams.transports.child_process import ChildProcess
+from ringback.upstreams.transports.guarded_http import to_request_error
+from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
+
+log = logging.getLogger(__name__)
+
+RELISTEN_SECONDS: Final = 30.0
+"""Between two attempts to hear of changes; a list is asked for again now and then anyway."""
+CANCELLED_REQUESTS_MAX: Final = 64
+"""Cancelled requests that one HTTP session of the old protocol may leave open before it is replaced."""
+CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
+_LISTEN_METHOD: Final = "subscriptions/listen"
+_TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
+_NAME_HEADER_PARAMS: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_TASK_METHODS, "taskId")}
+"""The parameter that a modern request repeats in a header."""
+
+
+class UpstreamSession:
+    """A live session. It is left when the upstream ends it, or when it was retired; requests in flight then still end on it."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        dispatcher: SessionDispatcher,
+        *,
+        profile: UpstreamProfile,
+        transport: LegacySessionTransport | None,
+        child: ChildProcess | None,
+        forwards_meta_key: Callable[[str], bool],
+        is_dedicated: bool,
+        request_id_prefix: str,
+    ) -> None:
+        """`transport` is that of HTTP, `child` that of a pipe; the other is None.
+
+        `passes_meta` says it of a key. The rest is as in `Opening`.
+        """
+        self.profile = profile
+        self.child = child
+        self._forwards_meta_key = forwards_meta_key
+        self._session = session
+        self._is_stdio = transport is None
+        self._keeps_cancelled_requests = (
+            transport is not None and session.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        )
+        self._cancelled_count = 0
+        self._dispatcher = dispatcher
+        self._in_flight = 0
+        self._idle = anyio.Event()
+        self._listen_numbers = count(1)
+        self._unsupported_filters: set[str] = set()
+        self.tools: Mapping[str, ToolInfo] = {}
+        """As listed on this session: some of a tool's arguments may have to be repeated in headers."""
+        self.legacy_session = LegacySession(
+            dispatcher,
+            send=self._send_raw,
+            protocol_version=session.protocol_version or "",
+            transport=transport,
+            is_dedicated=is_dedicated,
+            request_id_prefix=request_id_prefix,
+        )
+        capabilities = session.server_capabilities
+        self.protocol = NegotiatedProtocol(
+            protocol_version=session.protocol_version or "",
+            capabilities={} if capabilities is None else capabilities.model_dump(by_alias=True, exclude_none=True),
+        )
+
+    @property
+    def protocol_version(self) -> str | None:
+        return self._session.protocol_version
+
+    @property
+    def closed(self) -> anyio.Event:
+        return self._dispatcher.ended
+
+    def close_to_new_requests(self) -> None:
+        """Take no further requests."""
+        self.closed.set()
+
+    async def wait_drained(self) -> None:
+        while self._in_flight:
+            await self._idle.wait()
+            self._idle = anyio.Event()
+
+    async def send_request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
+        on_progress: ProgressFnT | None = None,
+        on_position: OnStreamPosition | None = None,
+    ) -> dict[str, Any]:
+        """The result as it came; raises `RequestFailed`. Cancelling it tells the upstream to stop, unless a place was told.
+
+        What stands in the `_meta` of `params` is a client's; `meta` is added to it, and ours.
+        """
+        stamped, options = self._add_envelope(method, params, client_capabilities or {}, meta or {})
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+        if on_position is not None and (name := self.legacy_session.session_id) is not None:
+            return await self.legacy_session.send_resumable_request(name, method, stamped, options, on_position)
+        return await self._send_raw(method, stamped, options)
+
+    def receive_log_messages(self, on_message: OnLogMessage, *, is_dedicated: bool) -> AbstractContextManager[None]:
+        """Hear the log messages of the request that is made in here, or (with `own`) of all that goes on here."""
+        # On a pipe only a modern upstream says with its silence that it was not asked for messages of any other request.
+        return self._dispatcher.receive_log_messages(
+            on_message, anywhere=is_dedicated or (self._is_stdio and self.protocol.is_modern)
+        )
+
+    @asynccontextmanager
+    async def open_notification_stream(
+        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AsyncGenerator[NotificationStreamPort | None]:
+        """A stream of what was asked for; None when the upstream does not honour all of it, or did not last time."""
+        if not self.protocol.is_modern:
+            with self._dispatcher.receive_task_notifications(notification_filter.get("taskIds", ())) as stream:
+                yield stream
+            return
+        if self._unsupported_filters & set(notification_filter):
+            yield None
+            return
+        async with self.open_listen_stream(notification_filter, declare=client_capabilities) as stream:
+            acknowledged_filter = await stream.wait_acknowledged()
+            if acknowledged_filter is not None and not set(notification_filter) <= set(acknowledged_filter):
+                self._unsupported_filters |= set(notification_filter) - set(acknowledged_filter)
+                acknowledged_filter = None
+            yield None if acknowledged_filter is None else stream
+
+    @asynccontextmanager
+    async def open_listen_stream(
+        self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+    ) -> AsyncGenerator[NotificationStream]:
+        """A `subscriptions/listen` stream with this filter, whatever of it the upstream honours (2026-07-28)."""
+        request_id = f"ringback-listen-{next(self._listen_numbers)}"
+        stream = self._dispatcher.streams[request_id] = NotificationStream()
+        stamped, options = self._add_envelope(
+            _LISTEN_METHOD, {"notifications": dict(notifications)}, client_capabilities, {}
+        )
+        options["request_id"] = request_id
+        listening = asyncio.create_task(self._send_raw(_LISTEN_METHOD, stamped, options))
+        listening.add_done_callback(stream.on_request_done)
+        try:
+            yield stream
+        finally:
+            del self._dispatcher.streams[request_id]
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
+        if self.closed.is_set():
+            raise RequestNotSent("The connection to the upstream ended before the request was sent.")
+        self._in_flight += 1
+        try:
+            return await self._dispatcher.send_raw_request(method, stamped, options)
+        except asyncio.CancelledError:
+            self._count_cancelled_request()
+            raise
+        except MCPError as error:
+            if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
+                self.close_to_new_requests()  # the dispatcher says so a moment before it ends
+            failure = to_request_error(error.error)
+            if isinstance(failure, SessionNotFound):
+                self.close_to_new_requests()  # in a session that the upstream has forgotten nobody is answered any more
+            raise failure from None
+        finally:
+            self._in_flight -= 1
+            self._idle.set()
+
+    def _count_cancelled_request(self) -> None:
+        """On the old protocol the SDK keeps a cancelled POST open, for ever if the upstream never answers it."""
+        self._cancelled_count += 1
+        if self._keeps_cancelled_requests and self._cancelled_count >= CANCELLED_REQUESTS_MAX:
+            self.close_to_new_requests()
+
+    async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
+        """On 2026-07-28 changes are told only on a stream that asks for them; the session hands them on (`opening`).
+
+        `look` is called whenever such a stream begins: what changed before was not told. False when there never was one.
+        """
+        wanted = self._supported_list_changes()
+        has_subscribed = False
+        while self.protocol.is_modern and wanted:
+            try:
+                async with listen(
+                    self._session,
+                    tools_list_changed="tools" in wanted,
+                    resources_list_changed="resources" in wanted,
+                    prompts_list_changed="prompts" in wanted,
+                ) as events:
+                    await on_subscribed()
+                    has_subscribed = True
+                    async for _ in events:
+                        pass
+            except MCPError:
+                break  # refused, or away: the age of the list decides when it is asked for again
+            except SubscriptionLost:
+                log.debug("upstream.subscription_lost")
+            await clock.sleep(RELISTEN_SECONDS)
+        return has_subscribed
+
+    def _supported_list_changes(self) -> set[str]:
+        """The lists of which the upstream says that it tells when they change."""
+        offered = self.protocol.capabilities
+        return {name for name in ("tools", "resources", "prompts") if offered.get(name, {}).get("listChanged") is True}
+
+    def _add_envelope(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        client_capabilities: Mapping[str, Any],
+        added_meta: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], CallOptions]:
+        version = self.protocol_version or ""
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+        rest = {key: value for key, value in params.items() if key != "_meta"}
+        meta = {**self._filter_meta(params.get("_meta", {})), **added_meta}
+        if version not in MODERN_PROTOCOL_VERSIONS:
+            return {**rest, "_meta": meta} if meta else rest, {"headers": headers}
+        envelope = {
+            mcp_types.PROTOCOL_VERSION_META_KEY: version,
+            mcp_types.CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+            mcp_types.CLIENT_CAPABILITIES_META_KEY: dict(client_capabilities),
+        }
+        headers[MCP_METHOD_HEADER] = method
+        if method == "tools/call":
+            headers |= self._make_tool_headers(params["name"], params["arguments"])
+        elif (name := _NAME_HEADER_PARAMS.get(method)) is not None:
+            headers[MCP_NAME_HEADER] = encode_header_value(params[name])
+        return {**rest, "_meta": {**meta, **envelope}}, {"headers": headers}
+
+    def _filter_meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: value for key, value in meta.items() if self._forwards_meta_key(key) and not is_reserved_meta_key(key)
+        }
+
+    def _make_tool_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        headers = {MCP_NAME_HEADER: encode_header_value(name)}
+        if tool := self.tools.get(name):
+            headers |= mcp_param_headers(x_mcp_header_map(tool.input_schema), arguments)
+        return headers

@@ -1,0 +1,275 @@
+"""The SDK's dispatcher of one link, and what of its traffic is ours to hear: streams that were asked for, and questions.
+
+A question is a request of the upstream in the middle of a call (`elicitation/create`, before 2026-07-28). It goes by its id
+as a request, and is open until it is answered here or the upstream takes it back.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+import anyio
+import anyio.abc
+from mcp.shared import subscriptions
+from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+
+from ringback.domain import jsontext
+from ringback.domain.inputs import ELICITATION_METHOD
+from ringback.domain.meta import without_reserved_meta
+from ringback.runner.direct_posts import DirectPosts, message_of
+from ringback.runner.drivers.driver import OnElicitation
+from ringback.upstreams.transports.large_results import LargeResults
+
+ACKNOWLEDGE_TIMEOUT_SECONDS: Final = 5.0
+"""For the acknowledgement of a stream, which is its first message; without one, looking now and then does as well."""
+QUEUED_NOTIFICATIONS_MAX: Final = 64
+"""Notifications that wait on one stream; of more the oldest go, because the last ones tell most."""
+OnLogMessage = Callable[[Mapping[str, Any]], None]
+_ON_LOG_MESSAGE: Final[ContextVar[OnLogMessage | None]] = ContextVar("ringback_on_message", default=None)
+"""Who hears the log messages of the request that is made in this context; over HTTP they arrive in it, too."""
+_LOG_MESSAGE_METHOD: Final = "notifications/message"
+_CALL: Final = "tools/call"
+_DIRECT_OPTIONS: Final = frozenset({"headers", "on_progress"})
+CANCEL_SECONDS: Final = 5.0
+"""For telling of a cancellation, as in the SDK."""
+_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
+_ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
+_TASK_STATUS_METHOD: Final = "notifications/tasks/status"
+
+
+class SessionDispatcher(JSONRPCDispatcher):
+    """Also tells when the stream from the upstream has ended: nothing else notices the death of a child process."""
+
+    def __init__(
+        self, *streams: Any, large_results: LargeResults | None = None, direct: DirectPosts | None = None
+    ) -> None:
+        """`direct` is for HTTP only."""
+        super().__init__(*streams)
+        self._large_results = large_results or LargeResults()
+        self._direct = direct
+        self.ended = anyio.Event()
+        self.streams: dict[str, NotificationStream] = {}
+        """By the id of the request that asked for it; by its task's, before 2026-07-28."""
+        self.handshake_result: Mapping[str, Any] = {}
+        """The result with which the upstream presented itself, as it came."""
+        self._on_elicitation: OnElicitation | None = None
+        self._pending_elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._session_log_listeners: list[OnLogMessage] = []
+        """Those who also hear messages that come in no request's context, if they are alone."""
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            if (stream := self._find_stream(method, params)) is not None and params is not None:
+                stream.put(method, params)
+                return True
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
+        async def handle(
+            context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            if method == ELICITATION_METHOD and self._on_elicitation is not None:
+                return await self._handle_elicitation(context, params or {}, self._on_elicitation)
+            return await on_request(context, method, params)
+
+        async def on_notification(
+            context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> None:
+            if (
+                method == _LOG_MESSAGE_METHOD
+                and params is not None
+                and (on_message := self._find_log_listener()) is not None
+            ):
+                on_message(params)
+            await on_notify(context, method, params)
+
+        try:
+            await super().run(handle, on_notification, intercept, task_status=task_status)
+        finally:
+            self.ended.set()
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        _related_request_id: RequestId | None = None,
+    ) -> dict[str, Any]:
+        options = opts or CallOptions()
+        if params is not None and self._direct is not None and self._may_go_directly(self._direct, method, options):
+            return await self._send_directly(self._direct, method, params, options)
+        request_id = options.get("request_id") or self._allocate_id()
+        options: CallOptions = {**options, "request_id": request_id}
+        with self._large_results.expect_response(request_id):
+            result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
+        if method in _HANDSHAKE_METHODS:
+            self.handshake_result = result
+        return result
+
+    def _may_go_directly(self, direct: DirectPosts, method: str, options: CallOptions) -> bool:
+        """Only calls of tools: whatever else is asked is rare, or has to keep its place among notifications."""
+        return method == _CALL and direct.serves and _DIRECT_OPTIONS.issuperset(options) and not self.ended.is_set()
+
+    async def _send_directly(
+        self, direct: DirectPosts, method: str, params: Mapping[str, Any], options: CallOptions
+    ) -> dict[str, Any]:
+        request_id = self._allocate_id()
+        if "on_progress" in options:  # as the SDK does, which takes it for the id of the request
+            params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": request_id}}
+        try:
+            response = await direct.post(request_id, method, params, options.get("headers") or {})
+        except asyncio.CancelledError:
+            await self._tell_cancelled(request_id)
+            raise
+        if (message := message_of(response)) is not None:
+            return _result_of(message)
+        async with direct.holding(request_id, response):
+            with self._large_results.expect_response(request_id):
+                return await super().send_raw_request(method, params, {**options, "request_id": request_id})
+
+    async def _tell_cancelled(self, request_id: RequestId) -> None:
+        """Before 2026-07-28 the upstream is told in words; after it, that the connection was closed tells it."""
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": "caller cancelled"})
+
+    def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
+        large_results = self._large_results.pop_result(request_id)
+        super()._resolve_pending(request_id, outcome if large_results is None else large_results)
+
+    async def _write_error(self, request_id: RequestId, error: ErrorData) -> None:
+        """At its end the SDK answers every open question with this error, which would end the call that asked it.
+
+        Whoever goes on with the call in the same session answers; without one, the end of the session tells the upstream.
+        """
+        if error.code != CONNECTION_CLOSED:
+            await super()._write_error(request_id, error)
+
+    def _find_stream(self, method: str, params: Mapping[str, Any] | None) -> "NotificationStream | None":
+        match params:
+            case {"_meta": {subscriptions.SUBSCRIPTION_ID_META_KEY: str() as request_id}}:
+                return self.streams.get(request_id)
+            case {"taskId": str() as task_id} if method == _TASK_STATUS_METHOD:
+                return self.streams.get(task_id)
+            case _:
+                return None
+
+    @contextmanager
+    def receive_task_notifications(self, task_ids: Iterable[str]) -> Generator["NotificationStream"]:
+        """What the upstream tells of these tasks unasked (2025-11-25)."""
+        stream = NotificationStream()
+        self.streams.update(dict.fromkeys(task_ids, stream))
+        try:
+            yield stream
+        finally:
+            for task_id in task_ids:
+                self.streams.pop(task_id, None)
+
+    # -- log messages --
+
+    @contextmanager
+    def receive_log_messages(self, on_message: OnLogMessage, *, includes_unrelated: bool) -> Generator[None]:
+        """Hear the messages of requests that are made in here; with `anywhere` also those that came in no request's context."""
+        token = _ON_LOG_MESSAGE.set(on_message)
+        if includes_unrelated:
+            self._session_log_listeners.append(on_message)
+        try:
+            yield
+        finally:
+            _ON_LOG_MESSAGE.reset(token)
+            if includes_unrelated:
+                self._session_log_listeners.remove(on_message)
+
+    def _find_log_listener(self) -> OnLogMessage | None:
+        if (on_message := _ON_LOG_MESSAGE.get()) is not None:
+            return on_message
+        return self._session_log_listeners[0] if len(self._session_log_listeners) == 1 else None
+
+    # -- questions --
+
+    @contextmanager
+    def handle_elicitations(self, on_elicitation: OnElicitation) -> Generator[None]:
+        self._on_elicitation = on_elicitation
+        try:
+            yield
+        finally:
+            self._on_elicitation = None
+
+    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
+        """Answer a question; one that was asked before this connection is answered all the same."""
+        if (pending := self._pending_elicitations.pop(name, None)) is not None:
+            pending.set_result(answer)
+        else:
+            await self._write_result(jsontext.loads(name), dict(answer))
+
+    async def _handle_elicitation(
+        self, context: DispatchContext[TransportContext], params: Mapping[str, Any], on_elicitation: OnElicitation
+    ) -> dict[str, Any]:
+        name = jsontext.dumps(context.request_id).decode()
+        answer = self._pending_elicitations[name] = asyncio.get_running_loop().create_future()
+        on_elicitation(name, {"method": ELICITATION_METHOD, "params": without_reserved_meta(params)})
+        try:
+            return dict(await answer)
+        except asyncio.CancelledError:
+            if context.cancel_requested.is_set():
+                on_elicitation(name, None)
+            raise
+        finally:
+            self._pending_elicitations.pop(name, None)
+
+
+class NotificationStream:
+    """Implements `drivers.Told`: what came on one `subscriptions/listen`."""
+
+    def __init__(self) -> None:
+        self._notifications: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self._acknowledged: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self.failure: BaseException | None = None
+        """Why it ended, if not in order."""
+
+    async def wait_acknowledged(self) -> Mapping[str, Any] | None:
+        """The filter as the upstream acknowledged it; None when it did not, or not in time."""
+        with anyio.move_on_after(ACKNOWLEDGE_TIMEOUT_SECONDS):
+            return await self._acknowledged
+        return None
+
+    async def next_notification(self) -> Mapping[str, Any] | None:
+        return await self._notifications.get()
+
+    def put(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == _ACKNOWLEDGED_METHOD:
+            self._resolve_acknowledged(params.get("notifications"))
+            return
+        if self._notifications.qsize() >= QUEUED_NOTIFICATIONS_MAX:
+            self._notifications.get_nowait()
+        self._notifications.put_nowait(params)
+
+    def on_request_done(self, listening: "asyncio.Task[dict[str, Any]]") -> None:
+        if not listening.cancelled():
+            self.failure = listening.exception()
+        self._resolve_acknowledged(None)
+        self._notifications.put_nowait(None)
+
+    def _resolve_acknowledged(self, acknowledged_filter: Any) -> None:
+        if not self._acknowledged.done():
+            self._acknowledged.set_result(
+                cast("dict[str, Any]", acknowledged_filter) if isinstance(acknowledged_filter, dict) else None
+            )
+
+
+def _result_of(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:
+    if isinstance(message, JSONRPCError):
+        raise MCPError(code=message.error.code, message=message.error.message, data=message.error.data)
+    return message.result

@@ -1,0 +1,234 @@
+"""Resources of upstreams that somebody watches: one subscription for each, however many watch it, kept up over reconnects.
+
+    watching(upstream, uri) ──first──▶ a task: subscribe on the link that there is, wait for its end, subscribe on the next
+                            ──last leaves──▶ unsubscribe
+
+    2026-07-28    a `subscriptions/listen` stream for each resource: one that is refused, or told too often, disturbs no other
+    before        resources/subscribe on the shared session; the upstream is pinged now and then, because a session that it
+                  has forgotten would be silent for ever
+
+A subscription that was made later than somebody began to watch, or made anew, may have missed a change: so it counts as one.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio
+from mcp_types import INVALID_PARAMS
+
+from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX
+from ringback.domain.clock import Clock
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
+from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams.errors import InvalidUpstreamResponse, RequestFailed, RequestNotSent, UpstreamError
+from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
+from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
+from ringback.waits import wait_first
+
+SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
+"""Resources of one upstream, as many for connected clients as for webhooks: on 2026-07-28 each is an open request, and as many
+stay below a usual limit of 1024 open files."""
+SUBSCRIBE_WAIT_SECONDS: Final = 5.0
+"""How long somebody who begins to watch waits for the upstream's word; it goes on being asked."""
+RETRY_SECONDS: Final = 2.0
+"""Between two attempts at an upstream that is away or has ended the stream: nothing is heard meanwhile."""
+REJECTED_RETRY_SECONDS: Final = 30.0
+"""Between two attempts at one that refuses."""
+PING_SECONDS: Final = 30.0
+"""How long a change can go unheard at most because the upstream has forgotten the session."""
+
+
+class SubscribableConnection(Protocol):
+    """What watching needs of a connection."""
+
+    @property
+    def replaced(self) -> anyio.Event:
+        """Set when another connection has this one's place, or nothing has."""
+        ...
+
+    async def get_shared_session(self, *, begun: bool) -> UpstreamSession:
+        """The link that is shared now; raises `UpstreamUnreachable`, also when another connection took this one's place."""
+        ...
+
+
+class ResourceSubscriptions:
+    def __init__(
+        self,
+        connections: Mapping[str, SubscribableConnection],
+        *,
+        change_notifications: ChangeNotifications,
+        clock: Clock,
+    ) -> None:
+        self._connections = connections
+        self._change_notifications = change_notifications
+        self._clock = clock
+        self._subscriptions: dict[tuple[str, str], _ResourceSubscription] = {}
+
+    @asynccontextmanager
+    async def subscribe_resource(self, upstream: str, uri: str) -> AsyncGenerator[None]:
+        """As `Passage.watching`."""
+        subscription = await self._acquire_subscription(upstream, uri)
+        try:
+            await subscription.wait_for_first_response()
+            yield
+        finally:
+            await self._release_subscription(subscription)
+
+    async def _acquire_subscription(self, upstream: str, uri: str) -> "_ResourceSubscription":
+        while (subscription := self._subscriptions.get((upstream, uri))) is not None and subscription.is_ending:
+            await asyncio.wait({subscription.task})
+        if subscription is None:
+            if Counter(name for name, _ in self._subscriptions)[upstream] >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
+                raise QuotaExceeded(
+                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' are watched already. Stop watching one of them.",
+                    retry_after_seconds=int(REJECTED_RETRY_SECONDS),
+                )
+            subscription = _ResourceSubscription(
+                upstream, uri, connections=self._connections, changes=self._change_notifications, clock=self._clock
+            )
+            self._subscriptions[upstream, uri] = subscription
+            subscription.task.add_done_callback(partial(self._remove_subscription, subscription))
+        subscription.subscriber_count += 1
+        return subscription
+
+    async def _release_subscription(self, subscription: "_ResourceSubscription") -> None:
+        subscription.subscriber_count -= 1
+        if subscription.subscriber_count == 0:
+            subscription.is_ending = True
+            subscription.task.cancel()
+            await asyncio.wait({subscription.task})
+
+    def _remove_subscription(self, subscription: "_ResourceSubscription", _task: asyncio.Task[None]) -> None:
+        """When its task has ended, and not when whoever left last has seen that: it may be cancelled meanwhile."""
+        del self._subscriptions[subscription.upstream, subscription.uri]
+
+
+class _ResourceSubscription:
+    """One resource, watched until its task is cancelled."""
+
+    def __init__(
+        self,
+        upstream: str,
+        uri: str,
+        *,
+        connections: Mapping[str, SubscribableConnection],
+        changes: ChangeNotifications,
+        clock: Clock,
+    ) -> None:
+        self.upstream = upstream
+        self.uri = uri
+        self.subscriber_count = 0
+        self.is_ending = False
+        self._connections = connections
+        self._change_notifications = changes
+        self._clock = clock
+        self._first_response = asyncio.Event()
+        self._rejection: Mapping[str, Any] | None = None
+        self._may_have_missed_change = False
+        self.task = asyncio.create_task(self._run())
+
+    async def wait_for_first_response(self) -> None:
+        """Wait for the upstream's first word; raises `UpstreamRefused` when that is a refusal."""
+        with anyio.move_on_after(SUBSCRIBE_WAIT_SECONDS):
+            await self._first_response.wait()
+        if not self._first_response.is_set():
+            self._may_have_missed_change = True
+        if self._rejection is not None:
+            raise UpstreamErrorResponse(self._rejection)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = self._connections.get(self.upstream)
+                if connection is not None:
+                    await self._run_on_session(await connection.get_shared_session(begun=False), connection.replaced)
+                    continue  # the link was left in order, and the next one is waited for
+                pause = RETRY_SECONDS
+            except UpstreamError as error:
+                self._rejection = error.error
+                self._first_response.set()
+                pause = REJECTED_RETRY_SECONDS
+            except (RequestFailed, UpstreamUnreachable):
+                pause = RETRY_SECONDS
+            self._may_have_missed_change = True
+            await self._clock.sleep(pause)
+
+    async def _run_on_session(self, session: UpstreamSession, replaced: anyio.Event) -> None:
+        """Until the link is left, or belongs to a connection that was given up; raises `RequestFailed`."""
+        reading = asyncio.create_task(
+            self._run_modern(session) if session.protocol.is_modern else self._run_legacy(session)
+        )
+        try:
+            await wait_first(asyncio.shield(reading), session.closed.wait(), replaced.wait())
+            if reading.done():
+                reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    def _on_subscribed(self) -> None:
+        self._rejection = None
+        self._first_response.set()
+        if self._may_have_missed_change:
+            self._publish_change()
+        self._may_have_missed_change = True  # for whatever comes after this subscription
+
+    def _publish_change(self) -> None:
+        self._change_notifications.publish_change(UpstreamChange(upstream=self.upstream, uri=self.uri))
+
+    async def _run_modern(self, session: UpstreamSession) -> None:
+        async with session.open_listen_stream({"resourceSubscriptions": [self.uri]}, declare={}) as stream:
+            acknowledged_filter = await stream.wait_acknowledged()
+            if acknowledged_filter is None:
+                raise (
+                    stream.failure
+                    if isinstance(stream.failure, RequestFailed)
+                    else InvalidUpstreamResponse("No acknowledgement.")
+                )
+            if self.uri not in acknowledged_filter.get("resourceSubscriptions", ()):
+                raise UpstreamError(
+                    {"code": INVALID_PARAMS, "message": "The upstream does not tell when this changes."}
+                )
+            self._on_subscribed()
+            while await stream.next_notification() is not None:
+                self._publish_change()  # the stream is for this resource alone: it, or a part of it, has changed
+            if isinstance(stream.failure, RequestFailed):
+                raise stream.failure
+            raise InvalidUpstreamResponse("The upstream ended the stream.")
+
+    async def _run_legacy(self, session: UpstreamSession) -> None:
+        with self._change_notifications.subscribe_changes(self.upstream) as changes:
+            await session.send_request("resources/subscribe", {"uri": self.uri})
+            self._on_subscribed()
+            forwarding = asyncio.create_task(self._forward_subresource_changes(changes))
+            try:
+                await self._ping_session(session)
+            finally:
+                forwarding.cancel()
+                await asyncio.gather(forwarding, return_exceptions=True)
+                with suppress(RequestFailed), anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):
+                    await session.send_request("resources/unsubscribe", {"uri": self.uri})
+
+    async def _forward_subresource_changes(self, changes: AsyncIterator[UpstreamChange]) -> None:
+        """A server may name a part of what was subscribed to (specification, server/resources: "might be a sub-resource")."""
+        whole = f"{self.uri.rstrip('/')}/"
+        async for change in changes:
+            if change.uri is not None and change.uri != self.uri and change.uri.startswith(whole):
+                self._publish_change()
+
+    async def _ping_session(self, session: UpstreamSession) -> None:
+        while True:
+            await self._clock.sleep(PING_SECONDS)
+            try:
+                await session.send_request("ping", {})
+            except RequestNotSent:
+                session.close_to_new_requests()
+                raise
+            except UpstreamError:
+                pass  # it answers, which is all that was asked

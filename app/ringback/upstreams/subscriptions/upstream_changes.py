@@ -1,0 +1,156 @@
+"""The worker behind `upstream.changed`: what upstreams tell unasked becomes events of whoever has a webhook for it.
+
+    webhooks ──▶ the resources that they name are watched, those and no others
+    changes  ──▶ due ──▶ one transaction: an event for each principal that wants to hear ──▶ not due any more
+
+The same thing rings at most once a second; what comes in between rings when that second is over, so the last change always
+does. A change is due until it is written down: neither a store that cannot be written nor a bug here loses one. What nobody
+could hear, while this process did not run or an upstream was away, rings once as soon as it can be heard again. While the
+store cannot be written, changes of so many different resources of an upstream wait, and no more.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, ChangeSubscription, change_name
+from ringback.domain.clock import Clock
+from ringback.domain.errors import RingbackError, StoreUnavailable
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
+from ringback.notifier.recorder import Recorder
+from ringback.upstreams.subscriptions.change_notifications import ChangeStream, PendingChanges
+from ringback.waits import wait_first
+
+log = logging.getLogger(__name__)
+
+EVENT_INTERVAL_SECONDS: Final = 1.0
+"""Between two events about the same thing, since an upstream may tell of a file a thousand times a second; and between two
+attempts to write one down."""
+REREAD_SECONDS: Final = 60.0
+"""How long an expired webhook, or a missed ring, can go unnoticed."""
+RESUBSCRIBE_SECONDS: Final = 60.0
+"""Between two attempts to watch a resource that the upstream refuses to tell of."""
+
+
+class UpstreamChangeRecorder:
+    name = "watchman"
+
+    def __init__(
+        self, *, store: Store, clock: Clock, recorder: Recorder, proxy: UpstreamProxyPort, changes: ChangeStream
+    ) -> None:
+        """`changes` holds what all upstreams have told since they were opened."""
+        self._store = store
+        self._clock = clock
+        self._recorder = recorder
+        self._proxy = proxy
+        self._changes = changes
+        self._pending = PendingChanges[float]()
+        self._recorded_at: dict[UpstreamChange, float] = {}
+        self._added = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._follow_subscriptions()), group.create_task(self._record_changes())]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    # -- which resources are watched --
+
+    async def _follow_subscriptions(self) -> None:
+        """Follow the webhooks. What is named when this begins may have changed before."""
+        tasks_by_resource: dict[tuple[str, str], asyncio.Task[None]] = {}
+        missed = True
+        async with asyncio.TaskGroup() as group:
+            with self._store.signals.listen(CHANGE_SUBSCRIPTIONS_TOPIC) as waiter:
+                while True:
+                    with contextlib.suppress(StoreUnavailable):
+                        subscriptions = await self._store.read(_read_subscriptions)
+                        wanted = {
+                            (subscription.upstream, subscription.resource_uri)
+                            for subscription in subscriptions
+                            if subscription.resource_uri
+                        }
+                        for gone in tasks_by_resource.keys() - wanted:
+                            tasks_by_resource.pop(gone).cancel()
+                        for upstream, uri in wanted - tasks_by_resource.keys():
+                            tasks_by_resource[upstream, uri] = group.create_task(
+                                self._keep_subscribed(upstream, uri, may_have_missed=missed)
+                            )
+                        missed = False
+                    await waiter.wait(REREAD_SECONDS)
+
+    async def _keep_subscribed(self, upstream: str, uri: str, *, may_have_missed: bool) -> None:
+        while True:
+            try:
+                async with self._proxy.subscribe_resource(upstream, uri):
+                    if may_have_missed:
+                        self._schedule_change(UpstreamChange(upstream=upstream, uri=uri))
+                    await asyncio.Event().wait()
+            except (UpstreamErrorResponse, RingbackError):
+                log.warning("upstream.not_watched", extra={"upstream": upstream})
+            may_have_missed = True
+            await self._clock.sleep(RESUBSCRIBE_SECONDS)
+
+    # -- what becomes an event --
+
+    def _schedule_change(self, change: UpstreamChange) -> None:
+        now = self._clock.monotonic()
+        self._pending.setdefault(
+            change, max(now, self._recorded_at.get(change, now - EVENT_INTERVAL_SECONDS) + EVENT_INTERVAL_SECONDS)
+        )
+        self._added.set()
+
+    async def _record_changes(self) -> None:
+        while True:
+            for change in self._changes.drain():
+                self._schedule_change(change)
+            now = self._clock.monotonic()
+            if ready := [change for change, due_at in self._pending.items() if due_at <= now]:
+                await self._record_due(ready, now)
+            else:
+                await self._wait_until_due(now)
+
+    async def _wait_until_due(self, now: float) -> None:
+        self._added.clear()
+        next_due = min(self._pending.values(), default=now + REREAD_SECONDS)
+        await wait_first(
+            self._changes.wait_for_change(), self._added.wait(), self._clock.sleep(max(0.0, next_due - now))
+        )
+
+    async def _record_due(self, changes: Sequence[UpstreamChange], now: float) -> None:
+        """Write them down; what could not be is due again. What is added while this writes rings for itself."""
+        self._recorded_at = {
+            change: at for change, at in self._recorded_at.items() if at > now - EVENT_INTERVAL_SECONDS
+        }
+        self._recorded_at |= dict.fromkeys(changes, now)
+        for change in changes:
+            del self._pending[change]
+        written = False
+        try:
+            subscriptions = await self._store.read(_read_subscriptions)
+            if any(subscription.matches_change(change) for subscription in subscriptions for change in changes):
+                await self._store.write(lambda tx: self._write_events(tx, changes))
+            written = True
+        except StoreUnavailable:
+            log.warning("upstream.change_not_recorded")
+        finally:
+            if not written:
+                for change in changes:
+                    self._schedule_change(change)
+
+    async def _write_events(self, tx: Transaction, changes: Sequence[UpstreamChange]) -> None:
+        """Principals come in sorted order, because the head of each one's log is locked until the commit."""
+        for subscription in sorted(await _read_subscriptions(tx), key=lambda watch: watch.principal):
+            for change in changes:
+                if subscription.matches_change(change):
+                    await self._recorder.record_upstream_change(
+                        tx, subscription.principal, change.upstream, change=change_name(change), uri=change.uri
+                    )
+
+
+async def _read_subscriptions(tx: Transaction) -> Sequence[ChangeSubscription]:
+    return list(await tx.change_subscriptions.list_all(now=tx.now()))

@@ -1,0 +1,209 @@
+"""HTTP/1.1 to upstreams for the SDK's client: as many connections as there are requests, and a few that are kept for the next.
+
+The transport that comes with httpx2 looks through all connections of its pool at each request's start and end, and was a fifth
+of the CPU that a call takes (measured). This one takes the connection that was used last, or makes one. There is no limit here:
+how many calls an upstream takes at once is the runner's rule.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import httpx2
+
+from ringback.notifier.configured_hosts import LookUp
+from ringback.upstreams.transports.http_connection import UpstreamHttpConnection
+
+IDLE_CONNECTIONS_MAX: Final = 64
+IDLE_SECONDS: Final = 1.0
+"""Shorter than servers keep an idle connection (gunicorn 2 s, uvicorn and Node 5 s). One that the server closes just as it is
+used again looks like a call that may have run."""
+_HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+ADDRESSES_TRIED_MAX: Final = 8
+"""Of one host that are tried."""
+ADDRESS_TIMEOUT_FRACTION: Final = 0.5
+"""Of the time that is left, for each address but the last."""
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+def ssl_context(url: str) -> ssl.SSLContext:
+    """For https the usual certificates. Loading them takes 20 ms, so for http there is a context that trusts nobody."""
+    return httpx2.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class PooledHttpTransport(httpx2.AsyncBaseTransport):
+    """Raises `httpx2.ConnectError` or `ConnectTimeout` when nothing was sent, and other `httpx2.TransportError`s after that."""
+
+    def __init__(self, certificates: ssl.SSLContext, *, look_up: LookUp) -> None:
+        self._ssl_context = certificates
+        self._look_up = look_up
+        self._open: set[UpstreamHttpConnection] = set()
+        self._idle: dict[_Origin, list[UpstreamHttpConnection]] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        message = _encode_head(request) + await request.aread()
+        timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+        origin = _parse_origin(request.url)
+        connection = self._pop_idle(origin) or await self._connect(origin, timeout.get("connect"))
+        try:
+            head = await connection.send_request(
+                message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read")
+            )
+            body = _ResponseBody(self, origin, connection, read_seconds=timeout.get("read"))
+            return httpx2.Response(head.status_code, headers=head.headers, stream=body)
+        except BaseException:
+            connection.close()
+            self._open.discard(connection)
+            raise
+
+    async def aclose(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._idle.clear()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    def release_connection(self, origin: _Origin, connection: UpstreamHttpConnection) -> None:
+        """After an exchange, or in the middle of one that nobody wants to the end: keep the connection, or close it."""
+        idle = self._idle.setdefault(origin, [])
+        if connection not in self._open or not connection.is_reusable or len(idle) >= IDLE_CONNECTIONS_MAX:
+            connection.close()
+            self._open.discard(connection)
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        idle.append(connection)
+        if self._sweep_timer is None:
+            self._sweep_timer = loop.call_later(IDLE_SECONDS, self._close_expired)
+
+    def _pop_idle(self, origin: _Origin) -> UpstreamHttpConnection | None:
+        fresh_after = asyncio.get_running_loop().time() - IDLE_SECONDS
+        idle = self._idle.get(origin, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_reusable and connection.idle_since > fresh_after and connection.has_no_unread_data():
+                return connection
+            connection.close()
+            self._open.discard(connection)
+        return None
+
+    async def _connect(self, origin: _Origin, connect_seconds: float | None) -> UpstreamHttpConnection:
+        try:
+            async with asyncio.timeout(connect_seconds) as deadline:
+                transport, connection = await self._dial_addresses(origin, deadline.when())
+        except TimeoutError:
+            raise httpx2.ConnectTimeout("no connection in time") from None
+        except (OSError, UnicodeError) as error:  # a name that cannot be encoded is one that cannot be found
+            raise httpx2.ConnectError(str(error)) from error
+        if self._closed:
+            connection.close()
+            raise httpx2.ConnectError("the transport was closed meanwhile")
+        _enable_keepalive(transport.get_extra_info("socket"))
+        self._open.add(connection)
+        return connection
+
+    async def _dial_addresses(
+        self, origin: _Origin, until: float | None
+    ) -> tuple[asyncio.Transport, UpstreamHttpConnection]:
+        """One address after the other, each with a share of the time, so that a silent one leaves some to the next."""
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if origin.scheme == "https":
+            tls = {"ssl": self._ssl_context, "server_hostname": origin.host}
+        found = await self._look_up(origin.host)
+        *others, last = [str(address) for address in found[:ADDRESSES_TRIED_MAX]]
+        for address in others:
+            timeout_seconds = None if until is None else (until - loop.time()) * ADDRESS_TIMEOUT_FRACTION
+            with suppress(OSError):  # of which TimeoutError and ssl.SSLError are kinds
+                async with asyncio.timeout(timeout_seconds):
+                    return await loop.create_connection(UpstreamHttpConnection, address, origin.port, **tls)
+        return await loop.create_connection(UpstreamHttpConnection, last, origin.port, **tls)
+
+    def _close_expired(self) -> None:
+        loop = asyncio.get_running_loop()
+        for origin, idle in list(self._idle.items()):
+            while idle and idle[0].idle_since <= loop.time() - IDLE_SECONDS:
+                connection = idle.pop(0)
+                connection.close()
+                self._open.discard(connection)
+            if not idle:
+                del self._idle[origin]
+        self._sweep_timer = loop.call_later(IDLE_SECONDS, self._close_expired) if self._idle else None
+
+
+class _ResponseBody(httpx2.AsyncByteStream):
+    """A response's body. Closing it gives the connection back, which is kept only if the body was read to its end."""
+
+    def __init__(
+        self,
+        transport: PooledHttpTransport,
+        origin: _Origin,
+        connection: UpstreamHttpConnection,
+        *,
+        read_seconds: float | None,
+    ) -> None:
+        self._transport = transport
+        self._origin = origin
+        self._connection: UpstreamHttpConnection | None = connection
+        self._read_seconds = read_seconds
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self._connection is not None and (
+            piece := await self._connection.receive_chunk(read_seconds=self._read_seconds)
+        ):
+            yield piece
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.release_connection(self._origin, connection)
+
+
+def _parse_origin(url: httpx2.URL) -> _Origin:
+    if url.scheme not in _DEFAULT_PORTS:
+        raise httpx2.UnsupportedProtocol(f"a URL of MCP begins with http:// or https://, not {url.scheme}://")
+    # Not `host`, which is the name as people read it: looking that up encodes it by other rules, and may find another host.
+    return _Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _DEFAULT_PORTS[url.scheme])
+
+
+def _encode_head(request: httpx2.Request) -> bytes:
+    """httpx2 has added Host and the length of the body, and has encoded the path. It lets any byte into a header."""
+    if "transfer-encoding" in request.headers:
+        raise httpx2.LocalProtocolError("the body of a request is sent whole, with its length")
+    for name, value in request.headers.raw:
+        if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+            raise httpx2.LocalProtocolError("a header of the request has a character that HTTP does not allow")
+    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
+    lines += [b"%b: %b" % header for header in request.headers.raw]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _enable_keepalive(connected: socket.socket | None) -> None:
+    if connected is not None:
+        with suppress(OSError):  # it is lost again: the request will find out
+            for level, name, value in _keepalive_options():
+                connected.setsockopt(level, name, value)
+
+
+def _keepalive_options() -> Iterable[tuple[int, int, int]]:
+    """TCP probes after a minute of silence: with no read timeout, nothing else notices a host that vanished."""
+    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            yield socket.IPPROTO_TCP, getattr(socket, name), value

@@ -1,0 +1,182 @@
+"""Access tokens for an upstream, by the client_credentials grant (RFC 6749 §4.4), and the transport that sends them along.
+
+    call ──▶ TokenTransport ──▶ Tokens: one that is fresh │ one fetch, for whoever waits ──▶ token endpoint
+                 ▲   └── 401: that token is not used again; once more with another ──┐
+                 └────────────────────────────────────────────────────────────────────┘
+
+The SDK's own provider (2.3.0) is not used: it holds its lock until the upstream begins to answer, which on 2026-07-28 is when
+the tool is done, so that all calls of an upstream would run one after the other. Tokens are kept in memory only.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import anyio
+import httpx2
+
+from ringback import __version__
+from ringback.domain import jsontext
+from ringback.domain.clock import Clock
+from ringback.notifier.configured_hosts import LookUp
+from ringback.upstreams.config import AuthMethod, ClientCredentials
+from ringback.upstreams.errors import CredentialsRejected, RequestFailed, TokenUnavailable
+from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
+
+FETCH_TIMEOUT_SECONDS: Final = 10.0
+"""For a whole answer. As long as connecting to an upstream may take: whoever is slower is down."""
+RESPONSE_BYTES_MAX: Final = 64 * 1024
+"""A token is one or two kilobytes, with many groups in it ten."""
+TOKEN_LENGTH_MAX: Final = 16 * 1024
+"""As a header: servers take 8 to 16 KiB of all headers together."""
+EXPIRY_MARGIN_SECONDS: Final = 60.0
+EXPIRY_MARGIN_RATIO: Final = 0.1
+"""How long before its end a token is replaced, for clocks that run apart: the margin, and of a short life this part."""
+_REJECTED_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_OAUTH_ERROR_CODES: Final = frozenset(
+    {"invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client"}
+    | {"unsupported_grant_type"}
+)
+"""RFC 6749 §5.2 and RFC 8707 §2. Any other word of the server's is not repeated: it could be anything."""
+_TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AccessToken:
+    text: str = field(repr=False)
+    fresh_until: float
+    expires_at: float
+    """Both by `Clock.monotonic`."""
+
+
+class ClientCredentialsTokens:
+    """The tokens of one upstream, for all its connections."""
+
+    def __init__(self, credentials: ClientCredentials, *, clock: Clock, look_up: LookUp) -> None:
+        self._credentials = credentials
+        self._look_up = look_up
+        self._clock = clock
+        self._lock = anyio.Lock()
+        self._token: _AccessToken | None = None
+        self._failure: RequestFailed | None = None
+        self._failed_at = 0.0
+
+    async def get_token(self, *, other_than: str | None = None) -> str:
+        """A token that can be used now, and is not that one; raises `Unauthorised` or `NoToken`."""
+        requested_at = self._clock.monotonic()
+        async with self._lock:
+            cached = None if self._token is None or self._token.text == other_than else self._token
+            if cached is not None and self._clock.monotonic() < cached.fresh_until:
+                return cached.text
+            if self._failure is not None and self._failed_at >= requested_at:
+                raise type(self._failure)(str(self._failure))  # it failed while this one waited for it
+            try:
+                self._token = await self._fetch_token()
+            except RequestFailed as failure:
+                self._failure, self._failed_at = failure, self._clock.monotonic()
+                if cached is not None and self._clock.monotonic() < cached.expires_at:
+                    return cached.text
+                raise
+            return self._token.text
+
+    async def _fetch_token(self) -> _AccessToken:
+        requested_at = self._clock.monotonic()
+        try:
+            with anyio.fail_after(FETCH_TIMEOUT_SECONDS):
+                status, body = await self._post_form()
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise TokenUnavailable(
+                f"The authorization server could not be asked for a token ({type(error).__name__})."
+            ) from None
+        if status in _REJECTED_STATUSES:
+            reason = _parse_object(body).get("error")
+            reason_text = f": {reason}" if reason in _OAUTH_ERROR_CODES else ""
+            raise CredentialsRejected(f"The authorization server refuses the configured client{reason_text}.")
+        if status != HTTPStatus.OK or body is None:
+            raise TokenUnavailable(
+                f"The authorization server answered with HTTP {status}, or with too much, and with no token."
+            )
+        return _parse_token(_parse_object(body), requested_at=requested_at)
+
+    async def _post_form(self) -> tuple[int, bytes | None]:
+        """Status and body; None for a body that is too large to be a token."""
+        form, headers = self._make_form()
+        async with (
+            httpx2.AsyncClient(
+                transport=PooledHttpTransport(ssl_context(self._credentials.token_url), look_up=self._look_up),
+                timeout=FETCH_TIMEOUT_SECONDS,
+                trust_env=False,
+            ) as http,
+            http.stream("POST", self._credentials.token_url, data=form, headers=headers) as response,
+        ):
+            body = bytearray()
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > RESPONSE_BYTES_MAX:
+                    return response.status_code, None
+            return response.status_code, bytes(body)
+
+    def _make_form(self) -> tuple[dict[str, str], dict[str, str]]:
+        credentials = self._credentials
+        form = {"grant_type": "client_credentials"}
+        form |= {} if credentials.scope is None else {"scope": credentials.scope}
+        form |= {} if credentials.resource is None else {"resource": credentials.resource}
+        headers = {"user-agent": f"ringback/{__version__}", "accept": "application/json", "accept-encoding": "identity"}
+        if credentials.auth_method is AuthMethod.POST:
+            return form | {"client_id": credentials.client_id, "client_secret": credentials.client_secret}, headers
+        pair = f"{quote(credentials.client_id, safe='')}:{quote(credentials.client_secret, safe='')}"
+        return form, headers | {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+class BearerTokenTransport(httpx2.AsyncBaseTransport):
+    """Sends a token along. Requests must have been read: one that is refused is sent a second time, with another token."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, tokens: ClientCredentialsTokens) -> None:
+        self._inner = inner
+        self._tokens = tokens
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        token = await self._tokens.get_token()
+        response = await self._send_with_token(request, token)
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
+            return response
+        await response.aclose()
+        return await self._send_with_token(request, await self._tokens.get_token(other_than=token))
+
+    async def _send_with_token(self, request: httpx2.Request, token: str) -> httpx2.Response:
+        request.headers["authorization"] = f"Bearer {token}"
+        return await self._inner.handle_async_request(request)
+
+
+def _parse_object(body: bytes | None) -> Mapping[str, Any]:
+    try:
+        document = jsontext.loads(body or b"")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+
+
+def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessToken:
+    text, kind = answer.get("access_token"), answer.get("token_type")
+    if not isinstance(text, str) or len(text) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(text):
+        raise TokenUnavailable("The authorization server answered without a usable access_token.")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise TokenUnavailable("The authorization server gave a token that is no Bearer token.")
+    lifetime = _parse_lifetime(answer.get("expires_in"))
+    margin = min(EXPIRY_MARGIN_SECONDS, lifetime * EXPIRY_MARGIN_RATIO)
+    return _AccessToken(text=text, fresh_until=requested_at + lifetime - margin, expires_at=requested_at + lifetime)
+
+
+def _parse_lifetime(reason_text: Any) -> float:
+    """How long a token lives. One that does not say is used until it is refused, as RFC 6749 leaves it to other means."""
+    try:
+        return max(0.0, float(reason_text))
+    except (TypeError, ValueError):
+        return float("inf")

@@ -1,0 +1,357 @@
+"""MCP over the pipes of a child, by a transport of our own: the SDK's (2.3.0) has no bounds, and loses what it cannot read.
+
+    child ──stdout──▶ LineSplitter ──▶ Notices (a flood) ──▶ read_messages ──▶ the SDK's session
+          ◀──stdin─── a bounded queue ◀─────────────────────────────────────── its requests
+
+A line that cannot be read ends the request that it answers with an error of ours (`transport.MARK`). One that belongs to no
+request is counted (`runner.faults`). A child that does not read its input keeps what is half written to it, and what was not
+begun is refused as `NotSent`: it is not killed, because a server that runs a synchronous tool reads nothing meanwhile.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from ringback.domain import jsontext
+from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
+from ringback.upstreams.transports.child_records import ChildRecords
+from ringback.upstreams.transports.guarded_http import (
+    EVENT_BYTES_MAX,
+    LIST_BYTES_MAX,
+    TRANSPORT_ERROR_MARKER,
+    TransportErrorCode,
+    too_large_message,
+)
+from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
+from ringback.upstreams.transports.message_decoder import (
+    DecodedMessage,
+    UnreadableMessage,
+    decode_messages,
+    find_response_id,
+)
+from ringback.upstreams.transports.notification_buffer import (
+    NOTIFICATIONS_BURST,
+    NOTIFICATIONS_PER_SECOND,
+    NotificationBuffer,
+    TokenBucket,
+)
+
+log = logging.getLogger(__name__)
+
+WRITE_TIMEOUT_SECONDS: Final = 30.0
+"""How long a child may leave its input unread before requests are refused; a pipe holds 64 KiB, which is many requests."""
+QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of messages that wait to be written to one child: four of the largest that are taken from clients."""
+CHILD_REQUESTS_MAX: Final = 256
+"""Requests of a child that wait for our answer at once; a call asks one at a time."""
+LATE_RESPONSES_MAX: Final = 1024
+"""Requests that were given up, whose late answers are nobody's fault."""
+LINES_PER_SECOND: Final = 20_000
+"""Of lines that answer nothing. A child that writes more waits, so that looking at them never takes all of the event loop."""
+LINES_PER_LOOP_TURN: Final = 64
+"""Between two turns of everybody else."""
+ALIVE_POLL_SECONDS: Final = 1.0
+"""Between two looks whether the child is still there."""
+FLUSH_TIMEOUT_SECONDS: Final = 0.5
+"""At the end, for messages that were accepted before it."""
+
+_Inbound = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[_Inbound], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def open_stdio(
+    config: UpstreamConfig, *, faults: FaultCounter, child_records: ChildRecords
+) -> AsyncGenerator[tuple[Streams, ChildProcess]]:
+    """Start the child, and speak with it until this is left; then it is ended. Raises OSError if it cannot be started."""
+    async with log_stderr(config.name) as errlog:
+        child = await start_child_process(
+            config.command, config.args, env=config.env, cwd=config.cwd, errlog=errlog, child_records=child_records
+        )
+        pipe = _StdioTransport(child, faults)
+        async with anyio.create_task_group() as tasks:
+            for task in (pipe.read_output, pipe.accept_messages, pipe.write_input, pipe.close_on_exit):
+                tasks.start_soon(task)
+            try:
+                yield pipe.streams, child
+            finally:
+                with anyio.CancelScope(shield=True):  # every wait in it is bounded
+                    await pipe.close()
+                    await child.stop()
+                tasks.cancel_scope.cancel()
+
+
+class _StdioTransport:
+    def __init__(self, child: ChildProcess, faults: FaultCounter) -> None:
+        self._child = child
+        self._faults = faults
+        self._to_session, from_child = anyio.create_memory_object_stream[_Inbound](0)
+        from_session, self._from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        self.streams: Streams = (from_child, from_session)
+        now = asyncio.get_running_loop().time
+        self._notifications = NotificationBuffer(
+            TokenBucket(per_second=NOTIFICATIONS_PER_SECOND, burst=NOTIFICATIONS_BURST, now=now)
+        )
+        self._line_limiter = TokenBucket(per_second=LINES_PER_SECOND, burst=LINES_PER_SECOND, now=now)
+        self._open_requests: dict[RequestId, str] = {}
+        """Methods of our requests that are open, by their ids."""
+        self._late_responses: dict[RequestId, None] = {}
+        self._child_requests: set[RequestId] = set()
+        self._queue: deque[tuple[RequestId | None, bytes]] = deque()
+        self._queued_bytes = 0
+        self._queue_filled = asyncio.Event()
+        self._queue_flushed = asyncio.Event()
+        child.stdin.transport.set_write_buffer_limits(0)  # `drain` then waits for the pipe, not for a buffer of ours
+
+    async def close(self) -> None:
+        """Hear nothing more, and write what was accepted, but not for long."""
+        for stream in self.streams:
+            await stream.aclose()
+        with anyio.move_on_after(FLUSH_TIMEOUT_SECONDS):
+            while self._queue or not self._queue_flushed.is_set():
+                self._queue_flushed.clear()
+                self._queue_filled.set()
+                await self._queue_flushed.wait()
+
+    # -- from the child --
+
+    async def read_output(self) -> None:
+        splitter = LineSplitter(EVENT_BYTES_MAX)
+        async with self._to_session:
+            while (chunk := await self._read_chunk()) is not None:
+                with suppress(
+                    anyio.BrokenResourceError, anyio.ClosedResourceError
+                ):  # the session is gone: read on, so that it can end
+                    await self._handle_chunk(splitter, chunk)
+
+    async def _handle_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
+        for number, line in enumerate(splitter.feed(chunk), start=1):
+            await self._handle_line(line)
+            if number % LINES_PER_LOOP_TURN == 0:
+                await asyncio.sleep(0)
+        for line in self._notifications.pop_due():
+            await self._handle_messages(line)
+
+    async def _read_chunk(self) -> bytes | None:
+        """What came next; nothing if notifications are due first, None at the end."""
+        try:
+            async with asyncio.timeout(self._notifications.wait_seconds()):
+                chunk = await self._child.stdout.read(READ_BYTES)
+        except TimeoutError:
+            return b""
+        except ConnectionError:
+            return None
+        self._child.chunks_received += 1
+        return chunk or None
+
+    async def _handle_line(self, line: bytes | OversizedLine) -> None:
+        if isinstance(line, OversizedLine):
+            await self._handle_oversized(line)
+            return
+        if self._notifications.buffer_if_limited(line):
+            await self._limit_rate()
+        elif (rejection := self._check_list_size(line)) is not None:
+            await self._reject_response(*rejection)
+        else:
+            await self._handle_messages(line)
+        dropped, self._notifications.dropped_count = self._notifications.dropped_count, 0
+        for _ in range(dropped):
+            self._faults.increment(Fault.DROPPED)
+
+    async def _limit_rate(self) -> None:
+        if (wait := self._line_limiter.reserve()) > 0:
+            await asyncio.sleep(wait)
+
+    async def _handle_oversized(self, line: OversizedLine) -> None:
+        request_id = find_response_id(line.tail if line.has_ended else line.head)
+        if not line.has_ended:
+            self._faults.increment(Fault.OVERSIZED)
+        if request_id is not None and coerce_request_id(request_id) in self._open_requests:
+            await self._fail_request(request_id, too_large_message(EVENT_BYTES_MAX))
+
+    def _check_list_size(self, line: bytes) -> tuple[RequestId, str] | None:
+        """A page of a list that is too large, by its id and why."""
+        request_id = find_response_id(line) if len(line) > LIST_BYTES_MAX else None
+        if request_id is None or not self._open_requests.get(coerce_request_id(request_id), "").endswith("/list"):
+            return None
+        return request_id, too_large_message(LIST_BYTES_MAX)
+
+    async def _reject_response(self, request_id: RequestId, why: str) -> None:
+        self._faults.increment(Fault.OVERSIZED)
+        await self._fail_request(request_id, why)
+
+    async def _handle_messages(self, line: bytes) -> None:
+        for read in await decode_messages(line):
+            if isinstance(read, UnreadableMessage):
+                await self._handle_unreadable(read)
+            else:
+                await self._handle_message(read)
+
+    async def _handle_unreadable(self, read: UnreadableMessage) -> None:
+        self._faults.increment(Fault.UNREADABLE)
+        await self._limit_rate()
+        if read.request_id is not None and coerce_request_id(read.request_id) in self._open_requests:
+            await self._fail_request(read.request_id, f"The upstream's answer {read.reason}.")
+
+    async def _handle_message(self, read: DecodedMessage) -> None:
+        if read.repaired_characters:
+            self._faults.increment(Fault.REPAIRED)
+        match read.message:
+            case JSONRPCResponse(id=request_id) | JSONRPCError(id=request_id):
+                await self._handle_response(request_id, read.message)
+            case JSONRPCRequest(id=request_id):
+                await self._handle_child_request(request_id, read.message)
+            case _:
+                await self._limit_rate()
+                await self._forward_message(read.message)
+
+    async def _handle_response(self, request_id: RequestId | None, message: JSONRPCMessage) -> None:
+        key = None if request_id is None else coerce_request_id(request_id)
+        if key is not None and self._open_requests.pop(key, None) is not None:
+            for line in self._notifications.pop_all():
+                await self._handle_messages(line)
+            await self._forward_message(message)
+        elif key is None or key not in self._late_responses:
+            self._faults.increment(Fault.UNMATCHED)
+            await self._limit_rate()
+        else:
+            del self._late_responses[key]
+
+    async def _handle_child_request(self, request_id: RequestId, message: JSONRPCMessage) -> None:
+        if len(self._child_requests) >= CHILD_REQUESTS_MAX:
+            error = {"code": -32000, "message": "Too many requests wait for an answer. Ask again later."}
+            self._enqueue(None, jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
+            await self._limit_rate()
+            return
+        self._child_requests.add(request_id)
+        await self._forward_message(message)
+
+    async def _fail_request(
+        self, request_id: RequestId, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
+    ) -> None:
+        """End a request of ours with an error of ours."""
+        key = coerce_request_id(request_id)
+        if self._open_requests.pop(key, None) is None:
+            return
+        self._expect_late_response(key)
+        error = ErrorData(code=int(code), message=why, data=TRANSPORT_ERROR_MARKER)
+        await self._forward_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    async def _forward_message(self, message: JSONRPCMessage) -> None:
+        await self._to_session.send(SessionMessage(message))
+
+    # -- to the child --
+
+    async def accept_messages(self) -> None:
+        async with self._from_session:
+            async for session_message in self._from_session:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await self._accept_message(session_message.message)
+
+    async def _accept_message(self, message: JSONRPCMessage) -> None:
+        request_id = None
+        match message:
+            case JSONRPCRequest(id=request_id, method=method):
+                self._open_requests[coerce_request_id(request_id)] = method
+            case JSONRPCResponse(id=answered) | JSONRPCError(id=answered):
+                self._child_requests.discard(answered) if answered is not None else None
+            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": str() | int() as given_up}):
+                self._open_requests.pop(coerce_request_id(given_up), None)
+                self._expect_late_response(coerce_request_id(given_up))
+            case _:
+                pass
+        try:
+            text = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        except ValueError:  # half a surrogate pair, from a client
+            text = None
+        if text is not None and self._enqueue(request_id, text):
+            return
+        if text is not None:
+            self._faults.increment(Fault.STALLED)
+        if request_id is not None:
+            await self._fail_request(
+                request_id, _STALLED_MESSAGE if text is not None else _NOT_UNICODE_MESSAGE, TransportErrorCode.NOT_SENT
+            )
+
+    def _enqueue(self, request_id: RequestId | None, text: bytes) -> bool:
+        """Queue a message; False if there is no room, or nobody reads it."""
+        refused = self._child.is_stalled and request_id is not None
+        if refused or self._queued_bytes + len(text) > QUEUE_BYTES_MAX:
+            return False
+        self._queue.append((request_id, text + b"\n"))
+        self._queued_bytes += len(text) + 1
+        self._queue_filled.set()
+        return True
+
+    async def write_input(self) -> None:
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                while self._queue:
+                    _, text = self._queue.popleft()
+                    self._queued_bytes -= len(text)
+                    self._child.stdin.write(text)
+                    await self._drain_input()
+                self._queue_flushed.set()
+                self._queue_filled.clear()
+                await self._queue_filled.wait()
+        self._queue.clear()
+        self._queue_flushed.set()
+        await self._to_session.aclose()  # it closed its input, so nothing more will be answered: the session ends
+
+    async def close_on_exit(self) -> None:
+        """The end of a child whose pipe a grandchild holds open: nothing else tells of it."""
+        was_alive = True
+        while was_alive:  # what it wrote last is read between the look that finds it dead and the one after
+            was_alive = self._child.is_alive
+            await asyncio.sleep(ALIVE_POLL_SECONDS)
+        await self._to_session.aclose()
+
+    async def _drain_input(self) -> None:
+        """Until the child has read what was written last; what waits behind it is refused when that takes too long."""
+        draining = asyncio.ensure_future(self._child.stdin.drain())
+        try:
+            while not (await asyncio.wait({draining}, timeout=WRITE_TIMEOUT_SECONDS))[0]:
+                await self._mark_stalled()
+        finally:
+            draining.cancel()
+        await draining
+        self._child.is_stalled = False
+
+    async def _mark_stalled(self) -> None:
+        if not self._child.is_stalled:
+            self._child.is_stalled = True
+            self._faults.increment(Fault.STALLED)
+        unsent_responses = [(request_id, text) for request_id, text in self._queue if request_id is None]
+        refused = [request_id for request_id, _ in self._queue if request_id is not None]
+        self._queue = deque(unsent_responses)
+        self._queued_bytes = sum(len(text) for _, text in unsent_responses)
+        for request_id in refused:
+            await self._fail_request(request_id, _STALLED_MESSAGE, TransportErrorCode.NOT_SENT)
+
+    def _expect_late_response(self, key: RequestId) -> None:
+        if len(self._late_responses) >= LATE_RESPONSES_MAX:
+            del self._late_responses[next(iter(self._late_responses))]
+        self._late_responses[key] = None
+
+
+_STALLED_MESSAGE: Final = "The upstream does not read its input, so the request was not sent."
+_NOT_UNICODE_MESSAGE: Final = "The request holds text that is no Unicode, so it was not sent."

@@ -1,0 +1,96 @@
+"""All neighbours at once, in a process of their own: `python -m scripts.soak_runs.hostile_clients SPEC`.
+
+Prints `ready` when everything is registered, works until its standard input ends, and prints what it did as one JSON object.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import uvloop
+
+from scripts.soak_runs import hostile_callers as callers
+from scripts.soak_runs import hostile_connections as connections
+
+NICENESS: Final = 10
+"""What is measured is what the neighbours do to the service, and not what they take from it of two cores."""
+REQUEST_SECONDS: Final = 60.0
+PRINCIPAL_BY_KIND: Final = {
+    callers.NAMES: "names",
+    callers.HELD: "suspended",
+    callers.CORRELATED: "correlated",
+    callers.GARBLING: "garbling",
+    callers.FLOODING: "flooding",
+    callers.FILTERS: "archive",
+    callers.CURSORS: "archive",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostileSpec:
+    url: str
+    port: int
+    keys: Mapping[str, str]
+    """By principal."""
+
+
+async def main(spec: HostileSpec) -> None:
+    done = {kind: Counter[str]() for kind in (*connections.KINDS, *callers.KINDS)}
+    server = await asyncio.get_running_loop().create_server(_RespondingProtocol, "127.0.0.1", 0)
+    receiver_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+    async with contextlib.AsyncExitStack() as stack:
+        crowd = {
+            kind: callers.Caller(await stack.enter_async_context(_client(spec, kind)), receiver_url, done[kind])
+            for kind in callers.KINDS
+        }
+        await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the first one is made; that is paid once
+        await crowd[callers.CORRELATED].register_correlated()
+        print("ready", flush=True)
+        work = [
+            *(asyncio.create_task(callers.run_hostile_caller(kind, caller)) for kind, caller in crowd.items()),
+            *(
+                asyncio.create_task(connections.run_hostile_connections(kind, spec.port, done[kind]))
+                for kind in connections.KINDS
+            ),
+        ]
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        for task in work:
+            if task.done():
+                task.result()
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+    print(json.dumps(done), flush=True)
+
+
+def _client(spec: HostileSpec, kind: str) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {spec.keys[PRINCIPAL_BY_KIND[kind]]}"}
+    limits = httpx.Limits(max_connections=4)
+    return httpx.AsyncClient(
+        base_url=spec.url, headers=headers, trust_env=False, timeout=REQUEST_SECONDS, limits=limits
+    )
+
+
+class _RespondingProtocol(asyncio.Protocol):
+    """Says 204 whenever something has come: callbacks of neighbours are small, and nobody reads them."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for _ in range(data.count(b"\r\n\r\n")):
+            self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    uvloop.run(main(HostileSpec(**json.loads(sys.argv[1]))))

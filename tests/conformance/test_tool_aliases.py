@@ -1,0 +1,53 @@
+"""Names of things at /mcp that are stored."""
+
+import pytest
+
+from ringback.domain.ports import Store
+from ringback.domain.upstream_rows import ToolAlias
+from ringback.services import tool_aliases as joined_names
+from ringback.services.tool_aliases import ALIAS_LENGTH_MAX, ToolAliases, shorten_alias
+
+
+async def test_a_name_is_given_once(store: Store) -> None:
+    first = ToolAlias(kind="tools", name="a__b", upstream="a", original="b!")
+    assert await store.write(lambda tx: tx.tool_aliases.insert(first))
+    assert not await store.write(
+        lambda tx: tx.tool_aliases.insert(ToolAlias(kind="tools", name="a__b", upstream="a", original="b?"))
+    )
+    assert await store.write(
+        lambda tx: tx.tool_aliases.insert(ToolAlias(kind="prompts", name="a__b", upstream="a", original="b!"))
+    )
+    assert first in await store.read(lambda tx: tx.tool_aliases.list_all())
+
+
+async def test_names_that_encode_their_upstream_are_not_stored(store: Store) -> None:
+    names = ToolAliases(store)
+    assert await names.assign_aliases("tools", [("git", "git_log")]) == ["git__git_log"]
+    assert await names.resolve_alias("tools", "git__git_log") == ("git", "git_log")
+    assert await names.resolve_alias("tools", "git__a__b") == ("git", "a__b")
+    assert await store.read(lambda tx: tx.tool_aliases.list_all()) == []
+
+
+async def test_a_cut_name_leads_back_also_for_another_process(store: Store) -> None:
+    original = "x" * 100
+    (name,) = await ToolAliases(store).assign_aliases("tools", [("git", original)])
+    assert name is not None
+    assert len(name) == ALIAS_LENGTH_MAX
+    other = ToolAliases(store)
+    assert await other.resolve_alias("tools", name) == ("git", original)
+    assert await other.assign_aliases("tools", [("git", original)]) == [name]
+
+
+async def test_a_name_that_another_thing_has_is_not_given_again(store: Store) -> None:
+    taken = ToolAlias(kind="tools", name=shorten_alias("git", "a.b"), upstream="git", original="something else")
+    await store.write(lambda tx: tx.tool_aliases.insert(taken))
+    names = ToolAliases(store)
+    assert await names.assign_aliases("tools", [("git", "a.b"), ("git", "a_b")]) == [None, "git__a_b"]
+    assert await names.resolve_alias("tools", taken.name) == ("git", "something else")
+
+
+async def test_an_upstream_cannot_fill_the_store_with_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined_names, "STORED_MAX", 2)
+    names = await ToolAliases(store).assign_aliases("tools", [("git", f"odd.{number}") for number in range(4)])
+    assert [name is not None for name in names] == [True, True, False, False]
+    assert len(await store.read(lambda tx: tx.tool_aliases.list_all())) == 2

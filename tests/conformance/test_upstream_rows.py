@@ -1,0 +1,92 @@
+"""What is kept of upstreams, and who wants to hear of them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.domain.event import EventName
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store
+from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
+from ringback.domain.webhook import Webhook, WebhookState
+from tests.support.clock import START, FakeClock
+from tests.support.examples import ALICE, BOB, WEBHOOK
+
+TOOLS: list[dict[str, Any]] = [{"name": "b", "inputSchema": {"type": "object"}, "_meta": {"x": None}}, {"name": "a"}]
+PART = CatalogPart(upstream="git", part="tools", body=TOOLS, fetched_at=START)
+
+
+async def put_catalog(store: Store, *parts: CatalogPart) -> None:
+    for part in parts:
+        await store.write(lambda tx, part=part: tx.catalog.save_part(part))
+
+
+async def get_catalog(store: Store) -> list[CatalogPart]:
+    return list(await store.read(lambda tx: tx.catalog.list_all()))
+
+
+async def test_a_part_of_a_catalog_is_read_back_as_it_was_put_last(store: Store) -> None:
+    profile = replace(PART, part=PROFILE_PART, body={"instructions": None, "capabilities": {"events": {}}})
+    later = replace(PART, body=[{"name": "c"}], fetched_at=START + timedelta(seconds=1))
+    await put_catalog(store, PART, profile, replace(PART, upstream="time"))
+
+    assert next(part for part in await get_catalog(store) if part.part == "tools" and part.upstream == "git") == PART
+    await put_catalog(store, later)
+    assert sorted(await get_catalog(store), key=lambda part: (part.upstream, part.part)) == [
+        profile,
+        later,
+        replace(PART, upstream="time"),
+    ]
+
+
+async def test_stored_lists_of_removed_upstreams_are_deleted(store: Store) -> None:
+    await put_catalog(store, PART, replace(PART, part=PROFILE_PART, body={}), replace(PART, upstream="time"))
+
+    assert await store.write(lambda tx: tx.catalog.remove_other_upstreams(["time", "new"])) == 2
+    assert [part.upstream for part in await get_catalog(store)] == ["time"]
+    assert await store.write(lambda tx: tx.catalog.remove_other_upstreams([])) == 1
+    assert await get_catalog(store) == []
+
+
+# -- watches ----------------------------------------------------------------------------------------------------------------
+
+SUBSCRIBED_EVENTS = replace(WEBHOOK, events=frozenset({EventName.UPSTREAM_CHANGED}), upstream="git")
+
+
+async def register_webhook(store: Store, *webhooks: Webhook) -> None:
+    for number, webhook in enumerate(webhooks):
+        numbered = replace(webhook, id=WebhookId(f"{WEBHOOK.id[:-2]}{number:02}"))
+        await store.write(lambda tx, webhook=numbered: tx.webhooks.insert(webhook))
+
+
+async def list_change_subscriptions(store: Store, clock: FakeClock) -> list[ChangeSubscription]:
+    return list(await store.read(lambda tx: tx.change_subscriptions.list_all(now=clock.now())))
+
+
+async def test_a_principal_has_one_change_subscription_per_resource_or_list(store: Store, clock: FakeClock) -> None:
+    both = replace(SUBSCRIBED_EVENTS, events=frozenset(EventName))
+    book = replace(SUBSCRIBED_EVENTS, resource_uri="book://1")
+    await register_webhook(store, SUBSCRIBED_EVENTS, both, book, book, replace(book, principal=BOB), WEBHOOK)
+
+    assert await list_change_subscriptions(store, clock) == [
+        ChangeSubscription(principal=ALICE, upstream="git", resource_uri=None),
+        ChangeSubscription(principal=ALICE, upstream="git", resource_uri="book://1"),
+        ChangeSubscription(principal=BOB, upstream="git", resource_uri="book://1"),
+    ]
+
+
+async def test_webhooks_without_upstream_change_events_have_no_change_subscriptions(
+    store: Store, clock: FakeClock
+) -> None:
+    soon = START + timedelta(seconds=5)
+    await register_webhook(
+        store,
+        replace(SUBSCRIBED_EVENTS, state=WebhookState.DISABLED),
+        replace(SUBSCRIBED_EVENTS, state=WebhookState.SUSPENDED, principal=BOB),
+        replace(SUBSCRIBED_EVENTS, expires_at=soon),
+    )
+
+    assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [ALICE, BOB]
+    clock.advance(5)
+    assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [BOB]

@@ -1,0 +1,185 @@
+"""Deliveries as the lane of one webhook: what was sent last, what was given up, what is held."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
+from ringback.domain.ids import EventId, WebhookId
+from ringback.domain.ports import Store
+from tests.support.builders import make_delivery
+from tests.support.clock import START
+
+LATER = START + timedelta(minutes=1, milliseconds=7)
+HOOK, OTHER = WebhookId("wh_1"), WebhookId("wh_2")
+ENDED = [DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.CANCELLED]
+
+
+def make_numbered_delivery(number: int, state: DeliveryState = DeliveryState.DEAD, **over: object) -> Delivery:
+    """A delivery of the event of that number."""
+    ended = START if state in ENDED else None
+    return make_delivery(
+        **{"event_id": make_event(number), "webhook_id": HOOK, "seq": number, "state": state, "finished_at": ended}
+        | over
+    )
+
+
+def make_event(number: int) -> EventId:
+    return EventId(f"evt_{number}")
+
+
+async def insert(store: Store, *deliveries: Delivery) -> None:
+    await store.write(lambda tx: tx.deliveries.insert(deliveries))
+
+
+async def get(store: Store, delivery: Delivery) -> Delivery | None:
+    return await store.read(lambda tx: tx.deliveries.get(delivery.id))
+
+
+async def test_the_latest_generation_of_each_event_is_found_in_the_requested_order(store: Store) -> None:
+    first, again = make_numbered_delivery(1), make_numbered_delivery(1, DeliveryState.PENDING, generation=2)
+    second, foreign = (
+        make_numbered_delivery(2, DeliveryState.DELIVERED),
+        make_numbered_delivery(1, webhook_id=OTHER, generation=3),
+    )
+    await insert(store, first, again, second, foreign, make_numbered_delivery(3))
+
+    found = await store.read(
+        lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [make_event(2), make_event(9), make_event(1)])
+    )
+
+    assert found == [second, again]
+    assert await store.read(lambda tx: tx.webhook_deliveries.latest_by_event(HOOK, [])) == []
+
+
+async def test_dead_deliveries_are_those_that_were_not_replayed(store: Store) -> None:
+    oldest, replayed, dead_twice = make_numbered_delivery(1), make_numbered_delivery(2), make_numbered_delivery(3)
+    last = make_numbered_delivery(3, generation=2)
+    await insert(
+        store,
+        oldest,
+        replayed,
+        make_numbered_delivery(2, DeliveryState.PENDING, generation=2),
+        dead_twice,
+        last,
+        make_numbered_delivery(4, DeliveryState.DELIVERED),
+        make_numbered_delivery(5, webhook_id=OTHER),
+    )
+
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == [oldest, last]
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=1)) == [oldest]
+
+
+async def test_a_failed_test_delivery_is_not_listed_as_dead(store: Store) -> None:
+    await insert(store, make_numbered_delivery(1, seq=None, call_id=None))
+
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
+
+
+async def test_held_deliveries_are_released_as_due_at_once(store: Store) -> None:
+    held = [make_numbered_delivery(number, DeliveryState.HELD) for number in (1, 2)]
+    untouched = [
+        make_numbered_delivery(3),
+        make_numbered_delivery(4, DeliveryState.PENDING),
+        make_numbered_delivery(5, DeliveryState.HELD, webhook_id=OTHER),
+    ]
+    await insert(store, *held, *untouched)
+
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=10)) == 2
+
+    for delivery in held:
+        assert await get(store, delivery) == replace(delivery, state=DeliveryState.PENDING, due_at=LATER)
+    for delivery in untouched:
+        assert await get(store, delivery) == delivery
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=10)) == 0
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+async def test_replayed_deliveries_do_not_hold_back_the_watermark(store: Store, generation: int) -> None:
+    await insert(
+        store,
+        make_numbered_delivery(1, DeliveryState.PENDING, generation=generation),
+        make_numbered_delivery(5, DeliveryState.PENDING),
+    )
+
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {HOOK: 5}
+
+
+async def test_deliveries_without_an_event_do_not_hold_back_the_watermark(store: Store) -> None:
+    await insert(store, make_numbered_delivery(1, DeliveryState.PENDING, seq=None, call_id=None))
+
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
+
+
+async def test_an_envelope_holds_no_watermark_back(store: Store) -> None:
+    await insert(
+        store, make_numbered_delivery(1, DeliveryState.PENDING, kind=DeliveryKind.GAP, event_id=None, call_id=None)
+    )
+
+    assert await store.read(lambda tx: tx.deliveries.lowest_open_seqs([HOOK])) == {}
+
+
+async def test_a_failed_envelope_is_not_listed_as_dead(store: Store) -> None:
+    await insert(
+        store,
+        make_numbered_delivery(1, kind=DeliveryKind.GAP, event_id=None, call_id=None),
+        make_numbered_delivery(2, kind=DeliveryKind.PROGRESS),
+    )
+
+    assert await store.read(lambda tx: tx.webhook_deliveries.list_dead(HOOK, limit=10)) == []
+
+
+async def test_held_deliveries_are_released_oldest_first_in_steps(store: Store) -> None:
+    held = [make_numbered_delivery(number, DeliveryState.HELD) for number in range(1, 6)]
+    await insert(store, *reversed(held))
+
+    assert await store.write(lambda tx: tx.webhook_deliveries.release_held(HOOK, now=LATER, limit=2)) == 2
+
+    found = [await get(store, delivery) for delivery in held]
+    assert [each and each.state for each in found] == [DeliveryState.PENDING] * 2 + [DeliveryState.HELD] * 3
+
+
+async def test_held_deliveries_are_counted_up_to_a_limit(store: Store) -> None:
+    await insert(
+        store,
+        *(make_numbered_delivery(number, DeliveryState.HELD) for number in range(1, 6)),
+        make_numbered_delivery(7, DeliveryState.PENDING),
+        make_numbered_delivery(8, DeliveryState.HELD, webhook_id=OTHER),
+    )
+
+    async def held(limit: int) -> int:
+        return await store.read(lambda tx: tx.webhook_deliveries.count_held(HOOK, limit=limit))
+
+    assert [await held(limit) for limit in (1, 5, 100)] == [1, 5, 5]
+
+
+async def test_open_deliveries_are_cancelled_in_bounded_steps(store: Store) -> None:
+    over = [make_numbered_delivery(number, state) for number, state in enumerate(ENDED)]
+    opened = [
+        make_numbered_delivery(10, DeliveryState.HELD),
+        make_numbered_delivery(11, DeliveryState.PENDING),
+        make_numbered_delivery(12, DeliveryState.LEASED, lease_owner="me", lease_token="t", lease_until=LATER),
+    ]
+    foreign = make_numbered_delivery(13, DeliveryState.HELD, webhook_id=OTHER)
+    await insert(store, *over, *opened, foreign)
+
+    steps = [
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
+        await store.write(lambda tx: tx.webhook_deliveries.cancel_open(HOOK, now=LATER, limit=2)),
+    ]
+
+    assert steps == [2, 1, 0]
+    assert [await get(store, delivery) for delivery in [*over, foreign]] == [*over, foreign]
+    assert [await get(store, delivery) for delivery in opened] == [
+        replace(
+            delivery,
+            state=DeliveryState.CANCELLED,
+            finished_at=LATER,
+            lease_owner=None,
+            lease_token=None,
+            lease_until=None,
+        )
+        for delivery in opened
+    ]

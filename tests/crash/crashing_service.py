@@ -1,0 +1,69 @@
+"""The whole service as a process that kills itself at a chosen step.
+
+The step is a unit of work of the store, by the name of the function that it is, and whether to die just before it begins or
+just after it was committed. That is every place "between two steps": nothing else of a call's way is durable.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from ringback.bootstrap import Environment
+from ringback.domain.ports import Store, Transaction
+from ringback.server import serve
+from ringback.settings import load_settings
+from ringback.upstreams.config import parse_upstream_option
+from tests.support.clock import OffsetClock
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashStep:
+    """Where to die; `unit` is the beginning of a qualified name."""
+
+    unit: str
+    after: bool
+
+
+class CrashingStore(StoreWrapper):
+    """A store whose process dies at a step: that of the first unit of this name, or that which first had something to do."""
+
+    def __init__(self, store: Store, step: CrashStep) -> None:
+        super().__init__(store)
+        self._step = step
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        here = getattr(work, "__qualname__", "").startswith(self._step.unit)
+        if here and not self._step.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        value = await super().write(work)
+        if here and value != [] and getattr(value, "leased", True) != []:  # an empty lease is no step
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+
+def main(spec: dict[str, str | bool | float]) -> None:
+    settings = load_settings(
+        database_url=f"sqlite:///{Path(str(spec['folder'])) / 'ringback.db'}",
+        port=0,
+        auth="off",
+        callback_private_cidrs=("127.0.0.0/8",),
+        callback_http=True,
+        drain_seconds=1.0,
+        verify_callbacks=spec.get("verify"),
+    )
+    clock = OffsetClock()
+    clock.advance(float(spec.get("ahead_seconds", 0.0)))
+    world = Environment(clock=clock)
+    if unit := spec.get("unit"):
+        step = CrashStep(unit=str(unit), after=bool(spec["after"]))
+        world = Environment(clock=clock, wrap_store=lambda store: CrashingStore(store, step))
+    stage = parse_upstream_option(f"stage={spec['upstream']}")
+    if at_once := spec.get("max_concurrent"):
+        stage = replace(stage, max_concurrent=int(at_once))
+    serve(settings, [stage], environment=world)

@@ -1,0 +1,180 @@
+"""The command line as real processes: a service, a listener, and calls, as a person has them in three terminals."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio import StreamReader
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from ringback.client import RingbackClient
+from ringback.signing.standard_webhooks import build_signed_headers
+from tests.support.forked_commands import ForkedCommand, running_forked_command
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import STDIO_SERVER
+
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Terminal:
+    """One command that runs: what it says, line by line, and its end."""
+
+    def __init__(self, process: ForkedCommand) -> None:
+        self._process = process
+        self.out = process.stdout
+        self.err = process.stderr
+
+    async def wait_for_output(self, stream: StreamReader, pattern: str) -> re.Match[str]:
+        """The first line from now on in which the pattern is found."""
+        said: list[str] = []
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for line in stream:
+                said.append(line.decode())
+                if found := re.search(pattern, said[-1]):
+                    return found
+        raise AssertionError(f"no {pattern!r} in {''.join(said)}")
+
+    def close_terminal(self) -> None:
+        self._process.send_signal(signal.SIGHUP)
+
+    async def interrupt(self) -> int:
+        self._process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self._process.wait()
+
+    async def end_process(self) -> tuple[int | None, str, str]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            out, err = await self._process.communicate()
+        return self._process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def ringback(*arguments: str, folder: Path, **environment: str) -> AsyncGenerator[Terminal]:
+    """`ringback …` in this folder, killed at the end unless it has ended by then."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RINGBACK_")}
+    async with running_forked_command(*arguments, folder=folder, environment=inherited | environment) as process:
+        yield Terminal(process)
+
+
+@pytest.fixture(scope="module")
+async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """A service as `ringback serve --dev` starts it, with the demo and an upstream that can die."""
+    folder = tmp_path_factory.mktemp("service")
+    upstreams = (
+        *("--upstream", f"demo={sys.executable} -m ringback.cli.demo_upstream"),
+        *("--upstream", f"odd={sys.executable} {STDIO_SERVER}"),
+    )
+    async with ringback("serve", "--dev", "--port", "0", *upstreams, folder=folder) as service:
+        yield (await service.wait_for_output(service.err, r"service\.listening .*url=(\S+)"))[1]
+        assert await service.interrupt() == 0
+
+
+@pytest.mark.requirement("R16")
+@pytest.mark.requirement("R18")
+@pytest.mark.requirement("R19")
+async def test_a_listener_gets_a_callback_and_its_token_resumes_the_call(url: str, tmp_path: Path) -> None:
+    async with ringback("listen", "--port", "0", "--url", url, folder=tmp_path) as listener:
+        await listener.wait_for_output(listener.err, "Listening on")
+        call = ("call", "demo", "count_primes", "--arg", "below=1000", "--correlation", "c1", "--session", "s1")
+        async with ringback(*call, folder=tmp_path, RINGBACK_URL=url) as caller:
+            code, said, _ = await caller.end_process()
+        rung = await listener.wait_for_output(listener.out, r"call\.finished demo/count_primes completed \(result\)")
+        shown = [await listener.wait_for_output(listener.out, r"(\w+): (\S+)") for _ in range(4)]
+        told = {line[1]: line[2] for line in shown}
+        async with RingbackClient(url) as client:
+            resumed = await client.resume(told["resume_token"])
+            assert await listener.interrupt() == 0
+            left = [webhook async for webhook in client.webhooks()]
+
+    assert rung
+    assert code == 0
+    assert f"call_id: {told['call_id']}\n" in said
+    assert (told["correlation_id"], told["client_session_id"]) == ("c1", "s1")
+    assert resumed.result is not None
+    assert resumed.result["structuredContent"] == {"result": 168}
+    assert left == []
+
+
+async def test_a_result_is_waited_for_and_printed(url: str, tmp_path: Path) -> None:
+    arguments = ("call", "demo", "count_primes", "--arg", "below=100", "--wait", "--url", url)
+    async with ringback(*arguments, folder=tmp_path) as caller:
+        code, said, _ = await caller.end_process()
+
+    assert (code, said) == (0, "25\n")
+
+
+@pytest.mark.requirement("R33")
+async def test_an_upstream_that_dies_ends_the_command_with_1(url: str, tmp_path: Path) -> None:
+    async with ringback("call", "odd", "die", "--wait", "--url", url, folder=tmp_path) as caller:
+        code, said, told = await caller.end_process()
+
+    assert (code, said) == (1, "")
+    assert "failed (unknown)" in told
+
+
+async def test_an_unreachable_url_prints_one_line_with_the_next_step(tmp_path: Path) -> None:
+    async with ringback("call", "demo", "count_primes", "--url", "http://127.0.0.1:1", folder=tmp_path) as caller:
+        code, said, told = await caller.end_process()
+
+    assert (code, said) == (2, "")
+    assert told == "Error: Nobody answers at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+
+
+@pytest.mark.requirement("R23")
+async def test_a_listener_refuses_what_its_secret_did_not_sign(tmp_path: Path) -> None:
+    async with ringback("listen", "--port", "0", "--secret", SECRET, folder=tmp_path) as listener:
+        address = (await listener.wait_for_output(listener.err, r"Listening on (\S+)"))[1]
+        headers = build_signed_headers(["whsec_" + "A" * 32], message_id="evt_1", timestamp=1_795_000_000, body=b"{}")
+        async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
+            response = await http.post(address, content=b"{}", headers=headers)
+        refused = await listener.wait_for_output(listener.err, "Refused a request: (.*)")
+
+        assert response.status_code == 400
+        assert refused[1] == response.text
+        assert await listener.interrupt() == 0
+
+
+async def test_a_key_made_beside_a_running_service_opens_it(tmp_path: Path) -> None:
+    async with ringback("serve", "--port", "0", folder=tmp_path) as service:
+        url = (await service.wait_for_output(service.err, r"service\.listening .*url=(\S+)"))[1]
+        async with ringback("keys", "create", "alice", folder=tmp_path) as keys:
+            code, key, _ = await keys.end_process()
+        async with RingbackClient(url, api_key=key.strip()) as client:
+            upstreams = await client.upstreams()
+
+    assert code == 0
+    assert upstreams == ()
+
+
+async def test_a_port_that_is_taken_is_one_line_that_says_what_to_do(url: str, tmp_path: Path) -> None:
+    port = url.rsplit(":", 1)[1]
+    async with (
+        ringback("serve", "--port", port, folder=tmp_path) as service,
+        ringback("listen", "--port", port, "--secret", SECRET, folder=tmp_path) as listener,
+    ):
+        ends = [await service.end_process(), await listener.end_process()]
+
+    assert [(code, said) for code, said, _ in ends] == [(2, ""), (2, "")]
+    assert all("--port" in told and len(told.splitlines()) == 1 for _, _, told in ends)
+
+
+@pytest.mark.requirement("R28")
+async def test_a_service_that_is_hung_up_on_reads_its_file_again(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"one": {"url": "http://127.0.0.1:1/mcp"}}}', encoding="utf-8")
+    async with ringback("serve", "--dev", "--port", "0", "--config", str(file), folder=tmp_path) as service:
+        await service.wait_for_output(service.err, r"service\.listening")
+        file.write_text('{"mcpServers": ', encoding="utf-8")
+        service.close_terminal()
+        await service.wait_for_output(service.err, r"upstreams\.not_reloaded .*mcp\.json: not valid JSON")
+        file.write_text('{"mcpServers": {"two": {"url": "http://127.0.0.1:1/mcp"}}}', encoding="utf-8")
+        service.close_terminal()
+        await service.wait_for_output(service.err, r"upstreams\.reloaded added=two changed=none removed=one")
+        assert await service.interrupt() == 0

@@ -1,0 +1,145 @@
+"""`ringback mcp` as a process: what a client that only starts commands has of a running service."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types as types
+import pytest
+from mcp import Client, StdioServerParameters
+
+from ringback.domain.principal import Scope
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
+from tests.support.interop_upstream import InteropUpstream
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import ControlledUpstream, free_port, make_http_config, serving
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBridge:
+    url: str
+    key: str
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningBridge]:
+    async with (
+        serving(ControlledUpstream().app()) as stage,
+        serving(InteropUpstream().app()) as paint,
+        running_application(
+            tmp_path_factory.mktemp("service"), make_http_config(stage.url), make_http_config(paint.url, name="paint")
+        ) as service,
+        serving_api(service.app.api) as url,
+    ):
+        _, key = await service.app.services.api_keys.create_key(
+            "alice", name="test", scopes=frozenset({Scope.CALLS, Scope.READ}), upstreams=None
+        )
+        yield RunningBridge(url, key)
+
+
+async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
+    """Everything that a client does, through one process: the version it spoke, and the progress it was told."""
+    told: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        del total, message
+        told.append(progress)
+
+    async def on_question(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        assert params.message == "Which colour?"
+        return types.ElicitResult(action="accept", content={"colour": "blue"})
+
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "ringback", "mcp", "--url", running.url],
+        env={"RINGBACK_API_KEY": running.key, "PATH": os.environ["PATH"]},
+    )
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        Client(command, mode=mode, elicitation_callback=on_question) as client,
+    ):
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        results = await asyncio.gather(*(client.call_tool("stage__echo", {"number": number}) for number in range(5)))
+        await client.call_tool("stage__steps", {}, progress_callback=on_progress)
+        failed = await client.call_tool("stage__fail", {})
+        painted = await client.call_tool("paint__ask", {})
+        version = client.protocol_version
+
+    assert {"stage__echo", "paint__ask"} <= names
+    assert [json.loads(result_text(result)) for result in results] == [{"number": number} for number in range(5)]
+    assert failed.is_error
+    assert result_text(painted) == "painted blue"
+    return version, told
+
+
+def result_text(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def test_clients_of_both_eras_call_through_standard_input_and_output(running: RunningBridge) -> None:
+    legacy, modern = await asyncio.gather(open_client(running, "legacy"), open_client(running, "2026-07-28"))
+
+    assert (legacy[0], modern[0]) == ("2025-11-25", "2026-07-28")
+    assert 2 in legacy[1]
+    assert 2 in modern[1]
+
+
+async def test_a_line_in_a_pipe_is_answered_although_the_pipe_ends_with_it(
+    running: RunningBridge, tmp_path: Path
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", running.url),
+        stdin=PIPE,
+        stdout=PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "RINGBACK_API_KEY": running.key},
+    )
+    greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, _ = await process.communicate(f"{line}\n".encode())
+
+    assert json.loads(out)["result"]["serverInfo"]["name"] == "ringback"
+    assert process.returncode == 0
+
+
+async def test_without_a_service_each_request_is_answered_with_what_to_do(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", url, "--upstream", "git"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=tmp_path,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lines: list[Any] = [
+        {"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": {}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        "no JSON-RPC",
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+    async with asyncio.timeout(WAIT_SECONDS):
+        answers = [json.loads(await process.stdout.readline()) for _ in range(3)]
+        process.stdin.close()
+        _, errors = await process.communicate()
+
+    by_id = {answer["id"]: answer["error"] for answer in answers}
+    assert set(by_id) == {"a", 2, None}
+    for name in ("a", 2):
+        assert f"cannot be reached at {url}/mcp/git" in by_id[name]["message"]
+        assert "ringback serve" in by_id[name]["message"]
+    assert by_id[None]["code"] == -32700
+    assert (process.returncode, errors) == (0, b"")

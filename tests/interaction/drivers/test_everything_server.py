@@ -1,0 +1,72 @@
+"""The reference server of 2025-11-25, unmodified, over both transports: its task, its question, and its plain tools."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import CallOutcome
+from ringback.upstreams.config import Isolation, UpstreamConfig
+from tests.support.calls import answer_call, make_call_to, running_runner, wait_for_handle, wait_for_input_request
+from tests.support.engine import Engine
+from tests.support.everything_server import RESEARCH_TOOL, make_stdio_config, serving_over_http
+from tests.support.upstreams import make_http_config
+
+TECHNICAL_DETAIL = {"action": "accept", "content": {"interpretation": "technical"}}
+
+
+@asynccontextmanager
+async def running_everything_server(transport: str, isolation: Isolation) -> AsyncGenerator[UpstreamConfig]:
+    if transport == "stdio":
+        yield await make_stdio_config(isolation=isolation)
+    else:
+        async with serving_over_http() as url:
+            yield replace(make_http_config(url), isolation=isolation)
+
+
+@pytest.mark.requirement("R09")
+@pytest.mark.requirement("R28")
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_its_task_requests_input_gets_an_answer_and_ends(engine: Engine, transport: str) -> None:
+    arguments: dict[str, Any] = {"topic": "python", "ambiguous": True}
+    call = make_call_to(engine, RESEARCH_TOOL, arguments=arguments)
+    await engine.insert_calls(call)
+
+    async with running_everything_server(transport, Isolation.CALL) as config, running_runner(engine, config):
+        asked = await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": TECHNICAL_DETAIL})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert "could have multiple interpretations" in asked.input_requests["r1.1"].params["message"]
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
+    assert b"Research Report: python (technical)" in (await engine.read_result(call) or b"")
+
+
+@pytest.mark.requirement("R28")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_its_plain_tools_answer(engine: Engine, transport: str) -> None:
+    call = make_call_to(engine, "echo", arguments={"message": "hello"})
+    await engine.insert_calls(call)
+
+    async with running_everything_server(transport, Isolation.SHARED) as config, running_runner(engine, config):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.RESULT
+    assert b"Echo: hello" in (await engine.read_result(call) or b"")
+
+
+@pytest.mark.requirement("R33")
+async def test_a_task_of_a_dead_child_ends_as_unknown(engine: Engine) -> None:
+    call = make_call_to(engine, RESEARCH_TOOL, arguments={"topic": "sleep"})
+    await engine.insert_calls(call)
+    config = await make_stdio_config()
+
+    async with running_runner(engine, config, drain_seconds=0.01):
+        await wait_for_handle(engine, call)
+    async with running_runner(engine, config):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, ended.runs) == (CallOutcome.UNKNOWN, 1)

@@ -1,0 +1,200 @@
+"""Calls whose tool asks before it works: parked for hours, answered, and never sent twice by mistake."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mcp import MCPError
+
+from ringback.domain.call import Call, CallOutcome, CallPhase, CallStatus
+from ringback.domain.event import EventName
+from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.builders import make_webhook
+from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_input_request
+from tests.support.clock import OffsetClock
+from tests.support.engine import Engine
+from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
+from tests.support.upstreams import make_http_config, open_upstreams, serving, wait_for_state
+
+DECLINED_ANSWER: dict[str, Any] = {"action": "decline"}
+
+
+@asynccontextmanager
+async def running_runner(engine: Engine, stage: TaskUpstream, *calls: Call) -> AsyncGenerator[UpstreamRegistry]:
+    await engine.insert_calls(*calls)
+    async with (
+        serving(stage.app()) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+        engine.running_runner(upstreams),
+    ):
+        yield upstreams
+
+
+async def read_result(engine: Engine, call: Call) -> Any:
+    """What the tool says that it was answered."""
+    body = json.loads(await engine.read_result(call) or b"null")
+    return json.loads(body["content"][0]["text"])
+
+
+@pytest.mark.requirement("R32")
+async def test_an_input_request_parks_the_call_sends_a_callback_and_holds_no_connection(engine: Engine) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm")
+    await engine.insert_webhooks(make_webhook())
+
+    async with running_runner(engine, stage, call) as upstreams:
+        parked = await wait_for_input_request(engine, call)
+        (info,) = upstreams.tool_catalog.list_upstreams()
+
+    assert (parked.phase, parked.lease_token, info.calls_in_flight) == (CallPhase.PARKED, None, 0)
+    assert parked.input_requests["r1.1"].params["message"] == "Really?"
+    (event,) = await engine.read_events()
+    (delivery,) = await engine.read_deliveries()
+    assert (event.name, event.data["status"], event.data["input_keys"]) == (
+        EventName.CALL_INPUT_REQUIRED, "input_required", ["r1.1"],
+    )  # fmt: skip
+    assert b"Really?" not in delivery.body
+    assert b"sure" not in delivery.body
+    assert stage.side_effects == []
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.requirement("R35")
+async def test_a_call_is_answered_hours_and_restarts_later(engine: Engine, clock: OffsetClock) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm", deadline_in=86_400)
+
+    async with running_runner(engine, stage, call):
+        await wait_for_input_request(engine, call)
+    clock.advance(8 * 3600)
+    await engine.run_recovery()
+    told = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+    async with running_runner(engine, stage):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (told.call.phase, told.call.status) == (CallPhase.QUEUED, CallStatus.WORKING)
+    assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
+    assert (await read_result(engine, call))["sure"]["content"] == {"sure": True}
+    assert stage.side_effects == ["confirm"]
+
+
+async def test_every_round_has_keys_of_its_own(engine: Engine) -> None:
+    stage, call = TaskUpstream(rounds=3), make_call_to(engine, "confirm")
+    asked: list[str] = []
+
+    async with running_runner(engine, stage, call):
+        for number in range(1, 4):
+            await wait_for_input_request(engine, call)
+            asked += (await engine.read_call(call)).input_requests
+            told = await answer_call(engine, call, {"r1.1": DECLINED_ANSWER, f"r{number}.1": ACCEPTED_ANSWER})
+            assert told.accepted == [f"r{number}.1"] or number == 1
+        (ended,) = await engine.wait_until_final(call)
+
+    assert asked == ["r1.1", "r2.1", "r3.1"]
+    assert ended.outcome is CallOutcome.RESULT
+    assert len(await engine.read_events()) == 4
+
+
+async def test_a_tool_that_returns_only_request_state_is_retried_without_input(engine: Engine) -> None:
+    stage, call = TaskUpstream(rounds=3), make_call_to(engine, "moment")
+
+    async with running_runner(engine, stage, call):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, ended.input_round) == (CallOutcome.RESULT, 0)
+    assert [json.loads(params.request_state or "{}").get("round") for _, params in stage.requests] == [None, 1, 2, 3]
+
+
+@pytest.mark.requirement("R32")
+async def test_a_tool_that_requires_input_fails_the_call_if_the_starter_cannot_answer(engine: Engine) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm", accepts_input=False)
+
+    async with running_runner(engine, stage, call):
+        (ended,) = await engine.wait_until_final(call)
+
+    assert stage.declared[0].elicitation is None
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
+    assert "accepts_input" in (ended.error or {})["message"]
+
+
+async def test_an_upstream_whose_state_has_expired_passes_its_error_on(engine: Engine) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm")
+
+    def refuse() -> None:
+        raise MCPError(-32602, "requestState has expired")
+
+    stage.on_retry = refuse
+    async with running_runner(engine, stage, call):
+        await wait_for_input_request(engine, call)
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.UPSTREAM_ERROR
+    assert (ended.error or {})["message"] == "requestState has expired"
+
+
+async def test_an_answered_call_waits_for_an_unreachable_upstream(engine: Engine) -> None:
+    """Nothing was sent, so its answers are still good when it is back."""
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm")
+
+    async with (
+        serving(stage.app()) as server,
+        open_upstreams(make_http_config(server.url), patience_seconds=0.05) as upstreams,
+        engine.running_runner(upstreams),
+    ):
+        await wait_for_state(upstreams, "ready")
+        await engine.insert_calls(call)
+        await wait_for_input_request(engine, call)
+        await server.kill_server()
+        await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        async with serving(stage.app(), port=server.port):
+            (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.RESULT
+    assert (await read_result(engine, call))["sure"]["action"] == "accept"
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(("rerun_allowed", "outcome"), [(False, CallOutcome.UNKNOWN), (True, CallOutcome.RESULT)])
+async def test_a_round_that_was_cut_off_is_sent_again_only_if_the_call_may_run_twice(
+    engine: Engine, *, rerun_allowed: bool, outcome: CallOutcome
+) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm", rerun_allowed=rerun_allowed)
+
+    async with running_runner(engine, stage, call):
+        await wait_for_input_request(engine, call)
+    stage.tools_may_respond.clear()
+    await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+    async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        async with engine.running_runner(upstreams, drain_seconds=0.0):
+            await stage.wait_until(lambda: stage.side_effects == ["confirm"])
+        stage.tools_may_respond.set()
+        async with engine.running_runner(upstreams):
+            (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is outcome
+    assert stage.side_effects == ["confirm"] * (2 if rerun_allowed else 1)
+
+
+async def test_a_parked_call_past_its_deadline_has_timed_out(engine: Engine, clock: OffsetClock) -> None:
+    stage, call = TaskUpstream(), make_call_to(engine, "confirm")
+
+    async with running_runner(engine, stage, call):
+        await wait_for_input_request(engine, call)
+        clock.advance(3600)
+        await engine.make_janitor().run_once()
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, ended.input_requests) == (CallOutcome.TIMED_OUT, {})
+
+
+async def test_a_cancellation_during_a_round_abandons_it(engine: Engine) -> None:
+    stage, call = TaskUpstream(rounds=0), make_call_to(engine, "confirm")
+    stage.tools_may_respond.clear()
+
+    async with running_runner(engine, stage, call):
+        await stage.wait_until(lambda: stage.side_effects == ["confirm"])
+        await request_cancel(engine, call)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.CANCELLED

@@ -1,0 +1,197 @@
+"""Ends that come together are written together, and each is still its own: what becomes of one is no matter to the others."""
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from ringback.domain import webhook_health as health
+from ringback.domain.call import Call, CallCompletion, CallStatus, IllegalTransition, completion_from_result
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import WebhookState
+from ringback.notifier.completion_batcher import CompletionBatcher, PrepareCompletion
+from ringback.notifier.recorder import CompletionRequest
+from tests.support.builders import make_call, make_delivery, make_webhook
+from tests.support.counting_store import CommitCountingStore
+from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.examples import ALICE, BOB
+from tests.support.stores import FOREVER, FailingStore
+
+
+def prepare_completion(call: Call, ending: CallCompletion = COMPLETED_RESULT) -> PrepareCompletion:
+    async def prepare(_tx: Transaction) -> CompletionRequest:
+        return CompletionRequest(call=call, completion=ending, lease_token=None)
+
+    return prepare
+
+
+async def prepare_nothing(_tx: Transaction) -> None:
+    return None
+
+
+def make_batcher(engine: Engine) -> CompletionBatcher:
+    return CompletionBatcher(store=engine.store, recorder=engine.recorder)
+
+
+async def finish_all(engine: Engine, calls: Sequence[Call]) -> list[Call | None]:
+    ends = make_batcher(engine)
+    return await asyncio.gather(*(ends.finish_call(prepare_completion(call)) for call in calls))
+
+
+async def test_ends_that_come_together_are_one_unit_of_work(still: Engine) -> None:
+    calls = [make_call() for _ in range(50)]
+    await still.insert_calls(*calls)
+    counting = still.store = CommitCountingStore(still.store)
+
+    ended = await finish_all(still, calls)
+
+    assert counting.written == ["Ends._record"]
+    assert ended == [await still.read_call(call) for call in calls]
+    assert {call.status for call in ended if call} == {CallStatus.COMPLETED}
+
+
+@pytest.mark.requirement("R35")
+async def test_each_end_has_its_own_place_in_the_log_of_its_principal(still: Engine) -> None:
+    alices, bobs = [make_call() for _ in range(3)], [make_call(principal=BOB) for _ in range(2)]
+    await still.insert_calls(*alices, *bobs)
+
+    await finish_all(still, [alices[0], bobs[0], alices[1], bobs[1], alices[2]])
+
+    assert [(event.seq, event.call_id) for event in await still.read_events(ALICE)] == [
+        (seq, call.id) for seq, call in enumerate(alices, 1)
+    ]
+    assert [(event.seq, event.call_id) for event in await still.read_events(BOB)] == [
+        (seq, call.id) for seq, call in enumerate(bobs, 1)
+    ]
+
+
+async def test_webhooks_are_matched_for_each_completion(still: Engine) -> None:
+    one, other = make_call(client_session_id="one"), make_call(client_session_id="other")
+    of_one, of_other = make_webhook(client_session_id="one"), make_webhook(call_id=other.id)
+    await still.insert_calls(one, other)
+    await still.insert_webhooks(of_one, of_other)
+
+    await finish_all(still, [one, other])
+
+    assert {(each.webhook_id, each.call_id) for each in await still.read_deliveries()} == {
+        (of_one.id, one.id),
+        (of_other.id, other.id),
+    }
+
+
+async def test_a_cursor_stays_before_the_first_open_delivery_also_within_one_batch(still: Engine) -> None:
+    calls = [make_call() for _ in range(3)]
+    await still.insert_calls(*calls)
+    await still.insert_webhooks(make_webhook())
+
+    await finish_all(still, calls)
+
+    deliveries = sorted(await still.read_deliveries(), key=lambda each: each.seq or 0)
+    assert [decode_log_position(orjson.loads(each.body)["cursor"]).seq for each in deliveries] == [0, 0, 0]
+
+
+async def test_the_hold_limit_also_applies_within_one_batch(still: Engine) -> None:
+    webhook = make_webhook(state=WebhookState.SUSPENDED)
+    await still.insert_webhooks(webhook)
+    await still.insert_deliveries(
+        *(make_delivery(webhook_id=webhook.id, state=DeliveryState.HELD) for _ in range(health.HELD_DELIVERIES_MAX - 1))
+    )
+    calls = [make_call() for _ in range(3)]
+    await still.insert_calls(*calls)
+
+    await finish_all(still, calls)
+
+    assert (
+        await still.store.read(lambda tx: tx.webhook_deliveries.count_held(webhook.id, limit=20_000))
+        == health.HELD_DELIVERIES_MAX
+    )
+    assert (await still.read_webhook(webhook.id)).missed_from == 2
+
+
+async def test_an_end_that_is_not_ours_is_left_alone_and_the_others_are_written(still: Engine) -> None:
+    call = make_call()
+    await still.insert_calls(call)
+    ends = make_batcher(still)
+
+    lost, ended = await asyncio.gather(ends.finish_call(prepare_nothing), ends.finish_call(prepare_completion(call)))
+
+    assert lost is None
+    assert ended == await still.read_call(call)
+
+
+@pytest.mark.requirement("R35")
+async def test_a_bug_with_one_end_is_no_harm_to_the_others(still: Engine) -> None:
+    before, broken, after = make_call(), make_call(status=CallStatus.CANCELLED), make_call()
+    await still.insert_calls(before, after)
+    ends = make_batcher(still)
+
+    outcomes = await asyncio.gather(
+        *(ends.finish_call(prepare_completion(call)) for call in (before, broken, after)), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[1], IllegalTransition)
+    assert [outcomes[0], outcomes[2]] == [await still.read_call(before), await still.read_call(after)]
+    assert len(await still.read_events()) == 2
+
+
+async def test_a_cancelled_completion_leaves_its_batch(still: Engine) -> None:
+    kept, gone = make_call(), make_call()
+    await still.insert_calls(kept, gone)
+    ends = make_batcher(still)
+    writing = asyncio.create_task(ends.finish_call(prepare_completion(kept)))
+    leaving = asyncio.create_task(ends.finish_call(prepare_completion(gone)))
+    await asyncio.sleep(0)
+    leaving.cancel()
+
+    assert (await writing) == await still.read_call(kept)
+    assert await still.read_call(gone) == gone
+
+
+async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: Engine) -> None:
+    calls = [make_call() for _ in range(3)]
+    await still.insert_calls(*calls)
+    unsteady = still.store = FailingStore(still.store)
+    unsteady.refusals = FOREVER
+    ends = make_batcher(still)
+
+    outcomes = await asyncio.gather(
+        *(ends.finish_call(prepare_completion(call)) for call in calls), return_exceptions=True
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
+    unsteady.refusals = 0
+    assert [await still.read_call(call) for call in calls] == calls
+    retried = await asyncio.gather(*(ends.finish_call(prepare_completion(call)) for call in calls))
+    assert None not in retried
+
+
+async def test_the_same_end_twice_is_written_once(still: Engine) -> None:
+    call = make_call()
+    await still.insert_calls(call)
+    ends = make_batcher(still)
+
+    first, second = await asyncio.gather(
+        ends.finish_call(prepare_completion(call)),
+        ends.finish_call(prepare_completion(call, completion_from_result(b"{}", is_error=True))),
+    )
+
+    assert first is not None
+    assert second is None
+    assert len(await still.read_events()) == 1
+
+
+async def test_submitted_completions_are_written_when_draining_ends(still: Engine) -> None:
+    call = make_call()
+    await still.insert_calls(call)
+    ends = make_batcher(still)
+    writing = asyncio.create_task(ends.finish_call(prepare_completion(call)))
+    await asyncio.sleep(0)
+
+    await ends.drain()
+
+    assert (await still.read_call(call)).status is CallStatus.COMPLETED
+    assert await writing is not None

@@ -1,0 +1,212 @@
+"""Many deliveries at once: each receiver its share, no more than the service allows, and an orderly end."""
+
+import asyncio
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
+from tests.support.clock import OffsetClock
+from tests.support.engine import Engine, running_dispatcher, wait_until
+from tests.support.scripted_receiver import ScriptedReceiver
+from tests.support.stores import FailingStore
+
+# -- many at once -----------------------------------------------------------------------------------------------------------
+
+
+class BlockingReceiver:
+    """Receivers that keep every POST until it is let go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, asyncio.Future[int]]] = []
+        self.at_once_max: dict[str, int] = {}
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        webhook_id = request.headers["x-mcp-subscription-id"]
+        answer = asyncio.get_running_loop().create_future()
+        self.waiting.append((webhook_id, answer))
+        self.at_once_max[webhook_id] = max(self.at_once_max.get(webhook_id, 0), self.in_flight_max(webhook_id))
+        try:
+            return httpx.Response(await answer)
+        finally:
+            self.waiting.remove((webhook_id, answer))
+
+    def in_flight_max(self, webhook_id: str) -> int:
+        return sum(1 for each, _ in self.waiting if each == webhook_id)
+
+    def release_one(self) -> None:
+        next(answer for _, answer in self.waiting if not answer.done()).set_result(204)
+
+    async def wait_until_waiting(self, count: int) -> None:
+        async def reached() -> bool:
+            return len(self.waiting) == count
+
+        await wait_until(reached)
+
+
+async def wait_for_post(crowd: BlockingReceiver) -> bool:
+    return any(not answer.done() for _, answer in crowd.waiting)
+
+
+async def commit_several_times(engine: Engine) -> None:
+    """Long enough for whoever is awake to look at the store."""
+
+    async def nothing(tx: Transaction) -> None:
+        del tx
+
+    for _ in range(3):
+        await engine.store.write(nothing)
+
+
+async def make_deliveries(engine: Engine, count: int, webhook: Webhook) -> list[Delivery]:
+    now = engine.clock.now()
+    await engine.insert_webhooks(webhook)
+    deliveries = [
+        make_delivery(webhook_id=webhook.id, seq=seq, due_at=now, give_up_at=now + timedelta(days=4))
+        for seq in range(1, count + 1)
+    ]
+    await engine.insert_deliveries(*deliveries)
+    return deliveries
+
+
+async def wait_until_all_delivered(engine: Engine, *deliveries: Delivery) -> None:
+    async def delivered() -> bool:
+        found = [await engine.read_delivery(delivery) for delivery in deliveries]
+        return all(delivery.state is DeliveryState.DELIVERED for delivery in found)
+
+    await wait_until(delivered)
+
+
+@pytest.mark.requirement("R27")
+@pytest.mark.parametrize("per_receiver_max", [1, 2, 3, 8])
+async def test_one_webhook_never_has_more_attempts_in_flight_than_its_share(
+    engine: Engine, per_receiver_max: int
+) -> None:
+    crowd, webhook = BlockingReceiver(), make_verified_webhook()
+    deliveries = await make_deliveries(engine, 20, webhook)
+
+    async with running_dispatcher(engine.make_dispatcher(crowd, per_receiver_max=per_receiver_max)):
+        await crowd.wait_until_waiting(per_receiver_max)
+        for _ in deliveries:
+            await wait_until(lambda: wait_for_post(crowd))
+            crowd.release_one()
+            await commit_several_times(engine)
+        await wait_until_all_delivered(engine, *deliveries)
+
+    assert crowd.at_once_max == {webhook.id: per_receiver_max}
+
+
+@pytest.mark.requirement("R27")
+async def test_a_slow_receiver_leaves_room_for_the_others(engine: Engine) -> None:
+    crowd, slow, quick = (
+        BlockingReceiver(),
+        make_verified_webhook(),
+        make_verified_webhook(url="https://quick.example/"),
+    )
+    late = await make_deliveries(engine, 20, slow)
+    punctual = await make_deliveries(engine, 20, quick)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(204) if request.url.host == "quick.example" else await crowd(request)
+
+    async with running_dispatcher(engine.make_dispatcher(answer, per_receiver_max=4, in_flight_max=8)):
+        await wait_until_all_delivered(engine, *punctual)
+        assert crowd.at_once_max == {slow.id: 4}
+        for _ in late:
+            await wait_until(lambda: wait_for_post(crowd))
+            crowd.release_one()
+        await wait_until_all_delivered(engine, *late)
+
+
+async def test_no_more_attempts_are_in_flight_than_the_service_allows(engine: Engine) -> None:
+    crowd = BlockingReceiver()
+    for _ in range(5):
+        await make_deliveries(engine, 2, make_webhook())
+
+    async with running_dispatcher(engine.make_dispatcher(crowd, in_flight_max=3)) as stop:
+        await crowd.wait_until_waiting(3)
+        stop.set()
+        for _ in range(3):
+            crowd.release_one()
+
+    delivered = [each for each in await engine.read_deliveries() if each.state is DeliveryState.DELIVERED]
+    assert len(delivered) == 3
+
+
+@pytest.mark.requirement("R27")
+async def test_a_bug_with_one_delivery_is_no_business_of_the_others(engine: Engine) -> None:
+    unlucky, lucky = make_webhook(url="https://unlucky.example/"), make_webhook()
+    await make_deliveries(engine, 1, unlucky)
+    deliveries = await make_deliveries(engine, 5, lucky)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "unlucky.example":
+            raise ZeroDivisionError
+        return httpx.Response(204)
+
+    async with running_dispatcher(engine.make_dispatcher(answer, per_receiver_max=1)):
+        await wait_until_all_delivered(engine, *deliveries)
+
+
+# -- at work ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_deliveries_that_become_due_are_sent_at_once(engine: Engine) -> None:
+    async with running_dispatcher(engine.make_dispatcher(ScriptedReceiver(204), poll_seconds=3600.0)):
+        await engine.insert_webhooks(make_webhook())
+        await engine.finish_call(make_call())
+        await wait_until_all_delivered(engine, *await engine.read_deliveries())
+
+
+async def test_a_dispatcher_wakes_for_the_next_attempt(engine: Engine) -> None:
+    webhook, now = make_webhook(), engine.clock.now()
+    await engine.insert_webhooks(webhook)
+    later = make_delivery(
+        webhook_id=webhook.id, due_at=now + timedelta(seconds=0.1), give_up_at=now + timedelta(days=4)
+    )
+    await engine.insert_deliveries(later)
+
+    async with running_dispatcher(engine.make_dispatcher(ScriptedReceiver(204), poll_seconds=3600.0)):
+        await wait_until_all_delivered(engine, later)
+
+
+async def test_deliveries_that_become_due_between_two_leases_are_leased_at_once(
+    engine: Engine, clock: OffsetClock
+) -> None:
+    clock.stop()
+    webhook, now = make_webhook(), engine.clock.now()
+    await engine.insert_webhooks(webhook)
+    await engine.insert_deliveries(make_delivery(webhook_id=webhook.id, due_at=now, give_up_at=now + timedelta(days=4)))
+    dispatcher = engine.make_dispatcher(ScriptedReceiver(204), poll_seconds=3600.0)
+
+    look = dispatcher._seconds_until_due  # pyright: ignore[reportPrivateUsage] - the moment in between is seen nowhere else
+    waits = [await look() for _ in range(3)]
+
+    assert waits == [0.0, 3600.0, 3600.0], "claimed for once more; a delivery that no claim takes is waited for"
+
+
+async def test_a_store_that_cannot_be_written_for_a_while_delays_and_loses_nothing(
+    engine: Engine, unsteady: FailingStore
+) -> None:
+    deliveries = await make_deliveries(engine, 3, make_verified_webhook())
+    unsteady.refusals = 3
+
+    async with running_dispatcher(engine.make_dispatcher(ScriptedReceiver(204), poll_seconds=0.01)):
+        await wait_until_all_delivered(engine, *deliveries)
+
+
+async def test_a_stopped_dispatcher_lets_the_attempts_in_flight_end(engine: Engine) -> None:
+    crowd = BlockingReceiver()
+    deliveries = await make_deliveries(engine, 3, make_verified_webhook())
+
+    async with running_dispatcher(engine.make_dispatcher(crowd)) as stop:
+        await crowd.wait_until_waiting(3)
+        stop.set()
+        for _ in deliveries:
+            crowd.release_one()
+
+    assert {(await engine.read_delivery(each)).state for each in deliveries} == {DeliveryState.DELIVERED}

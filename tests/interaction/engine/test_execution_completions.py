@@ -1,0 +1,108 @@
+"""How one leased call ends: with what its tool answered, or with what went wrong before and after the dispatch."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.call import Call, CallCompletion, CallOutcome, CallStatus
+from ringback.domain.event import EventName
+from ringback.runner.drivers import BoundDriverPort
+from ringback.runner.execution import UpstreamUnreachable
+from tests.support.engine import COMPLETED_RESULT, RESULT, Engine, OnProgress, ScriptedUpstreams
+from tests.support.executions import lease_new_call, run_execution
+
+
+async def test_a_call_ends_with_what_its_tool_answered(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+
+    await run_execution(engine.make_execution(call, ScriptedUpstreams()))
+
+    ended = await engine.read_call(call)
+    assert (ended.status, ended.outcome, ended.runs) == (CallStatus.COMPLETED, CallOutcome.RESULT, 1)
+    assert (ended.lease_owner, ended.lease_token, ended.lease_until) == (None, None, None)
+    assert ended.dispatched_at is not None
+    assert await engine.read_result(call) == RESULT
+    assert [event.name for event in await engine.read_events()] == [EventName.CALL_FINISHED]
+
+
+async def test_a_call_is_marked_as_dispatched_before_the_upstream_receives_it(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+    stored: list[Call] = []
+
+    async def look(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
+        stored.append(await engine.read_call(call))
+        return COMPLETED_RESULT
+
+    await run_execution(engine.make_execution(call, ScriptedUpstreams(look)))
+
+    assert stored[0].dispatched_at is not None
+    assert stored[0].runs == 1
+
+
+class FailingUpstreams(ScriptedUpstreams):
+    """Upstreams where asking for a session fails."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__()
+        self._problem = problem
+
+    @asynccontextmanager
+    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:  # noqa: ARG002 - a Sessions' name
+        raise self._problem
+        yield self
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_whose_upstream_stays_unreachable_ends_as_never_dispatched(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+
+    await run_execution(engine.make_execution(call, FailingUpstreams(UpstreamUnreachable("cannot connect, for 30 s."))))
+
+    ended = await engine.read_call(call)
+    assert (ended.outcome, ended.dispatched_at, ended.runs) == (CallOutcome.REJECTED, None, 0)
+    assert (ended.error or {})["message"] == "Upstream 'git' could not be reached: cannot connect, for 30 s."
+
+
+@pytest.mark.requirement("R33")
+async def test_a_bug_while_the_tool_runs_leaves_the_call_unknown(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+
+    async def stumble(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
+        raise ZeroDivisionError
+
+    await run_execution(engine.make_execution(call, ScriptedUpstreams(stumble)))
+
+    assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN
+
+
+async def test_a_driver_that_gives_up_by_itself_leaves_the_call_unknown(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+
+    async def give_up(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
+        raise asyncio.CancelledError
+
+    await run_execution(engine.make_execution(call, ScriptedUpstreams(give_up)))
+
+    assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN
+
+
+async def test_a_bug_before_the_dispatch_rejects_the_call(engine: Engine) -> None:
+    call = await lease_new_call(engine)
+
+    await run_execution(engine.make_execution(call, FailingUpstreams(ZeroDivisionError())))
+
+    assert (await engine.read_call(call)).outcome is CallOutcome.REJECTED
+
+
+async def test_a_leased_call_keeps_its_deadline_and_its_age(engine: Engine) -> None:
+    """What the drive writes is the row as it found it, with what happened to it."""
+    call = await lease_new_call(engine)
+
+    await run_execution(engine.make_execution(call, ScriptedUpstreams()))
+
+    ended = await engine.read_call(call)
+    assert (ended.created_at, ended.deadline_at) == (call.created_at, call.deadline_at)
+    assert ended.expires_at == (ended.finished_at or call.created_at) + timedelta(days=7)

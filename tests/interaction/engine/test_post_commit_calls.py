@@ -1,0 +1,158 @@
+"""A call that is started while its upstream has room is leased in the unit that stores it, by the same rules as any other."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import Call, CallPhase
+from ringback.domain.ports import Transaction
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.services.births import LeaseQueued
+from tests.support.builders import make_call
+from tests.support.counting_store import CommitCountingStore
+from tests.support.engine import OWNER, BlockingTool, Engine, ScriptedUpstreams
+from tests.support.examples import ALICE, BOB
+
+FAR_DEADLINE = {"poll_seconds": 3600.0}
+"""Whoever is served was leased at birth, or rung for."""
+
+
+async def start(engine: Engine, *calls: Call, fails: bool = False, lease: LeaseQueued | None = None) -> None:
+    """Start calls as the service does, all in one unit of work."""
+    lease = lease or engine.post_commit.prepare_lease()
+
+    async def insert(tx: Transaction) -> None:
+        for call in calls:
+            leased = await lease.at_birth(tx, call)
+            await tx.calls.insert(leased or call)
+            if leased is None and call.id not in [leased.id for leased in await lease(tx, call.upstream)]:
+                tx.notify(CALL_QUEUED_TOPIC)
+        if fails:
+            raise ZeroDivisionError
+
+    await engine.store.write(insert)
+
+
+def make_calls(engine: Engine, count: int, **over: Any) -> list[Call]:
+    return [make_call(deadline_at=engine.clock.now().replace(year=2100), **over) for _ in range(count)]
+
+
+async def run_queued_calls(engine: Engine) -> None:
+    """Until the runner has looked at the queue once, and takes what is born."""
+    (first,) = make_calls(engine, 1)
+    await engine.insert_calls(first)
+    await engine.wait_until_final(first)
+
+
+async def test_a_call_is_leased_when_its_start_returns_and_not_yet_dispatched(engine: Engine) -> None:
+    (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams()
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await run_queued_calls(engine)
+        await start(engine, call)
+
+        leased = await engine.read_call(call)
+        assert (leased.phase, leased.lease_owner, leased.dispatched_at) == (CallPhase.RUNNING, OWNER, None)
+        await engine.wait_until_final(call)
+
+    assert [each.id for each in upstreams.called][1:] == [call.id]
+
+
+async def test_a_call_leased_at_commit_needs_no_lease_transaction(
+    engine: Engine,
+) -> None:
+    counting = engine.store = CommitCountingStore(engine.store)
+    first, second = make_calls(engine, 2)
+    async with engine.running_runner(ScriptedUpstreams(), **FAR_DEADLINE):
+        await run_queued_calls(engine)
+        counting.written.clear()
+        for call in (first, second):
+            await start(engine, call)
+            await engine.wait_until_final(call)
+
+    assert counting.written == ["start", "LeasedCall._dispatch", "Ends._record"] * 2
+
+
+async def test_calls_are_queued_while_no_runner_runs(engine: Engine) -> None:
+    before, after = make_calls(engine, 2)
+    await start(engine, before)
+    async with engine.running_runner(ScriptedUpstreams(), **FAR_DEADLINE):
+        await engine.wait_until_final(before)
+
+    await start(engine, after)
+
+    assert (await engine.read_call(after)).phase is CallPhase.QUEUED
+
+
+@pytest.mark.requirement("R35")
+async def test_a_start_that_is_rolled_back_runs_nothing_and_holds_no_capacity(engine: Engine) -> None:
+    (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams(capacity={"git": 1})
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await run_queued_calls(engine)
+        for undone in make_calls(engine, 3):
+            with pytest.raises(ZeroDivisionError):
+                await start(engine, undone, fails=True)
+        await start(engine, call)
+        await engine.wait_until_final(call)
+
+    assert [each.id for each in upstreams.called][1:] == [call.id]
+
+
+async def test_concurrent_starts_never_exceed_the_capacity_of_the_upstream(engine: Engine) -> None:
+    calls, tool = make_calls(engine, 10), BlockingTool()
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 3}), **FAR_DEADLINE):
+        await start(engine, *calls[:2])
+        await asyncio.gather(*(start(engine, call) for call in calls[2:]))
+        await tool.wait_until_inside(3)
+
+        phases = [(await engine.read_call(call)).phase for call in calls]
+        assert phases == [CallPhase.RUNNING] * 3 + [CallPhase.QUEUED] * 7
+        tool.release.set()
+        await engine.wait_until_final(*calls)
+
+    assert tool.inside_max == 3
+
+
+@pytest.mark.requirement("R11")
+async def test_a_start_leases_the_call_that_waited_longest(engine: Engine) -> None:
+    old, new = make_calls(engine, 2)
+    upstreams = ScriptedUpstreams(capacity={"git": 1})
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await run_queued_calls(engine)
+        await engine.store.write(lambda tx: tx.calls.insert(old))  # nobody was rung for it
+        await start(engine, new)
+        await engine.wait_until_final(old, new)
+
+    assert [each.id for each in upstreams.called][1:] == [old.id, new.id]
+
+
+@pytest.mark.requirement("R11")
+async def test_principals_take_turns_also_when_one_call_was_leased_at_commit(engine: Engine) -> None:
+    tool = BlockingTool()
+    upstreams = ScriptedUpstreams(tool, capacity={"git": 1})
+    alices, bobs = make_calls(engine, 3, principal=ALICE), make_calls(engine, 1, principal=BOB)
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await asyncio.sleep(0)
+        for call in (*alices, *bobs):
+            await start(engine, call)
+        await tool.wait_until_inside(1)
+        tool.release.set()
+        await engine.wait_until_final(*alices, *bobs)
+
+    assert [call.principal for call in upstreams.called] == [ALICE, BOB, ALICE, ALICE]
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_leased_after_the_runner_stopped_is_queued_again(engine: Engine) -> None:
+    (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams(capacity={"git": 1})
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await run_queued_calls(engine)
+        late = engine.post_commit.prepare_lease()
+
+    await start(engine, call, lease=late)
+    assert (await engine.read_call(call)).phase is CallPhase.RUNNING
+    await engine.run_recovery()
+
+    async with engine.running_runner(upstreams, **FAR_DEADLINE):
+        await engine.wait_until_final(call)
+    assert [each.id for each in upstreams.called][1:] == [call.id]

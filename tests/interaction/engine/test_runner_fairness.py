@@ -1,0 +1,129 @@
+"""Which calls run now: each upstream as many as it takes, each principal its turn, and nobody waits for another's trouble."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from ringback.domain.call import CallOutcome, CallStatus
+from tests.support.calls import make_calls, request_cancel
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
+from tests.support.examples import ALICE, BOB
+from tests.support.stores import FailingStore
+from tests.support.upstreams import ControlledUpstream, make_http_config, open_upstreams, serving
+
+MANY = 300
+"""Calls at once on one upstream: three times the pool of the SDK's own HTTP client."""
+
+
+# -- how many at once, and who is next --------------------------------------------------------------------------------------
+
+
+async def test_an_upstream_gets_as_many_calls_at_once_as_it_takes(engine: Engine) -> None:
+    calls, tool = make_calls(engine, 7), BlockingTool()
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 3})):
+        await tool.wait_until_inside(3)
+        queued = [call for call in [await engine.read_call(call) for call in calls] if call.dispatched_at is None]
+        tool.release.set()
+        await engine.wait_until_final(*calls)
+
+    assert [call.lease_token for call in queued] == [None] * 4
+    assert tool.inside_max == 3
+
+
+async def test_each_upstream_has_its_own_capacity(engine: Engine) -> None:
+    tool = BlockingTool()
+    await engine.insert_calls(*make_calls(engine, 5, upstream="git"), *make_calls(engine, 5, upstream="time"))
+
+    async with engine.running_runner(ScriptedUpstreams(tool, capacity={"git": 1, "time": 2})):
+        await tool.wait_until_inside(3)
+        assert sorted(call.upstream for call in tool.inside) == ["git", "time", "time"]
+        tool.release.set()
+
+
+@pytest.mark.requirement("R11")
+async def test_principals_take_turns_on_a_busy_upstream(engine: Engine) -> None:
+    calls = [*make_calls(engine, 6, principal=ALICE), *make_calls(engine, 2, principal=BOB)]
+    upstreams = ScriptedUpstreams(capacity={"git": 1})
+    await engine.insert_calls(*calls)
+
+    async with engine.running_runner(upstreams):
+        await engine.wait_until_final(*calls)
+
+    assert [call.principal for call in upstreams.called] == [ALICE, BOB, ALICE, BOB, ALICE, ALICE, ALICE, ALICE]
+
+
+@pytest.mark.requirement("R28")
+async def test_hundreds_of_calls_to_one_upstream_are_inside_at_once(engine: Engine) -> None:
+    stage, calls = ControlledUpstream(), make_calls(engine, MANY, upstream="stage", tool="hold", arguments={})
+    await engine.insert_calls(*calls)
+
+    async with serving(stage.app()) as server:
+        config = replace(make_http_config(server.url), max_concurrent=MANY)
+        async with open_upstreams(config) as upstreams, engine.running_runner(upstreams):
+            await asyncio.wait_for(stage.wait_until_held(MANY), 3 * WAIT_SECONDS)
+            stage.release.set()
+            ended = await engine.wait_until_final(*calls)
+
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
+    assert len(stage.calls) == MANY
+
+
+@pytest.mark.requirement("R11")
+async def test_an_unreachable_upstream_does_not_delay_the_others(engine: Engine) -> None:
+    waiting, served = make_calls(engine, 20, upstream="away"), make_calls(engine, 20, upstream="git")
+    await engine.insert_calls(*waiting, *served)
+
+    async with engine.running_runner(ScriptedUpstreams(capacity={"away": 4, "git": 4}, away=frozenset({"away"}))):
+        ended = await engine.wait_until_final(*served)
+
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
+    left = [await engine.read_call(call) for call in waiting]
+    assert {(call.status, call.dispatched_at, call.lease_token) for call in left} == {(CallStatus.WORKING, None, None)}
+
+
+async def test_a_call_that_is_queued_later_is_begun_at_once(engine: Engine) -> None:
+    (call,) = make_calls(engine, 1)
+
+    async with engine.running_runner(ScriptedUpstreams(), poll_seconds=3600.0):
+        await engine.insert_calls(call)
+        (ended,) = await engine.wait_until_final(call)
+
+    assert ended.outcome is CallOutcome.RESULT
+
+
+async def test_a_store_that_fails_for_a_while_delays_calls_and_loses_none(
+    engine: Engine, unsteady: FailingStore
+) -> None:
+    calls = make_calls(engine, 5)
+    await engine.insert_calls(*calls)
+    unsteady.refusals = 3
+
+    async with engine.running_runner(ScriptedUpstreams(), poll_seconds=0.01):
+        ended = await engine.wait_until_final(*calls)
+
+    assert {call.outcome for call in ended} == {CallOutcome.RESULT}
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_storm_of_cancellations_calls_every_one_of_them_off(engine: Engine) -> None:
+    stage, calls = ControlledUpstream(), make_calls(engine, 60, upstream="stage", tool="hold", arguments={})
+    await engine.insert_calls(*calls)
+
+    async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        async with engine.running_runner(upstreams):
+            await asyncio.wait_for(stage.wait_until_held(len(calls)), WAIT_SECONDS)
+            await asyncio.gather(*(request_cancel(engine, call) for call in calls))
+            ended = await engine.wait_until_final(*calls)
+        await wait_until(partial(is_empty, stage))
+
+    assert {call.outcome for call in ended} == {CallOutcome.CANCELLED}
+
+
+async def is_empty(stage: ControlledUpstream) -> bool:
+    return stage.held_count == 0

@@ -1,0 +1,136 @@
+"""What no decent client sends: each is refused in words, and the next request is served."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+
+ENVELOPE: Final[Json] = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+async def post(gate: GatewayHarness, body: bytes, *, path: str = "/mcp/paint", **headers: str) -> httpx.Response:
+    sent = {
+        **ACCEPT,
+        "authorization": f"Bearer {await gate.get_api_key('alice')}",
+        "content-type": "application/json",
+        "mcp-protocol-version": MODERN,
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    return await gate.http.post(f"{gate.url}{path}", content=body, headers=sent)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"jsonrpc":"1.0","id":1,"method":"tools/list"}',
+        b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"2.0","id":{},"method":"tools/list"}',
+        b'{"jsonrpc":"2.0","id":1,"method":7}',
+        b"[" * 100_000,
+    ],
+)
+@pytest.mark.parametrize("version", [MODERN, LEGACY])
+async def test_an_invalid_request_gets_a_json_rpc_error(gate: GatewayHarness, body: bytes, version: str) -> None:
+    answer = await post(gate, body, mcp_protocol_version=version)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] in {-32700, -32600, -32602}
+
+
+async def test_an_unknown_version_is_refused_with_the_supported_versions(gate: GatewayHarness) -> None:
+    meta = {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2031-01-01"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    answer = await post(gate, json.dumps(body).encode(), mcp_protocol_version="2031-01-01", mcp_method="tools/list")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == -32022
+    assert answer.json()["error"]["data"]["supported"] == [MODERN]
+
+
+async def test_an_unknown_method_is_one_in_every_era(modern: ModernClient, session: LegacyClientSession) -> None:
+    for client in (modern, session):
+        for method in ("tools/cull", "ringback/secret"):
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await client.request(method, {})
+            assert refused.value.code == -32601
+
+
+async def test_a_method_of_another_era_is_unknown(modern: ModernClient, session: LegacyClientSession) -> None:
+    asked: list[tuple[ModernClient | LegacyClientSession, str, Json]] = [
+        (modern, "resources/subscribe", {"uri": "x://y"}),
+        (modern, "logging/setLevel", {"level": "info"}),
+        (session, "subscriptions/listen", {"notifications": {}}),
+        (session, "server/discover", {}),
+    ]
+    for client, method, params in asked:
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await client.request(method, params)
+        assert refused.value.code == -32601
+
+
+@pytest.mark.parametrize("params", [{}, {"name": "count", "arguments": []}, {"name": "count", "inputResponses": 7}])
+async def test_malformed_params_are_reported_as_such(modern: ModernClient, params: dict[str, Any]) -> None:
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await modern.request("tools/call", params, declare=NO_CAPABILITIES)
+    assert refused.value.code in {-32602, -32020}
+
+
+async def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(gate: GatewayHarness) -> None:
+    body = b"x" * (4 * 1024 * 1024 + 1)
+
+    async def parts() -> AsyncGenerator[bytes]:
+        for start in range(0, len(body), 65536):
+            yield body[start : start + 65536]
+
+    headers = {
+        **ACCEPT,
+        "authorization": f"Bearer {await gate.get_api_key('alice')}",
+        "content-type": "application/json",
+    }
+    declared = await post(gate, body)
+    undeclared = await gate.http.post(f"{gate.url}/mcp/paint", content=parts(), headers=headers)
+    assert (declared.status_code, undeclared.status_code) == (413, 413)
+
+
+async def test_foreign_hosts_and_origins_are_refused_as_by_rest(gate: GatewayHarness) -> None:
+    assert (await post(gate, b"{}", host="rebound.example")).status_code == 421
+    assert (await post(gate, b"{}", origin="https://elsewhere.example")).status_code == 403
+
+
+async def test_requests_without_a_key_are_refused(gate: GatewayHarness) -> None:
+    for path in ("/mcp", "/mcp/paint", "/mcp/nobody"):
+        answer = await gate.http.post(f"{gate.url}{path}", json={}, headers=ACCEPT)
+        assert answer.status_code == 401
+        assert "Bearer" in answer.headers["www-authenticate"]
+
+
+async def test_an_endpoint_of_no_upstream_is_not_found(gate: GatewayHarness) -> None:
+    answer = await post(gate, b"{}", path="/mcp/nobody")
+    assert answer.status_code == 404
+    assert "upstream" in answer.json()["detail"]
+
+
+async def test_during_shutdown_sessions_end_and_clients_receive_retry_later(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path) as gate,
+        gate.open_legacy_session() as session,
+        session.open_event_stream() as stream,
+    ):
+        gate.ringback.app.mcp.close()
+        with pytest.raises(AssertionError, match="ended"):
+            await stream.read_message()
+        answer = await post(gate, b"{}")
+    assert answer.status_code == 503
+    assert "retry-after" in answer.headers

@@ -1,0 +1,130 @@
+"""What tools/call answers: the result, a question, or where the result will be found."""
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import pytest
+from jsonschema import Draft202012Validator
+from mcp import Client
+
+from ringback.mcp_server.tool_export import PENDING_KEY
+from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+from tests.support.upstreams import WAIT_SECONDS
+
+AnyClient = ModernClient | LegacyClientSession
+
+
+def call_params(name: str, arguments: Json | None = None, **rest: Any) -> Json:
+    return {"name": name, "arguments": arguments or {}, **rest}
+
+
+async def open_call(client: AnyClient, name: str, arguments: Json | None = None, **rest: Any) -> Json:
+    """As a client that declares nothing."""
+    declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
+    return await client.request("tools/call", call_params(name, arguments, **rest), **declare)
+
+
+@pytest.mark.requirement("R14")
+async def test_a_call_that_ends_within_the_inline_wait_gets_the_upstreams_result(
+    modern: ModernClient, session: LegacyClientSession
+) -> None:
+    for client in (modern, session):
+        counted = await open_call(client, "count")
+        assert (counted["content"], counted["structuredContent"]) == ([{"type": "text", "text": "3"}], {"count": 3})
+        widget = await open_call(client, "widget")
+        assert widget["_meta"]["openai/widgetState"] == {"turn": 1}
+    assert (await open_call(modern, "count"))["resultType"] == "complete"
+    assert "resultType" not in await open_call(session, "count")
+
+
+async def test_a_result_that_breaks_its_output_schema_is_passed_on_all_the_same(
+    modern: ModernClient, session: LegacyClientSession
+) -> None:
+    for client in (modern, session):
+        assert (await open_call(client, "lie"))["structuredContent"] == {"count": "three"}
+
+
+async def test_a_tools_own_error_is_a_result(modern: ModernClient, session: LegacyClientSession) -> None:
+    for client in (modern, session):
+        failed = await open_call(client, "fail")
+        assert (failed["isError"], failed["content"][0]["text"]) == (True, "No paint left.")
+
+
+async def test_an_error_of_the_upstreams_is_that_error(gate: GatewayHarness) -> None:
+    async with gate.open_legacy_session("plain") as session:
+        for client in (await gate.make_modern_client("plain"), session):
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await open_call(client, "refuse")
+            assert (refused.value.code, refused.value.message) == (-32042, "not today")
+            assert refused.value.data == {"retry": False}
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.requirement("R14")
+async def test_a_longer_call_gets_a_pending_result(
+    gate: GatewayHarness, modern: ModernClient, session: LegacyClientSession
+) -> None:
+    for client in (modern, session):
+        pending = await asyncio.wait_for(open_call(client, "hold"), WAIT_SECONDS)
+        call_id = pending["_meta"]["ringback/callId"]
+        text, link = pending["content"]
+        assert not pending["isError"]
+        assert call_id in text["text"]
+        assert "hold" in text["text"]
+        assert (link["type"], link["uri"]) == ("resource_link", f"ringback://calls/{call_id}")
+        assert pending["structuredContent"] == {
+            PENDING_KEY: {"call_id": call_id, "status": "working", "resource_uri": f"ringback://calls/{call_id}"}
+        }
+        gate.interop.release.set()
+        assert (await gate.wait_until_ended(call_id))["outcome"] == "result"
+        gate.interop.reset()
+
+
+async def test_an_exported_output_schema_accepts_the_result_and_the_pending_result(modern: ModernClient) -> None:
+    listed = await modern.request("tools/list", {}, declare=NO_CAPABILITIES)
+    schema = next(tool["outputSchema"] for tool in listed["tools"] if tool["name"] == "count")
+    pending = {PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}}
+
+    validator: Any = Draft202012Validator(schema)
+    accepts = validator.is_valid
+
+    assert schema["type"] == "object"
+    assert accepts({"count": 3})
+    assert accepts(pending)
+    assert not accepts({"count": "three"})
+    assert not accepts({PENDING_KEY: {}})
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_sdks_client_takes_a_pending_result_of_a_tool_with_an_output_schema(
+    open_gate: GatewayHarness, mode: Any
+) -> None:
+    async with Client(f"{open_gate.url}/mcp/slow-paint", mode=mode) as client:
+        await client.list_tools()
+        result = await client.call_tool("count", {})
+        assert result.structured_content is not None
+        assert PENDING_KEY in result.structured_content
+        uri = result.structured_content[PENDING_KEY]["resource_uri"]
+        contents = (await client.read_resource(uri)).contents
+        assert isinstance(contents[0], types.TextResourceContents)
+
+
+@pytest.mark.parametrize("arguments", [{"text": 1}, {}])
+async def test_bad_arguments_are_a_result_that_a_model_reads(gate: GatewayHarness, arguments: Json) -> None:
+    async with gate.open_legacy_session("plain") as session:
+        for client in (await gate.make_modern_client("plain"), session):
+            answer = await open_call(client, "strict", arguments)
+            assert answer["isError"]
+            assert "#/arguments" in answer["content"][0]["text"]
+
+
+async def test_an_unknown_tool_is_an_error_that_names_the_nearest(
+    modern: ModernClient, session: LegacyClientSession
+) -> None:
+    for client in (modern, session):
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await open_call(client, "cuont")
+        assert refused.value.code == -32602
+        assert "Did you mean 'count'?" in refused.value.message

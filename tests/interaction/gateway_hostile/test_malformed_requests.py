@@ -1,0 +1,190 @@
+"""What no client of good will sends: each is refused in words, nothing is begun for it, and the next request is served."""
+
+import json
+from collections.abc import Generator
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway_hostile.conftest import HostileClient, count_stored_calls, encode_request
+from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession
+
+COUNT: Final[Json] = {"name": "count", "arguments": {}}
+CALLED_TOOL: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-name": "count"}
+SECRET: Final = "whsec_thisIsNobodysBusiness"
+POSITION: Final = '"HERE"'
+LEVELS: Final = (260, 10_000, 300_000)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_begun(gate: GatewayHarness) -> Generator[None]:
+    before = count_stored_calls(gate)
+    yield
+    assert count_stored_calls(gate) == before
+
+
+def assert_rejected(answer: httpx.Response, *statuses: int) -> Json:
+    """The error, which tells no secret and nothing of our insides."""
+    assert answer.status_code in (statuses or (400,)), answer.text[:500]
+    assert SECRET not in answer.text
+    assert "Traceback" not in answer.text
+    error: Json = answer.json()["error"]
+    assert error["message"]
+    return error
+
+
+@pytest.mark.parametrize("request_id", [None, 1.5, True, {}, [[1]]])
+async def test_an_id_that_is_neither_text_nor_integer_is_refused(intruder: HostileClient, request_id: object) -> None:
+    answer = await intruder.send_request("tools/call", COUNT, id=request_id)
+    assert assert_rejected(answer)["code"] == -32600
+
+
+async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> None:
+    one = json.loads(encode_request("tools/call", COUNT))
+    answer = await intruder.post(json.dumps([one, one]).encode(), headers=CALLED_TOOL)
+    assert assert_rejected(answer)["code"] == -32600
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**40)])
+async def test_a_number_that_cannot_be_kept_is_refused_and_not_changed(
+    gate: GatewayHarness, intruder: HostileClient, session: LegacyClientSession, number: str
+) -> None:
+    spoiled = {"name": "count", "arguments": {"a": "HERE"}}
+    body = encode_request("tools/call", spoiled).replace(POSITION.encode(), number.encode())
+    assert assert_rejected(await intruder.post(body, headers=CALLED_TOOL))["code"] in {-32602, -32700}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": spoiled}).encode()
+    headers = {**session.headers, "content-type": "application/json"}
+    answer = await gate.http.post(
+        session.url, content=body.replace(POSITION.encode(), number.encode()), headers=headers
+    )
+    assert '"error"' in answer.text
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize("place", ["id", "arguments", "_meta", "cursor"])
+async def test_deeply_nested_input_is_refused(intruder: HostileClient, place: str, levels: int) -> None:
+    nested = b"[" * levels + b"]" * levels
+    bodies = {
+        "id": encode_request("tools/call", COUNT, id="HERE"),
+        "arguments": encode_request("tools/call", {"name": "count", "arguments": {"a": "HERE"}}),
+        "_meta": encode_request("tools/call", COUNT, meta={"a": "HERE"}),
+        "cursor": encode_request("tools/call", {**COUNT, "cursor": "HERE"}),
+    }
+    assert_rejected(await intruder.post(bodies[place].replace(POSITION.encode(), nested), headers=CALLED_TOOL))
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
+async def test_half_a_character_is_refused(intruder: HostileClient, half: str) -> None:
+    for params in ({"name": "count", "arguments": {"a": half}}, {**COUNT, "requestState": half}):
+        assert_rejected(await intruder.post(encode_request("tools/call", params), headers=CALLED_TOOL))
+
+
+async def test_bytes_that_are_no_text_are_refused(intruder: HostileClient) -> None:
+    body = encode_request("tools/call", COUNT).replace(b'"count"', b'"\xff\xfe"')
+    assert assert_rejected(await intruder.post(body, headers=CALLED_TOOL))["code"] == -32700
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mcp-method": "tools/list"},
+        {"mcp-name": "hold"},
+        {"mcp-method": None},
+        {"mcp-protocol-version": "2026-07-29"},
+        {"mcp-protocol-version": "x" * 5000},
+        {"mcp-protocol-version": LEGACY},
+    ],
+)
+async def test_headers_that_contradict_the_body_are_refused(
+    intruder: HostileClient, changed: dict[str, str | None]
+) -> None:
+    answer = await intruder.post(encode_request("tools/call", COUNT), headers={**CALLED_TOOL, **changed})
+    assert assert_rejected(answer)["code"] in {-32020, -32600}
+
+
+@pytest.mark.parametrize(("changed", "status"), [({"content-type": "text/plain"}, 400), ({"accept": "text/html"}, 406)])
+async def test_a_body_or_an_answer_that_is_no_json_is_refused(
+    intruder: HostileClient, changed: dict[str, str | None], status: int
+) -> None:
+    answer = await intruder.post(encode_request("tools/call", COUNT), headers={**CALLED_TOOL, **changed})
+    assert answer.status_code == status
+
+
+LONG: Final = "n" * 10_000
+CALLBACK: Final = "ringback/callback"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": LONG}),
+        ("tools/call", {"name": f"paint__{LONG}"}),
+        ("tools/call", {**COUNT, "arguments": []}),
+        ("tools/call", {**COUNT, "inputResponses": 7}),
+        ("tools/call", {**COUNT, "requestState": "bogus"}),
+        ("tools/call", {**COUNT, "requestState": "A" * 100_000}),
+        ("tools/call", []),
+        ("tools/list", {"cursor": "bogus"}),
+        ("tools/list", {"cursor": {}}),
+        ("resources/read", {"uri": f"ringback://calls/{LONG}"}),
+        ("resources/read", {"uri": "ringback://"}),
+        ("resources/read", {"uri": 7}),
+        ("resources/list", {"cursor": LONG}),
+        ("prompts/get", {"name": LONG}),
+        ("completion/complete", {"ref": {"type": "ref/nothing"}, "argument": {"name": "a", "value": "b"}}),
+        ("subscriptions/listen", {"notifications": {"taskIds": [7]}}),
+        ("subscriptions/listen", {"notifications": 7}),
+        ("tasks/get", {"taskId": LONG}),
+        ("tasks/get", {"taskId": {}}),
+        ("tasks/update", {"taskId": "call_1", "inputResponses": []}),
+        ("tasks/cancel", {"taskId": "\x00"}),
+        ("tasks/list", {}),
+        ("tasks/result", {"taskId": "call_1"}),
+        ("logging/setLevel", {"level": "loud"}),
+        ("initialize", {}),
+        ("tools/cull", {}),
+    ],
+)
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/paint"])
+async def test_params_that_are_wrong_are_refused(intruder: HostileClient, path: str, method: str, params: Any) -> None:
+    assert_rejected(await intruder.send_request(method, params, path=path), 400, 404)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {CALLBACK: {"url": "https://10.0.0.1/", "secret": SECRET}},
+        {CALLBACK: {"url": "https://169.254.169.254/latest", "secret": SECRET}},
+        {CALLBACK: {"url": f"http://user:{SECRET}@127.0.0.1:1/"}},
+        {CALLBACK: {"url": "https://[::ffff:10.0.0.1]/"}},
+        {CALLBACK: {"url": f"https://x.example/{LONG}"}},
+        {CALLBACK: {"url": "file:///etc/passwd"}},
+        {CALLBACK: {"url": "https://x.example/", "secret": SECRET, "else": 1}},
+        {CALLBACK: {"url": "https://x.example/", "secret": [SECRET]}},
+        {CALLBACK: {"url": "https://x.example/", "events": ["everything"]}},
+        {CALLBACK: {SECRET: 1}},
+        {CALLBACK: [SECRET]},
+        {CALLBACK: 7},
+        {"ringback/correlationId": 7},
+        {"ringback/correlationId": ""},
+        {"ringback/correlationId": "x" * 257},
+        {"ringback/correlationId": "a\nb"},
+        {"ringback/clientSessionId": "\x00"},
+        {"ringback/idempotencyKey": "\x1b[2J"},
+        {"ringback/idempotencyKey": {}},
+        {"progressToken": {}},
+        {"progressToken": [1]},
+        {"progressToken": 1.5},
+    ],
+)
+async def test_meta_that_cannot_be_meant_is_refused_and_shows_no_secret(intruder: HostileClient, meta: Json) -> None:
+    error = assert_rejected(await intruder.send_request("tools/call", COUNT, meta=meta))
+    assert error["code"] == -32602
+
+
+@pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])
+async def test_an_envelope_that_is_none_is_refused(intruder: HostileClient, envelope: object) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**COUNT, "_meta": envelope}})
+    assert_rejected(await intruder.post(body.encode(), headers=CALLED_TOOL))

@@ -1,0 +1,108 @@
+"""One principal's sessions of before 2026-07-28 are bounded, so that it cannot take those of the others."""
+
+import math
+from typing import Any, Final
+
+import httpx
+import pytest
+from mcp.server import streamable_http_manager
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+
+from ringback.mcp_server import session_manager as sessions
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import ACCEPT, LEGACY, Json
+
+pytestmark = pytest.mark.requirement("R25")
+
+SESSIONS_MAX: Final = 2
+INITIALIZE_PARAMS: Final[Json] = {
+    "protocolVersion": LEGACY,
+    "capabilities": {},
+    "clientInfo": {"name": "many", "version": "1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_OF_PRINCIPAL_MAX", SESSIONS_MAX)
+
+
+async def initialize_session(
+    gate: GatewayHarness,
+    principal: str,
+    params: Json = INITIALIZE_PARAMS,
+    *,
+    path: str = "/mcp/paint",
+    method: str = "initialize",
+) -> httpx.Response:
+    headers = {"authorization": f"Bearer {await gate.get_api_key(principal)}", **ACCEPT}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return await gate.http.post(f"{gate.url}{path}", json=body, headers=headers)
+
+
+async def end_session(gate: GatewayHarness, principal: str, opened: httpx.Response) -> int:
+    headers = {
+        "authorization": f"Bearer {await gate.get_api_key(principal)}",
+        "mcp-session-id": opened.headers["mcp-session-id"],
+        "mcp-protocol-version": LEGACY,
+    }
+    return (await gate.http.delete(str(opened.url), headers=headers)).status_code
+
+
+async def test_a_principal_with_too_many_sessions_gets_advice_and_others_are_served(gate: GatewayHarness) -> None:
+    opened = [await initialize_session(gate, "hoarder") for _ in range(SESSIONS_MAX)]
+    assert [answer.status_code for answer in opened] == [200] * SESSIONS_MAX
+    refused = await initialize_session(gate, "hoarder")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+    problem = refused.json()
+    assert (problem["quota"], problem["limit"]) == ("sessions", SESSIONS_MAX)
+    assert "DELETE with its Mcp-Session-Id" in problem["detail"]
+    assert "30 minutes" in problem["detail"]
+
+    elsewhere, other = (
+        await initialize_session(gate, "hoarder", path="/mcp/plain"),
+        await initialize_session(gate, "modest"),
+    )
+    assert (elsewhere.status_code, other.status_code) == (200, 200)
+    assert "tools" in await (await gate.make_modern_client(principal="hoarder")).request("tools/list", {})
+
+    assert await end_session(gate, "hoarder", opened[0]) == 200
+    again = await initialize_session(gate, "hoarder")
+    assert again.status_code == 200
+    assert (await initialize_session(gate, "hoarder")).status_code == 429
+    for principal, answer in (("hoarder", opened[1]), ("hoarder", again), ("hoarder", elsewhere), ("modest", other)):
+        assert await end_session(gate, principal, answer) == 200
+
+
+async def test_requests_that_open_no_session_are_not_counted(gate: GatewayHarness) -> None:
+    for _ in range(SESSIONS_MAX + 1):
+        assert (await initialize_session(gate, "clumsy", method="tools/list")).status_code == 400
+    opened = await initialize_session(gate, "clumsy")
+    assert opened.status_code == 200
+    assert await end_session(gate, "clumsy", opened) == 200
+
+
+async def test_sessions_that_were_idle_for_too_long_are_not_counted(
+    gate: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transports: list[StreamableHTTPServerTransport] = []
+
+    class Seen(StreamableHTTPServerTransport):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            transports.append(self)
+
+    monkeypatch.setattr(streamable_http_manager, "StreamableHTTPServerTransport", Seen)
+    for _ in range(SESSIONS_MAX):
+        await initialize_session(gate, "forgetful")
+    assert (await initialize_session(gate, "forgetful")).status_code == 429
+    for transport in transports:
+        assert transport.idle_scope is not None
+        transport.idle_scope.deadline = -math.inf
+
+    async def room_again() -> bool:
+        answer = await initialize_session(gate, "forgetful")
+        return answer.status_code == 200 and await end_session(gate, "forgetful", answer) == 200
+
+    await wait_until(room_again)

@@ -1,0 +1,75 @@
+"""No stream outlives its key for long: after a quarter of an hour who listens has to come back, and is looked at again."""
+
+import asyncio
+
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.services.events import FOLLOW_SECONDS_MAX
+from tests.interaction.gateway_tasks.conftest import TasksHarness
+from tests.support.engine import wait_until
+from tests.support.mcp_wire import WAIT_SECONDS, Json, LegacyClientSession, ModernClient
+
+pytestmark = [pytest.mark.requirement("R20"), pytest.mark.requirement("R25")]
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+@pytest.fixture
+def over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set, a stream has been open for as long as it may be."""
+    over, sleep = asyncio.Event(), SystemClock.sleep
+
+    async def wait_for_lifetime(clock: SystemClock, seconds: float) -> None:
+        await (over.wait() if seconds == FOLLOW_SECONDS_MAX else sleep(clock, seconds))
+
+    monkeypatch.setattr(SystemClock, "sleep", wait_for_lifetime)
+    return over
+
+
+async def test_a_listener_is_answered_in_the_end_and_may_listen_again(
+    house: TasksHarness, modern: ModernClient, over: asyncio.Event
+) -> None:
+    task_id, _ = await house.start_task()
+    async with modern.open_subscription({"taskIds": [task_id], "toolsListChanged": True}) as stream:
+        acknowledged = await stream.read_message()
+        assert (await stream.read_message())["params"]["status"] == "working"
+        over.set()
+        answer = await stream.read_response()
+    assert answer["resultType"] == "complete"
+    assert answer["_meta"][SUBSCRIPTION] == acknowledged["params"]["_meta"][SUBSCRIPTION]
+    over.clear()
+    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+        await stream.read_message()
+        assert (await stream.read_message())["params"]["status"] == "working"
+
+
+async def test_a_sessions_own_stream_ends_and_the_session_does_not(
+    house: TasksHarness, session: LegacyClientSession, over: asyncio.Event
+) -> None:
+    async with session.open_event_stream() as stream, asyncio.timeout(WAIT_SECONDS):
+        over.set()
+        assert b"data: {" not in await stream.response.aread()
+    over.clear()
+    assert "tools" in await session.request("tools/list", {})
+
+    async def free() -> bool:
+        async with house.http.stream("GET", session.url, headers=session.headers) as again:
+            return again.status_code == 200
+
+    await wait_until(free)
+
+
+async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(house: TasksHarness, over: asyncio.Event) -> None:
+    keys = house.ringback.app.services.api_keys
+    key, secret = await keys.create_key("leaver", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+    modern = ModernClient(house.http, f"{house.url}/mcp/tasks", secret)
+    wanted: Json = {"toolsListChanged": True}
+    async with modern.open_subscription(wanted) as stream:
+        await stream.read_message()
+        await keys.revoke_key(key.id)
+        over.set()
+        await stream.read_response()
+    async with modern.open_subscription(wanted) as stream:
+        assert stream.response.status_code == 401

@@ -1,0 +1,256 @@
+"""What clients are told unasked: on the stream of a listen request, and in sessions of before."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ringback.domain.errors import Unavailable
+from ringback.domain.principal import ALL_SCOPES, Caller, Principal
+from ringback.mcp_server import session_notifications as telling
+from ringback.mcp_server import subscriptions as listening
+from tests.interaction.gateway_tasks.conftest import TasksHarness
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
+from tests.support.engine import wait_until
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import TASKS, Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
+from tests.support.resource_upstream import NOTE_URI
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+UPDATED = "notifications/resources/updated"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+OPERATOR = Caller(principal=Principal("operator"), scopes=ALL_SCOPES)
+UNKNOWN = "call_00000000000000000000000000"
+
+pytestmark = pytest.mark.requirement("R20")
+
+
+async def read_acknowledged(modern: ModernClient, notifications: Json) -> Json:
+    async with modern.open_subscription(notifications) as stream:
+        first = await stream.read_message()
+        assert first["method"] == ACKNOWLEDGED
+        honoured: Json = first["params"]["notifications"]
+        return honoured
+
+
+@pytest.mark.requirement("R30")
+async def test_a_task_notification_equals_the_tasks_get_result(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+        first = await stream.read_message()
+        assert (first["method"], first["params"]["notifications"]) == (ACKNOWLEDGED, {"taskIds": [task_id]})
+        now = await stream.read_message()
+        assert (now["method"], now["params"]["status"]) == ("notifications/tasks", "working")
+        task.complete_task("done")
+        ended = await stream.read_message(
+            where=lambda told: told["status"] == "completed", method="notifications/tasks"
+        )
+        answered = await modern.request("tasks/get", {"taskId": task_id})
+    about = ended["params"].pop("_meta")
+    assert about[SUBSCRIPTION] == first["params"]["_meta"][SUBSCRIPTION]
+    assert about["ringback/callId"] == task_id
+    assert ended["params"] == {key: value for key, value in answered.items() if key not in {"_meta", "resultType"}}
+
+
+@pytest.mark.requirement("R30")
+@pytest.mark.requirement("R25")
+async def test_only_the_callers_own_tasks_are_accepted(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
+    theirs, _ = await house.start_task(principal="bob")
+    assert await read_acknowledged(modern, {"taskIds": [theirs, UNKNOWN, task_id, "nonsense", task_id]}) == {
+        "taskIds": [task_id]
+    }
+    assert await read_acknowledged(modern, {"taskIds": [theirs]}) == {}
+
+
+@pytest.mark.must("M21")
+async def test_listening_to_tasks_takes_the_extension(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, _ = await house.start_task()
+    async with modern.open_subscription({"taskIds": [task_id]}, declare={}) as stream:
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await stream.read_response()
+    assert (refused.value.code, refused.value.status) == (-32021, 400)
+    assert refused.value.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+
+
+async def test_a_stream_that_cannot_go_on_says_so_and_that_it_may_be_opened_again(
+    house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object) -> Json:
+        raise Unavailable("The store cannot be read.")
+
+    monkeypatch.setattr(listening, "detailed", unavailable)
+    task_id, _ = await house.start_task()
+    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await stream.read_response()
+    assert (refused.value.code, refused.value.message) == (-32000, "The store cannot be read.")
+
+
+async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClient) -> None:
+    for wanted in ({"taskIds": "x"}, {"taskIds": [7]}, {"resourceSubscriptions": 7}):
+        async with modern.open_subscription(wanted) as stream:
+            with pytest.raises(JsonRpcErrorResponse) as refused:
+                await stream.read_response()
+        assert refused.value.code == -32602
+
+
+async def test_a_stream_accepts_only_so_many_tasks(
+    house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LISTENED_MAX", 1)
+    first, _ = await house.start_task()
+    second, _ = await house.start_task()
+    assert await read_acknowledged(modern, {"taskIds": [first, second]}) == {"taskIds": [first]}
+
+
+@pytest.mark.requirement("R15")
+async def test_a_change_of_a_calls_resource_is_notified(house: TasksHarness, modern: ModernClient) -> None:
+    task_id, task = await house.start_task()
+    uri = f"ringback://calls/{task_id}"
+    async with modern.open_subscription({"resourceSubscriptions": [uri]}) as stream:
+        first = await stream.read_message()
+        assert first["params"]["notifications"] == {"resourceSubscriptions": [uri]}
+        task.complete_task("done")
+        assert (await stream.read_message(UPDATED))["params"]["uri"] == uri
+    (read,) = (await modern.request("resources/read", {"uri": uri}))["contents"]
+    assert json.loads(read["text"])["result"]["content"] == [{"type": "text", "text": "done"}]
+
+
+@pytest.mark.requirement("R25")
+async def test_a_subscription_to_a_foreign_calls_resource_is_refused(house: TasksHarness) -> None:
+    task_id, _ = await house.start_task()
+    bob = await house.make_modern_client("bob")
+    assert await read_acknowledged(bob, {"resourceSubscriptions": [f"ringback://calls/{task_id}"]}) == {}
+
+
+async def test_a_change_of_an_upstreams_resource_is_notified(house: TasksHarness) -> None:
+    modern = await house.make_modern_client(upstream="notes")
+    async with modern.open_subscription({"resourceSubscriptions": [NOTE_URI]}) as stream:
+        first = await stream.read_message()
+        assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI]}
+        await house.notes.publish_resource_change()
+        assert (await stream.read_message(UPDATED))["params"]["uri"] == NOTE_URI
+    await house.notes.wait_until(lambda: not house.notes.subscribed)
+
+
+async def test_the_joined_endpoint_notifies_resource_and_list_changes(house: TasksHarness) -> None:
+    joined = ModernClient(house.http, f"{house.url}/mcp", await house.get_api_key("alice"))
+    async with joined.open_subscription(
+        {"resourceSubscriptions": [NOTE_URI, "note://no"], "toolsListChanged": True}
+    ) as stream:
+        first = await stream.read_message()
+        assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI], "toolsListChanged": True}
+        await house.notes.publish_resource_change()
+        await house.notes.publish_list_changes()
+        told = {(await stream.read_message())["method"] for _ in range(2)}
+    assert told == {UPDATED, "notifications/tools/list_changed"}
+
+
+async def test_a_resource_that_the_upstream_does_not_notify_is_refused(
+    house: TasksHarness, modern: ModernClient, session: LegacyClientSession
+) -> None:
+    assert await read_acknowledged(modern, {"resourceSubscriptions": [NOTE_URI]}) == {}
+    with pytest.raises(JsonRpcErrorResponse):
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+
+
+async def test_a_stream_ends_with_an_error_when_the_service_stops(tmp_path: Path) -> None:
+    async with (
+        running_application(tmp_path, auth="off", allowed_hosts=("127.0.0.1",)) as ringback,
+        serving_api(ringback.app.api) as url,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+        ModernClient(http, f"{url}/mcp").open_subscription({"toolsListChanged": True}) as stream,
+    ):
+        subscription = (await stream.read_message())["params"]["_meta"][SUBSCRIPTION]
+        ringback.stop.set()
+        ended = await stream.read_response()
+    assert (ended["resultType"], ended["_meta"][SUBSCRIPTION]) == ("complete", subscription)
+
+
+async def test_list_changes_are_sent_to_subscribers(house: TasksHarness) -> None:
+    modern = await house.make_modern_client(upstream="notes")
+    async with modern.open_subscription({"resourcesListChanged": True, "promptsListChanged": False}) as stream:
+        first = await stream.read_message()
+        assert first["params"]["notifications"] == {"resourcesListChanged": True}
+        await house.notes.publish_list_changes()
+        assert (await stream.read_message())["method"] == "notifications/resources/list_changed"
+
+
+@pytest.mark.requirement("R15")
+async def test_a_session_can_subscribe_to_the_resource_of_a_call(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
+    task_id, task = await house.start_task()
+    uri = f"ringback://calls/{task_id}"
+    async with session.open_event_stream() as stream:
+        assert await session.request("resources/subscribe", {"uri": uri}) == {}
+        task.complete_task("done")
+        assert (await stream.read_message(UPDATED))["params"]["uri"] == uri
+
+
+async def test_a_session_can_subscribe_to_a_resource_of_the_upstreams_until_it_does_not_want_to(
+    house: TasksHarness,
+) -> None:
+    async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await house.notes.publish_resource_change()
+        assert (await stream.read_message(UPDATED))["params"]["uri"] == NOTE_URI
+        assert await session.request("resources/unsubscribe", {"uri": NOTE_URI}) == {}
+        await house.notes.wait_until(lambda: not house.notes.subscribed)
+        assert await session.request("resources/unsubscribe", {"uri": NOTE_URI}) == {}
+
+
+async def test_a_session_that_ends_leaves_no_subscription(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="notes") as session:
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        assert house.notes.subscribed == [NOTE_URI]
+    await house.notes.wait_until(lambda: not house.notes.subscribed)
+
+
+@pytest.mark.requirement("R25")
+async def test_foreign_and_unknown_resources_cannot_be_subscribed(
+    house: TasksHarness, session: LegacyClientSession
+) -> None:
+    theirs, _ = await house.start_task(principal="bob")
+    for call_id in (theirs, UNKNOWN):
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("resources/subscribe", {"uri": f"ringback://calls/{call_id}"})
+        assert refused.value.code == -32602
+
+
+async def test_a_session_subscribes_to_so_much_and_no_more(
+    house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "TOLD_IN_SESSION_MAX", 2)
+    first, _ = await house.start_task()
+    second, _ = await house.start_task()
+    await session.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})
+    with pytest.raises(JsonRpcErrorResponse, match="Unsubscribe"):
+        await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
+    await session.request("resources/unsubscribe", {"uri": f"ringback://calls/{first}"})
+    await session.request("resources/subscribe", {"uri": f"ringback://calls/{second}"})
+
+
+async def test_a_session_gets_list_change_notifications(house: TasksHarness) -> None:
+    async with house.open_legacy_session(upstream="notes") as session, session.open_event_stream() as stream:
+        await session.request("ping", {})  # what the session told before has been heard by then
+        await house.notes.publish_list_changes()
+        told = {(await stream.read_message())["method"] for _ in range(2)}
+    assert told == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
+
+
+async def test_streams_are_counted_among_the_principals_own(house: TasksHarness, modern: ModernClient) -> None:
+    async def open_streams() -> int:
+        return (await house.ringback.app.services.insights.get_status(OPERATOR)).open_streams
+
+    async def all_closed() -> bool:
+        return await open_streams() == 0
+
+    await wait_until(all_closed)
+    async with modern.open_subscription({"toolsListChanged": True}) as stream:
+        await stream.read_message()
+        assert await open_streams() == 1
+    await wait_until(all_closed)

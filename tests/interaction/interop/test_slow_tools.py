@@ -1,0 +1,108 @@
+"""A tool that takes half a minute, whatever calls it: a client that waits is answered, and any other finds the result."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import mcp_types as types
+import pytest
+from fastmcp import Client as FastMCPClient
+from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
+from mcp import Client
+
+from tests.interaction.interop.conftest import GRACE_SECONDS
+from tests.support.application import running_application
+from tests.support.slow_upstream import SlowUpstream
+from tests.support.upstreams import make_http_config, serving
+
+SECONDS: Final = 0.3
+SECONDS_DEEP: Final = 30.0
+TIMEOUT_MARGIN_SECONDS: Final = 20.0
+"""What the longer window leaves a busy machine for everything but the tool: with 30 s, the longest window that there is."""
+INLINE_WAIT_SECONDS: Final = 120.0
+"""Who has not been answered by then never will be."""
+MODES: Final = ("legacy", "2026-07-28")
+
+
+@dataclass(frozen=True, slots=True)
+class SlowToolEndpoints:
+    """One server, reached in three ways."""
+
+    worker: SlowUpstream
+    direct: str
+    inline_url: str
+    """Through a Ringback whose clients wait for longer than the tool takes."""
+    task_url: str
+    """Through one where they wait for a third of that."""
+
+
+@pytest.fixture
+async def doors(tmp_path: Path, *, deep: bool) -> AsyncGenerator[SlowToolEndpoints]:
+    worker = SlowUpstream(SECONDS_DEEP if deep else SECONDS, told_first=len(MODES) + 2)  # and two that take a task
+    async with serving(worker.app()) as server:
+        config = make_http_config(server.url)
+        patient = replace(config, name="patient", inline_wait_seconds=worker.seconds + TIMEOUT_MARGIN_SECONDS)
+        hasty = replace(config, name="hasty", inline_wait_seconds=worker.seconds / 3)
+        async with (
+            running_application(tmp_path, patient, hasty, auth="off", task_grace_seconds=GRACE_SECONDS) as ringback,
+            serving(ringback.app.api) as near,
+        ):
+            yield SlowToolEndpoints(worker, server.url, f"{near.url}/patient", f"{near.url}/hasty")
+
+
+Answer = tuple[Any, Any]
+"""A result's content, and its structuredContent."""
+
+
+async def call_with_sdk(url: str, mode: Any) -> Answer:
+    async with Client(url, mode=mode) as client:
+        result = await client.call_tool("work", {})
+    return result.content, result.structured_content
+
+
+async def resume_with_sdk(doors: SlowToolEndpoints, mode: Any) -> Answer:
+    async with Client(doors.task_url, mode=mode) as client:
+        first = await client.call_tool("work", {})
+        assert first.structured_content is not None
+        pending = first.structured_content["ringback_pending"]
+        assert pending["status"] == "working"
+        doors.worker.confirm_client_informed()
+        waited = await client.call_tool("ringback_wait_for_call", {"call_id": pending["call_id"], "wait_seconds": 50})
+    assert waited.structured_content is not None
+    result = types.CallToolResult.model_validate(waited.structured_content["result"])
+    return result.content, result.structured_content
+
+
+async def call_with_fastmcp(url: str) -> Answer:
+    """It takes a task as well, and waits for that."""
+    async with FastMCPClient[Any](url) as client:
+        result = await client.call_tool("work")
+    return result.content, result.structured_content
+
+
+async def call_as_fastmcp_task(doors: SlowToolEndpoints, url: str) -> Answer:
+    async with FastMCPClient[Any](url) as client:
+        task: Any = await _call_tool_task(client, "work", {})
+        assert (await task.status()).status == "working"
+        doors.worker.confirm_client_informed()
+        result = await task
+    return result.content, result.structured_content
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.requirement("R14")
+@pytest.mark.requirement("R28")
+async def test_every_client_gets_the_result_that_it_gets_without_ringback(doors: SlowToolEndpoints) -> None:
+    asked = [
+        *(call_with_sdk(url, mode) for url in (doors.direct, doors.inline_url) for mode in MODES),
+        *(resume_with_sdk(doors, mode) for mode in MODES),
+        *(call_with_fastmcp(url) for url in (doors.direct, doors.inline_url, doors.task_url)),
+        *(call_as_fastmcp_task(doors, url) for url in (doors.inline_url, doors.task_url)),
+    ]
+    async with asyncio.timeout(INLINE_WAIT_SECONDS):
+        expected, *others = await asyncio.gather(*asked)
+
+    assert expected[1] is not None
+    assert others == [expected] * len(others)

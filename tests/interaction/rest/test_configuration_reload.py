@@ -1,0 +1,163 @@
+"""The file with the upstreams is read again while the service runs, and what becomes of the calls that are there."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.bootstrap import Environment
+from ringback.client import Forbidden, InvalidRequest, RingbackClient, Unavailable
+from ringback.domain.principal import ALL_SCOPES
+from ringback.upstreams.config import UpstreamConfig, load_upstreams
+from tests.support.application import RunningApplication, running_application, wait_until_ended
+from tests.support.clock import OffsetClock
+from tests.support.task_upstream import TaskUpstream
+from tests.support.upstreams import WAIT_SECONDS, ControlledUpstream, serving
+
+
+class ConfigFile:
+    """An mcpServers file, and how the service reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, **urls: str) -> None:
+        servers = {name: {"url": url, "headers": {"X-Key": "secret-of-the-file"}} for name, url in urls.items()}
+        self._path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+    def write_invalid(self) -> None:
+        self._path.write_text('{"mcpServers": {"stage": {"url": "http://${ABSENT}/"}}}', encoding="utf-8")
+
+    def read(self) -> list[UpstreamConfig]:
+        return list(load_upstreams(self._path, {}))
+
+
+@asynccontextmanager
+async def running_with_file(file: ConfigFile, folder: Path, **options: Any) -> AsyncGenerator[RunningApplication]:
+    # A call whose handle is just being kept is not cut off.
+    async with running_application(
+        folder, *file.read(), reread=file.read, drain_seconds=WAIT_SECONDS, **options
+    ) as ringback:
+        yield ringback
+
+
+async def make_operator_client(ringback: RunningApplication) -> RingbackClient:
+    return await ringback.create_agent_client("alice", scopes=ALL_SCOPES)
+
+
+@pytest.mark.requirement("R28")
+async def test_calls_run_through_a_reload_and_new_ones_go_where_the_file_says(tmp_path: Path) -> None:
+    old, new, file = ControlledUpstream(), ControlledUpstream(), ConfigFile(tmp_path / "mcp.json")
+    async with serving(old.app()) as before, serving(new.app()) as after:
+        file.write(stage=before.url)
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            running = (await alice.start_call("stage", "hold", {})).call
+            await asyncio.wait_for(old.wait_until_held(1), WAIT_SECONDS)
+            file.write(stage=after.url, other=after.url)
+            reloaded = await alice.reload_upstreams()
+
+            assert (reloaded.added, reloaded.changed, reloaded.removed) == (("other",), ("stage",), ())
+            for upstream in ("stage", "other"):
+                assert (
+                    await wait_until_ended(alice, (await alice.start_call(upstream, "echo", {})).call)
+                ).outcome == "result"
+            assert len(new.calls) == 2
+            old.release.set()
+            assert (await wait_until_ended(alice, running)).outcome == "result"
+
+
+@pytest.mark.requirement("R28")
+async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_it_is_there_again(
+    tmp_path: Path,
+) -> None:
+    stage, file, clock = ControlledUpstream(), ConfigFile(tmp_path / "mcp.json"), OffsetClock()
+    clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
+    async with serving(stage.app()) as server:
+        file.write(stage="http://127.0.0.1:1/mcp")
+        async with running_with_file(file, tmp_path, world=Environment(clock=clock)) as ringback:
+            alice = await make_operator_client(ringback)
+            patient = (await alice.start_call("stage", "echo", {})).call
+            hasty = (await alice.start_call("stage", "echo", {}, timeout_seconds=1.0)).call
+            file.write(other=server.url)
+            await alice.reload_upstreams()
+            clock.resume()
+
+            with pytest.raises(InvalidRequest, match="no upstream 'stage'"):
+                await alice.start_call("stage", "echo", {})
+            rejected = await wait_until_ended(alice, hasty)
+            assert rejected.outcome == "rejected"
+            assert "not configured" in str(rejected.error)
+
+            file.write(stage=server.url)
+            await alice.reload_upstreams()
+            assert (await wait_until_ended(alice, patient)).outcome == "result"
+
+
+@pytest.mark.requirement("R28")
+async def test_a_call_with_a_handle_is_found_again_by_a_service_that_starts_with_another_file(tmp_path: Path) -> None:
+    stage, file = TaskUpstream(), ConfigFile(tmp_path / "mcp.json")
+    async with serving(stage.app()) as before, serving(stage.app()) as after:
+        file.write(stage=before.url)
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            call = (await alice.start_call("stage", "work", {})).call
+            await asyncio.wait_for(stage.wait_for_task(1), WAIT_SECONDS)
+            file.write(stage=after.url)
+            await alice.reload_upstreams()
+        (await stage.wait_for_task(1)).complete_task("done")
+        async with running_with_file(file, tmp_path) as ringback:
+            assert (await wait_until_ended(await make_operator_client(ringback), call)).outcome == "result"
+
+    assert len(stage.side_effects) == 1
+
+
+async def test_a_file_that_cannot_be_used_changes_nothing_and_says_why(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    async with serving(ControlledUpstream().app()) as server:
+        file.write(stage=server.url)
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            file.write_invalid()
+            with pytest.raises(InvalidRequest) as refused:
+                await alice.reload_upstreams()
+
+            assert refused.value.status == 422
+            assert refused.value.slug == "invalid-configuration"
+            assert "Nothing was changed" in refused.value.detail
+            assert "needs the environment variable ABSENT" in refused.value.detail
+            assert (
+                await wait_until_ended(alice, (await alice.start_call("stage", "echo", {})).call)
+            ).outcome == "result"
+
+
+async def test_only_an_operator_may_reload(tmp_path: Path) -> None:
+    async with running_application(tmp_path) as ringback:
+        agent = await ringback.create_agent_client("alice")
+        with pytest.raises(Forbidden):
+            await agent.reload_upstreams()
+
+        unchanged = await (await make_operator_client(ringback)).reload_upstreams()
+        assert unchanged.unchanged == ()
+
+
+async def test_an_upstream_is_shown_with_its_transport(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    async with serving(ControlledUpstream().app()) as server:
+        file.write(stage=server.url, away="http://127.0.0.1:1/mcp")
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            assert await alice.tools("stage")
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                await alice.tools("away")
+            stage, away = await alice.upstreams()
+
+    assert (stage.state, stage.protocol_version, stage.driver) == ("ready", "2026-07-28", "mrtr")
+    assert (stage.last_error, stage.advice, stage.isolation) == (None, None, "shared")
+    assert (away.state, away.driver, away.last_error) == ("failing", None, "cannot_connect")
+    assert away.advice is not None
+    assert "'url'" in away.advice

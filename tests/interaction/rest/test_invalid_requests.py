@@ -1,0 +1,416 @@
+"""Bad input gets an answer that says what to do, and leaves nothing behind."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+
+JSON = {"Content-Type": "application/json"}
+MEBIBYTE = b"x" * 1024 * 1024
+LONG = "x" * 257
+LONE_SURROGATE = '{"url": "https://agent.example/\\ud800"}'
+DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
+
+
+class ChunkedUpload:
+    """A body that is sent in pieces, and counts how many of them were taken."""
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = pieces
+        self.taken = 0
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        for _ in range(self.pieces):
+            self.taken += 1
+            yield MEBIBYTE
+
+
+async def assert_rejected(
+    service: ServiceUnderTest, client: httpx.AsyncClient, method: str, path: str, **sent: Any
+) -> dict[str, Any]:
+    """The problem that answers the request, after making sure that nothing was left behind."""
+    before = service.count_rows()
+    answer = await client.request(method, path, **sent)
+    problem = answer.json()
+
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["status"] == answer.status_code
+    assert problem["title"]
+    assert problem["detail"]
+    assert service.count_rows() == before
+    return problem
+
+
+# -- bodies ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/resume"])
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b"", (1, 1)),
+        (b"{", (1, 2)),
+        (b'{\n  "url": https://agent.example\n}', (2, 10)),
+        (b'{"url": NaN}', (1, 9)),
+        (b'{"url": 1e999}', (1, 9)),
+        (b"{} {}", (1, 4)),
+        (b"\xff\xfe", (1, 1)),
+        (b"\xef\xbb\xbf{}", (1, 1)),
+        (LONE_SURROGATE.encode(), None),
+        (b"[" * 5000 + b"]" * 5000, None),
+    ],
+)
+async def test_malformed_json_is_answered_with_the_place(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, text: bytes, place: tuple[int, int] | None
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", path, content=text, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (400, "/problems/malformed-json")
+    assert isinstance(problem["position"], int)
+    if place is not None:
+        assert (problem["line"], problem["column"]) == place
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/jsonp",
+    ],
+)
+async def test_a_body_that_is_not_declared_as_json_is_answered_with_what_to_send(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
+
+    assert (problem["status"], problem["type"]) == (415, "/problems/unsupported-media-type")
+    assert "Content-Type: application/json" in problem["detail"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, content_type: str) -> None:
+    answer = await alice.post(
+        "/v1/webhooks", content=b'{"url":"https://agent.example/"}', headers={"Content-Type": content_type}
+    )
+    assert answer.status_code == 201
+
+
+async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    upload = ChunkedUpload(pieces=10)
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (413, "/problems/content-too-large")
+    assert upload.taken == 1
+
+
+async def test_ten_declared_mebibytes_are_not_even_begun(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    upload = ChunkedUpload(pieces=10)
+    headers = JSON | {"Content-Length": str(10 * len(MEBIBYTE))}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=upload, headers=headers)
+
+    assert problem["status"] == 413
+    assert upload.taken == 0
+
+
+@pytest.mark.parametrize("text", [b"[]", b'"text"', b"1", b"null", b"true"])
+async def test_a_body_that_is_no_object_is_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: bytes
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", content=text, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+
+
+@pytest.mark.parametrize(
+    "text", [DEEPLY_NESTED, '{"upstream": "git", "tool": "git_log", "arguments": {"n": 18446744073709551616}}']
+)
+async def test_json_that_could_not_be_written_again_is_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, text: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=text.encode(), headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+
+
+# -- members ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("over", "pointer"),
+    [
+        ({"upstream": None}, "#/upstream"),
+        ({"upstream": ""}, "#/upstream"),
+        ({"tool": LONG}, "#/tool"),
+        ({"arguments": [1]}, "#/arguments"),
+        ({"arguments": "{}"}, "#/arguments"),
+        ({"client_session_id": LONG}, "#/client_session_id"),
+        ({"client_session_id": "a\nb"}, "#/client_session_id"),
+        ({"correlation_id": "a\x00b"}, "#/correlation_id"),
+        ({"correlation_id": "a\x7fb"}, "#/correlation_id"),
+        ({"correlation_id": "a\u2028b"}, "#/correlation_id"),
+        ({"correlation_id": ""}, "#/correlation_id"),
+        ({"correlation_id": 7}, "#/correlation_id"),
+        ({"wait_seconds": -1}, "#/wait_seconds"),
+        ({"wait_seconds": 61}, "#/wait_seconds"),
+        ({"wait_seconds": "5"}, "#/wait_seconds"),
+        ({"wait_seconds": True}, "#/wait_seconds"),
+        ({"timeout_seconds": 0}, "#/timeout_seconds"),
+        ({"timeout_seconds": 1e12}, "#/timeout_seconds"),
+        ({"rerun_policy": "sometimes"}, "#/rerun_policy"),
+        ({"corelation_id": "a"}, "#/corelation_id"),
+        ({"callback": {}}, "#/callback/url"),
+        ({"callback": {"url": CALLBACK_URL, "tool": "git_log"}}, "#/callback/tool"),
+        ({"callback": {"url": CALLBACK_URL, "correlation_id": LONG}}, "#/callback/correlation_id"),
+    ],
+)
+async def test_a_wrong_member_of_a_call_is_pointed_at(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | over)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
+    assert problem["detail"].startswith(pointer)
+
+
+@pytest.mark.parametrize(
+    ("over", "pointer"),
+    [
+        ({"url": "https://agent.example/" + "x" * 2048}, "#/url"),
+        ({"description": "x" * 501}, "#/description"),
+        ({"description": "a\x1b[31m"}, "#/description"),
+        ({"events": []}, "#/events"),
+        ({"events": ["call.finished", "call.begun"]}, "#/events/1"),
+        ({"events": "call.finished"}, "#/events"),
+        ({"match_correlation": "yes"}, "#/match_correlation"),
+        ({"include_result": 1}, "#/include_result"),
+        ({"retries": "weeks"}, "#/retries"),
+        ({"expires_in_seconds": 0}, "#/expires_in_seconds"),
+        ({"expires_in_seconds": 1e300}, "#/expires_in_seconds"),
+        ({"cursor": "x" * 257}, "#/cursor"),
+        ({"call_id": "x" * 65}, "#/call_id"),
+        ({"ordered": "yes"}, "#/ordered"),
+        ({"rate_per_second": 0}, "#/rate_per_second"),
+        ({"rate_per_second": "fast"}, "#/rate_per_second"),
+        ({"rate_per_second": 1e6}, "#/rate_per_second"),
+        ({"when": "never"}, "#/when"),
+    ],
+)
+async def test_a_wrong_member_of_a_webhook_is_pointed_at(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, over: dict[str, Any], pointer: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL} | over)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    "secret", ["hunter2", "whsec_hunter2", "whsec_" + "hunter2" * 100, {"is": "hunter2"}, ["hunter2"], ""]
+)
+async def test_a_wrong_secret_is_not_repeated(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, secret: object
+) -> None:
+    for path, body in [
+        ("/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}),
+        ("/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}),
+    ]:
+        problem = await assert_rejected(service, alice, "POST", path, json=body)
+
+        assert problem["status"] == 422
+        assert "secret" in problem["detail"]
+        assert "hunter2" not in str(problem)
+
+
+async def test_the_number_of_reported_validation_errors_is_bounded(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    body = {f"{'unknown' * 60}{number}": number for number in range(100)}
+    problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json=body)
+
+    assert len(problem["errors"]) == 20
+    assert len(str(problem)) < 10_000
+
+
+@pytest.mark.parametrize("key", ["", "x" * 257, "tab\tin", "caf\xe9"])
+async def test_an_idempotency_key_is_short_printable_ascii(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, key: str
+) -> None:
+    header = {"Idempotency-Key": key.encode("latin-1")}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY, headers=header)
+
+    assert problem["errors"][0]["parameter"] == "Idempotency-Key"
+
+
+# -- what has to exist -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_upstream_is_answered_with_a_likely_one(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"upstream": "gti"})
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/unknown-upstream")
+    assert "Did you mean 'git'?" in problem["detail"]
+    assert "GET /v1/upstreams" in problem["detail"]
+
+
+async def test_an_unknown_tool_is_answered_with_a_likely_one(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=CALL_BODY | {"tool": "git_lgo"})
+
+    assert (problem["status"], problem["type"], problem["tool"]) == (422, "/problems/unknown-tool", "git_lgo")
+    assert "Did you mean 'git_log'?" in problem["detail"]
+    assert "GET /v1/upstreams/git/tools" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer"),
+    [
+        ({}, "#/arguments"),
+        ({"repo_path": 7}, "#/arguments/repo_path"),
+        ({"repo_path": "/srv/repo", "max_count": "ten"}, "#/arguments/max_count"),
+    ],
+)
+async def test_arguments_are_judged_against_the_tools_schema(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, arguments: dict[str, Any], pointer: str
+) -> None:
+    body = CALL_BODY | {"arguments": arguments, "callback": {"url": CALLBACK_URL}}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", json=body)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-arguments")
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "agent.example",
+        "http://agent.example/",
+        "ftp://agent.example/",
+        "https://user:hunter2@agent.example/",
+        "https://agent.example/#here",
+        "https://agent example/",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://169.254.169.254/latest/meta-data",
+        "https://2130706433/",
+        "https://inside.example/",
+        "javascript:alert(1)",
+    ],
+)
+async def test_a_url_that_may_not_be_called_back_is_refused_everywhere(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, url: str
+) -> None:
+    for path, body in [("/v1/webhooks", {"url": url}), ("/v1/calls", CALL_BODY | {"callback": {"url": url}})]:
+        problem = await assert_rejected(service, alice, "POST", path, json=body)
+
+        assert (problem["status"], problem["type"]) == (422, "/problems/invalid-callback-url")
+        assert "hunter2" not in str(problem)
+
+
+# -- questions -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events"])
+@pytest.mark.parametrize(
+    ("question", "parameter"),
+    [
+        ({"limit": "0"}, "limit"),
+        ({"limit": "101"}, "limit"),
+        ({"limit": "many"}, "limit"),
+        ({"cursor": ""}, "cursor"),
+        ({"cursor": "x" * 257}, "cursor"),
+        ({"sesion_id": "a"}, "sesion_id"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, question: dict[str, str], parameter: str
+) -> None:
+    problem = await assert_rejected(service, alice, "GET", path, params=question)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+    assert [error["parameter"] for error in problem["errors"]] == [parameter]
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon"])
+async def test_a_wait_is_bounded(service: ServiceUnderTest, alice: httpx.AsyncClient, wait: str) -> None:
+    problem = await assert_rejected(service, alice, "GET", "/v1/events", params={"wait_seconds": wait})
+
+    assert problem["errors"][0]["parameter"] == "wait_seconds"
+
+
+@pytest.mark.parametrize("path", ["/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events"])
+async def test_a_cursor_is_good_for_its_own_list_only(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str
+) -> None:
+    for _ in range(2):
+        await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    for _ in range(2):
+        await service.finish_call((await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    cursors = {
+        other: (await alice.get(other, params={"limit": 1})).json()["cursor" if "events" in other else "next_cursor"]
+        for other in ("/v1/calls", "/v1/webhooks", "/v1/deliveries", "/v1/events")
+    }
+    assert (await alice.get(path, params={"cursor": cursors.pop(path)})).status_code == 200
+
+    for cursor in (*cursors.values(), "nonsense", "MTpjYWxsczp4", "é"):
+        problem = await assert_rejected(service, alice, "GET", path, params={"cursor": cursor})
+        assert (problem["status"], problem["type"]) == (422, "/problems/invalid-cursor")
+        assert "Start without one" in problem["detail"]
+
+
+async def test_a_webhook_is_not_registered_from_a_cursor_of_another_list(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    for _ in range(2):
+        await alice.post("/v1/calls", json=CALL_BODY)
+    cursor = (await alice.get("/v1/calls", params={"limit": 1})).json()["next_cursor"]
+
+    problem = await assert_rejected(
+        service, alice, "POST", "/v1/webhooks", json={"url": CALLBACK_URL, "cursor": cursor}
+    )
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-cursor")
+
+
+# -- paths -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/call", "/v1/calls/", "/v2/calls", "/v1/calls/a/b/c", "//v1/calls"])
+async def test_an_unknown_path_is_a_problem_too(service: ServiceUnderTest, alice: httpx.AsyncClient, path: str) -> None:
+    problem = await assert_rejected(service, alice, "GET", f"https://ringback.example{path}")
+
+    assert (problem["status"], problem["type"]) == (404, "/problems/unknown-path")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/webhooks", "GET, POST"),
+        ("DELETE", "/v1/calls", "GET, POST"),
+        ("PUT", "/v1/webhooks/wh_1", "GET, PATCH, DELETE"),
+        ("GET", "/v1/resume", "POST"),
+        ("GET", "/v1/calls/call_1/cancel", "POST"),
+        ("POST", "/healthz", "GET"),
+    ],
+)
+async def test_a_wrong_method_is_answered_with_the_right_ones(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, method: str, path: str, allowed: str
+) -> None:
+    answer = await alice.request(method, path)
+
+    assert (answer.status_code, answer.json()["type"]) == (405, "/problems/method-not-allowed")
+    assert answer.headers["allow"] == allowed
+    assert allowed in answer.json()["detail"]

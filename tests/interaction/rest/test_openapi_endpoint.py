@@ -1,0 +1,70 @@
+"""The OpenAPI document is made once however many ask for it, and is sent in pieces that a slow reader holds up."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from ringback.api.openapi_endpoint import CHUNK_BYTES, OpenApiEndpoint
+from tests.support.service import ServiceUnderTest
+
+DOCUMENT = {"paths": {f"/v1/{number}": "x" * 100 for number in range(5000)}}
+
+
+def request() -> Request:
+    return Request({"type": "http", "method": "GET", "path": "/openapi.json", "headers": []})
+
+
+async def body_of(response: Any) -> list[bytes]:
+    assert isinstance(response, StreamingResponse)
+    return [bytes(piece) async for piece in response.body_iterator]  # pyright: ignore[reportArgumentType] - bytes here
+
+
+async def test_concurrent_requests_build_the_document_once() -> None:
+    made = 0
+
+    def make() -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return DOCUMENT
+
+    served = OpenApiEndpoint(make)
+    bodies = [await body_of(response) for response in await asyncio.gather(*(served(request()) for _ in range(50)))]
+
+    assert made == 1
+    assert all(json.loads(b"".join(pieces)) == DOCUMENT for pieces in bodies)
+
+
+async def test_no_piece_is_larger_than_what_a_connection_holds_before_its_writer_waits() -> None:
+    pieces = await body_of(await OpenApiEndpoint(lambda: DOCUMENT)(request()))
+
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) <= CHUNK_BYTES
+
+
+async def test_a_document_that_failed_to_build_is_built_for_the_next_request() -> None:
+    failing = True
+
+    def make() -> dict[str, Any]:
+        if failing:
+            raise RuntimeError("no memory")
+        return DOCUMENT
+
+    served = OpenApiEndpoint(make)
+    (failed,) = await asyncio.gather(served(request()), return_exceptions=True)
+    failing = False
+
+    assert isinstance(failed, RuntimeError)
+    assert json.loads(b"".join(await body_of(await served(request())))) == DOCUMENT
+
+
+async def test_the_service_serves_its_document_whole(service: ServiceUnderTest) -> None:
+    nobody = await service.create_anonymous_client()
+
+    response = await nobody.get("/openapi.json")
+
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["content-length"] == str(len(response.content))
+    assert "/v1/calls" in response.json()["paths"]

@@ -1,0 +1,92 @@
+"""What whoever runs the service asks it."""
+
+import httpx
+import pytest
+
+from ringback.api.problems import iterate_error_types
+from tests.support.service import ServiceUnderTest
+from tests.support.stores import FOREVER
+
+
+@pytest.fixture
+async def probe(service: ServiceUnderTest) -> httpx.AsyncClient:
+    """Without a key, and under a name that is not the service's public one."""
+    return await service.create_anonymous_client(base_url="http://10.1.2.3:8090")
+
+
+async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
+    service: ServiceUnderTest, probe: httpx.AsyncClient
+) -> None:
+    service.store.refusals = FOREVER
+    service.services.lifecycle.begin_shutdown()
+
+    answer = await probe.get("/healthz")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> None:
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "degraded": []})
+
+
+async def test_a_service_that_stops_is_not_ready(service: ServiceUnderTest, probe: httpx.AsyncClient) -> None:
+    service.services.lifecycle.begin_shutdown()
+
+    assert (await probe.get("/readyz")).status_code == 503
+
+
+async def test_a_service_that_cannot_write_is_not_ready(service: ServiceUnderTest, probe: httpx.AsyncClient) -> None:
+    service.store.refusals = FOREVER
+
+    assert (await probe.get("/readyz")).json()["type"] == "/problems/store-unavailable"
+
+
+async def test_a_service_whose_workers_fail_is_not_ready_and_names_them(
+    service: ServiceUnderTest, probe: httpx.AsyncClient
+) -> None:
+    service.failing_workers |= {"runner", "dispatcher"}
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["failing"]) == (503, ["dispatcher", "runner"])
+    service.failing_workers.clear()
+    assert (await probe.get("/readyz")).status_code == 200
+
+
+async def test_a_service_with_a_failed_mcp_endpoint_is_ready_and_names_it(
+    service: ServiceUnderTest, probe: httpx.AsyncClient
+) -> None:
+    service.failing_endpoints |= {"/mcp/paint", "/mcp"}
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["degraded"]) == (200, ["/mcp", "/mcp/paint"])
+
+
+async def test_a_failed_worker_counts_more_than_a_failed_endpoint(
+    service: ServiceUnderTest, probe: httpx.AsyncClient
+) -> None:
+    service.failing_endpoints.add("/mcp/paint")
+    service.failing_workers.add("runner")
+
+    answer = await probe.get("/readyz")
+
+    assert (answer.status_code, answer.json()["failing"]) == (503, ["runner"])
+
+
+async def test_every_problem_type_has_a_page(service: ServiceUnderTest) -> None:
+    nobody = await service.create_anonymous_client()
+    for kind in iterate_error_types():
+        described = (await nobody.get(f"/problems/{kind.slug}")).json()
+        assert (described["type"], described["title"]) == (f"/problems/{kind.slug}", kind.title())
+
+    assert (await nobody.get("/problems/none-of-ours")).status_code == 404
+
+
+async def test_no_page_that_loads_foreign_scripts_is_served(service: ServiceUnderTest) -> None:
+    nobody = await service.create_anonymous_client()
+
+    assert (await nobody.get("/openapi.json")).status_code == 200
+    assert [(await nobody.get(path)).status_code for path in ("/docs", "/redoc")] == [404, 404]

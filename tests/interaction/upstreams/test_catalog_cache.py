@@ -1,0 +1,134 @@
+"""What upstreams said of themselves and listed outlives the process: it is there while they are down."""
+
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.errors import Unavailable
+from ringback.domain.upstreams import Listing, UpstreamChange
+from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.engine import wait_until
+from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.proxies import list_when_connected, next_change
+from tests.support.stores import open_sqlite_store
+from tests.support.upstreams import free_port, make_http_config, serving
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+
+@asynccontextmanager
+async def running_upstreams(folder: Path, *configs: UpstreamConfig) -> AsyncGenerator[UpstreamRegistry]:
+    """One life of a process over this folder's store."""
+    clock = SystemClock()
+    async with (
+        open_sqlite_store(folder, clock) as store,
+        UpstreamRegistry(
+            configs, clock=clock, random_fraction=lambda: 0.5, connect_timeout_seconds=0.1, store=store
+        ) as upstreams,
+    ):
+        yield upstreams
+
+
+async def wait_until_listed(upstreams: UpstreamRegistry) -> None:
+    for listing in Listing:
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, listing)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_lists_and_profile_are_there_after_a_restart_while_the_upstream_is_down(tmp_path: Path, era: str) -> None:
+    port = free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with serving(LibraryUpstream().app(era), port=port), running_upstreams(tmp_path, config) as upstreams:
+        await wait_until_listed(upstreams)
+        before = {listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing) for listing in Listing}
+
+    async with running_upstreams(tmp_path, config) as upstreams:
+        assert {listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing) for listing in Listing} == before
+        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME)
+        assert profile is not None
+        assert profile.instructions == INSTRUCTIONS
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools(UPSTREAM_NAME)] == ["talk"]
+        # Neither a tool nor arguments are refused by what is only remembered.
+        await upstreams.tool_catalog.check_call(UPSTREAM_NAME, "new", {}, visible_upstreams=None)
+
+
+async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path) -> None:
+    library, port = LibraryUpstream(), free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with serving(library.app("modern"), port=port):
+        async with running_upstreams(tmp_path, config) as upstreams:
+            await wait_until_listed(upstreams)
+        library.books.append("book://new")
+
+        clock = SystemClock()
+        async with open_sqlite_store(tmp_path, clock) as store:
+            upstreams = UpstreamRegistry([config], clock=clock, random_fraction=lambda: 0.5, store=store)
+            with upstreams.change_notifications.subscribe_changes() as changes:
+                async with upstreams:
+                    told = await next_change(changes)
+
+    assert told == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
+
+
+async def test_a_list_changed_notification_refreshes_the_stored_list(tmp_path: Path) -> None:
+    library, port = LibraryUpstream(), free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with serving(library.app("modern"), port=port), running_upstreams(tmp_path, config) as upstreams:
+        await wait_until_listed(upstreams)
+        library.books = ["book://new"]
+        await library.publish_list_changes()
+        await wait_until(lambda: is_resource_stored(tmp_path, "book://new"))
+
+    async with running_upstreams(tmp_path, config) as upstreams:
+        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+    assert [book["uri"] for book in books] == ["book://new"]
+
+
+async def is_resource_stored(folder: Path, uri: str) -> bool:
+    with closing(sqlite3.connect(folder / "ringback.db")) as beside:
+        rows = beside.execute("SELECT body FROM catalog WHERE part = 'resources'").fetchall()
+    return any(uri in body for (body,) in rows)
+
+
+async def test_stored_lists_are_deleted_with_the_upstreams_configuration(tmp_path: Path) -> None:
+    port = free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with serving(LibraryUpstream().app("modern"), port=port), running_upstreams(tmp_path, config) as upstreams:
+        await wait_until_listed(upstreams)
+    async with running_upstreams(tmp_path):
+        pass
+
+    async with running_upstreams(tmp_path, config) as upstreams:
+        assert await upstreams.proxy.get_profile(UPSTREAM_NAME) is None
+        with pytest.raises(Unavailable):
+            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+
+
+async def test_stored_lists_are_deleted_when_a_running_service_removes_the_upstream(tmp_path: Path) -> None:
+    port = free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    another = make_http_config("http://127.0.0.1:1/mcp", name=UPSTREAM_NAME)
+    async with serving(LibraryUpstream().app("modern"), port=port), running_upstreams(tmp_path, config) as upstreams:
+        await wait_until_listed(upstreams)
+        assert list_stored_parts(tmp_path) > 0
+        upstreams.reconfigure([])
+
+        async def forgotten() -> bool:
+            return list_stored_parts(tmp_path) == 0
+
+        await wait_until(forgotten)
+        upstreams.reconfigure([another])
+        assert await upstreams.proxy.get_profile(UPSTREAM_NAME) is None
+        with pytest.raises(Unavailable):
+            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+
+
+def list_stored_parts(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "ringback.db")) as beside:
+        (count,) = beside.execute("SELECT count(*) FROM catalog").fetchone()
+    return count

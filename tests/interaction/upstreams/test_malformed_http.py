@@ -1,0 +1,94 @@
+"""HTTP upstreams of both eras that answer with what cannot be read, in a body or an event: each call ends truthfully."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.call import CallCompletion, CallOutcome
+from tests.support.malformed_messages import READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    ResponseOverride,
+    Send,
+    make_http_config,
+    make_legacy_app,
+    open_upstreams,
+    run_upstream_call,
+    send_response,
+    serving,
+)
+
+pytestmark = [pytest.mark.parametrize("era", ["modern", "legacy"]), pytest.mark.parametrize("kind", ["body", "event"])]
+FOREIGN_RESPONSE: Final = {
+    "the answer to another request": VALID_RESPONSE.replace(b"@ID@", b"424242"),
+    "an id that is none": VALID_RESPONSE.replace(b"@ID@", b"true"),
+    "an id that is nothing": VALID_RESPONSE.replace(b"@ID@", b"null"),
+    "a list of answers that is empty": b"[]\n",
+}
+
+
+def respond_with_bytes(raw: bytes, kind: str) -> ResponseOverride:
+    async def spoil(message: dict[str, Any], send: Send) -> None:
+        said = raw.replace(b"@ID@", json.dumps(message["id"]).encode()).strip()
+        if kind == "body":
+            await send_response(send, 200, "application/json", said)
+        else:
+            events = b"".join(b"data: " + line + b"\n\n" for line in said.split(b"\n"))
+            await send_response(send, 200, "text/event-stream", b": ping\n\n" + events)
+
+    return spoil
+
+
+async def call_with_response(raw: bytes, kind: str, era: str) -> tuple[CallCompletion, CallCompletion, dict[str, int]]:
+    """How the call ended, how the next one did, and the faults that were counted."""
+    app = ControlledUpstream().app()
+    spoiled = OverriddenResponses(
+        app if era == "modern" else make_legacy_app(app), {"tool:spoiled": respond_with_bytes(raw, kind)}
+    )
+    async with serving(spoiled) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        ending = await run_upstream_call(upstreams, "spoiled")
+        after = await run_upstream_call(upstreams, "echo")
+        (info,) = upstreams.tool_catalog.list_upstreams()
+    return ending, after, dict(info.faults)
+
+
+@pytest.mark.parametrize(
+    "raw", [pytest.param(raw, id=name) for name, raw in (UNREADABLE_MESSAGES | FOREIGN_RESPONSE).items()]
+)
+async def test_an_answer_that_cannot_be_read_ends_its_call_and_no_other(raw: bytes, kind: str, era: str) -> None:
+    ending, after, _ = await call_with_response(raw, kind, era)
+
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR, ending
+    assert after.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "repaired"), [pytest.param(*case, id=name) for name, case in READABLE_MESSAGES.items()]
+)
+async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
+    text: bytes, read: str, repaired: int, kind: str, era: str
+) -> None:
+    ending, _, faults = await call_with_response(VALID_RESPONSE.replace(b"fine", text), kind, era)
+
+    assert ending.result is not None, ending.error
+    result = json.loads(ending.result)
+    assert result["content"][0]["text"] == read
+    assert result["_meta"] == {"ringback/repairedCharacters": repaired}
+    assert faults == {"repaired": 1}
+
+
+@pytest.mark.parametrize("raw", [pytest.param(b"\xef\xbb\xbf" + VALID_RESPONSE, id="a byte order mark")])
+async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kind: str, era: str) -> None:
+    ending, _, faults = await call_with_response(raw, kind, era)
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert faults == {}
+
+
+async def test_a_large_result_is_stored_whole_without_the_sdks_models(kind: str, era: str) -> None:
+    ending, _, _ = await call_with_response(VALID_RESPONSE.replace(b"fine", b"x" * 600_000), kind, era)
+
+    assert ending.result is not None
+    assert json.loads(ending.result)["content"][0]["text"] == "x" * 600_000

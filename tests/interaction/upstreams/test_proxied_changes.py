@@ -1,0 +1,197 @@
+"""What upstreams tell unasked, as a gateway passes it on: lists that changed and resources that are watched."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from ringback.domain.errors import Unavailable
+from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
+from ringback.upstreams import proxy as passage_module
+from ringback.upstreams import session as link_module
+from ringback.upstreams.subscriptions import resource_subscriptions as watching_module
+from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
+from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    OverriddenResponses,
+    Send,
+    free_port,
+    make_http_config,
+    open_upstreams,
+    respond_with,
+    send_json,
+    serving,
+)
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+
+@parametrize_eras
+async def test_a_changed_list_is_notified_and_read_again(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            library.books.append("book://new")
+            library.prompts = [*library.prompts, types.Prompt(name="summary")]
+            await library.publish_list_changes()
+            told = {(await next_change(changes)).listing, (await next_change(changes)).listing}
+            books = await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+            prompts = await passage.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
+
+    assert told == {Listing.RESOURCES, Listing.PROMPTS}
+    assert books[-1]["uri"] == "book://new"
+    assert [prompt["name"] for prompt in prompts] == ["review", "summary"]
+
+
+@parametrize_eras
+async def test_a_change_of_a_subscribed_resource_reaches_every_subscriber_over_one_subscription(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _):
+        async with (
+            passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+            passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+        ):
+            with passage.subscribe_changes(UPSTREAM_NAME) as one, passage.subscribe_changes(UPSTREAM_NAME) as other:
+                await library.publish_resource_change(BOOK_URI)
+
+                assert (
+                    await next_change(one)
+                    == await next_change(other)
+                    == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+                )
+        if era == "legacy":
+            assert (library.subscribed, library.unsubscribed) == ([BOOK_URI], [BOOK_URI])
+
+
+@parametrize_eras
+async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_counts_as_a_change(era: str) -> None:
+    library, port = LibraryUpstream(), free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
+        first = await servers.enter_async_context(serving(library.app(era), port=port))
+        passage = upstreams.proxy
+        await list_when_connected(passage, UPSTREAM_NAME, Listing.PROMPTS)
+        async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+                await first.kill_server()
+                with pytest.raises(Unavailable):
+                    await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
+                await servers.enter_async_context(serving(library.app(era), port=port))
+
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+                await library.publish_resource_change(BOOK_URI)
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+
+
+@parametrize_eras
+async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching_module, "SETTLE_SECONDS", 0.01)
+    port = free_port()
+    config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
+    async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
+        passage = upstreams.proxy
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                await servers.enter_async_context(serving(LibraryUpstream().app(era), port=port))
+
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+
+
+@parametrize_eras
+async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _), passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            await library.publish_resource_change(f"{BOOK_URI}/chapter")
+            if era == "legacy":
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=f"{BOOK_URI}/chapter")
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+            await library.publish_resource_change(BOOK_URI)
+            assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+
+
+@parametrize_eras
+async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching_module, "WATCHED_MAX", 1)
+    async with (
+        serving_proxy(LibraryUpstream(), era) as (passage, _),
+        passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+    ):
+        with pytest.raises(Exception, match="watched already"):
+            async with passage.subscribe_resource(UPSTREAM_NAME, "book://2"):
+                pass
+
+
+@parametrize_eras
+async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a session of before 2026-07-28 nothing else would tell; on 2026-07-28 the stream itself ends."""
+    monkeypatch.setattr(watching_module, "PING_SECONDS", 0.05)
+    library = LibraryUpstream()
+    forgotten = respond_with(404, "application/json", b"{}")
+    app = OverriddenResponses(library.app(era), {"ping": forgotten})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                library.close_listen_streams()
+
+                assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
+    assert library.subscribed[:2] == [BOOK_URI, BOOK_URI]
+
+
+@parametrize_eras
+async def test_changes_without_an_open_stream_are_found_by_polling(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "LISTEN_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(passage_module, "AGE_SECONDS_MAX", -1.0)
+    library = LibraryUpstream()
+    async with serving_proxy(library, era) as (passage, _):
+        await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        with passage.subscribe_changes(UPSTREAM_NAME) as changes:
+            library.books.append("book://new")
+            library.close_listen_streams()
+            if era == "legacy":
+                await passage.list_entries(
+                    UPSTREAM_NAME, Listing.RESOURCES
+                )  # an old list is asked for again, and compared
+
+            assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
+
+
+@parametrize_eras
+async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era: str) -> None:
+    async def refuse(message: dict[str, Any], send: Send) -> None:
+        refusal = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "not this one"}}
+        await send_json(send, refusal)
+
+    app = OverriddenResponses(
+        LibraryUpstream().app(era), {"subscriptions/listen" if era == "modern" else "resources/subscribe": refuse}
+    )
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                pass
+
+    assert refused.value.error["message"] == "not this one"
+
+
+async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscribe() -> None:
+    library = LibraryUpstream()
+    async with serving_proxy(library, "legacy") as (passage, _):
+        watching = passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI)
+        await watching.__aenter__()
+        leaving = asyncio.create_task(watching.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+
+        async with asyncio.timeout(WAIT_SECONDS):
+            async with passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+                pass
+    assert library.subscribed == [BOOK_URI, BOOK_URI]

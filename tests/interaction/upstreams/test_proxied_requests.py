@@ -1,0 +1,79 @@
+"""Requests as a gateway passes them on: answers and refusals as they are, and nothing else than what is meant to pass."""
+
+from typing import Any
+
+import pytest
+
+from ringback.domain.errors import InvalidRequest, UnknownUpstream
+from ringback.domain.upstreams import Listing, UpstreamErrorResponse
+from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
+from tests.support.proxies import list_when_connected, parametrize_eras, serving_proxy
+from tests.support.upstreams import make_python_config, open_upstreams
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
+
+
+@parametrize_eras
+async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str) -> None:
+    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+        read = await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
+        prompt = await passage.send_request(UPSTREAM_NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
+        completed = await passage.send_request(
+            UPSTREAM_NAME,
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "of", "value": ""}},
+        )
+
+    assert read["contents"][0]["text"] == "Once …"
+    assert prompt["messages"][0]["content"]["text"] == "review: {'of': 'me'}"
+    assert completed["completion"]["values"] == ["1", "2"]
+
+
+@parametrize_eras
+async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
+    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            await passage.send_request(UPSTREAM_NAME, "resources/read", {"uri": "book://none"})
+
+    assert refused.value.error == {"code": -32602, "message": "There is no such book.", "data": {"uri": "book://none"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("tools/call", {"name": "talk"}), ("logging/setLevel", {"level": "debug"}), ("resources/read", {"uri": 7})],
+)
+@parametrize_eras
+async def test_nothing_else_is_passed_on(era: str, method: str, params: dict[str, Any]) -> None:
+    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+        with pytest.raises(InvalidRequest):
+            await passage.send_request(UPSTREAM_NAME, method, params)
+
+
+@parametrize_eras
+async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
+    async with serving_proxy(LibraryUpstream(), era) as (passage, _):
+        with pytest.raises(UnknownUpstream):
+            await passage.get_profile("nobody")
+        with pytest.raises(UnknownUpstream):
+            await passage.list_entries("nobody", Listing.TOOLS)
+        with pytest.raises(UnknownUpstream):
+            await passage.send_request("nobody", "prompts/get", {"name": "review"})
+        with pytest.raises(UnknownUpstream):
+            passage.subscribe_changes("nobody")
+        with pytest.raises(UnknownUpstream):
+            passage.subscribe_resource("nobody", BOOK_URI)
+
+
+async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:
+    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        tools = await list_when_connected(upstreams.proxy, "git", Listing.TOOLS)
+        profile = await upstreams.proxy.get_profile("git")
+        prompts = await upstreams.proxy.list_entries("git", Listing.PROMPTS)
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            await upstreams.proxy.send_request("git", "resources/read", {"uri": BOOK_URI})
+
+    assert "git_log" in [tool["name"] for tool in tools]
+    assert profile is not None
+    assert profile.server_info["name"] == "mcp-git"
+    assert prompts == []
+    assert (refused.value.error["code"], refused.value.error["data"]) == (-32602, {"uri": BOOK_URI})

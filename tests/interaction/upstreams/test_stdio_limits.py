@@ -1,0 +1,191 @@
+"""Children that write too much, too fast, or nothing at all: bounded in memory, and nobody else waits for them."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.domain.call import CallCompletion, CallOutcome, Progress
+from ringback.domain.clock import SystemClock
+from ringback.upstreams.catalog import listing
+from ringback.upstreams.registry import UpstreamRegistry
+from ringback.upstreams.transports import stdio as pipe
+from ringback.upstreams.transports.guarded_http import EVENT_BYTES_MAX
+from tests.support.clock import FastForwardClock
+from tests.support.examples import CALL
+from tests.support.malformed_messages import VALID_RESPONSE
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.upstreams import WAIT_SECONDS, make_raw_config, open_upstreams, run_upstream_call, wait_until_true
+
+
+def get_info(upstreams: UpstreamRegistry) -> Any:
+    (info,) = upstreams.tool_catalog.list_upstreams()
+    return info
+
+
+def completion_message(ending: CallCompletion) -> str:
+    assert ending.error is not None
+    return ending.error["message"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(VALID_RESPONSE.replace(b"fine", b"x" * 100_000), id="its id comes first"),
+        pytest.param(b'{"result":{"x":"%s"},"jsonrpc":"2.0","id":@ID@}\n' % (b"x" * 100_000), id="its id comes last"),
+    ],
+)
+async def test_an_answer_that_is_too_long_ends_its_call_and_the_session_goes_on(
+    raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "EVENT_BYTES_MAX", 50_000)
+    async with open_upstreams(make_raw_config()) as upstreams:
+        ending = await run_upstream_call(upstreams, "say", {"raw": base64.b64encode(raw).decode()})
+        after = await run_upstream_call(upstreams, "whoami")
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
+    assert "larger than 50000 bytes" in completion_message(ending)
+    assert after.outcome is CallOutcome.RESULT
+    assert faults == {"oversized": 1}
+
+
+async def test_fifty_megabytes_without_a_newline_are_skipped_and_the_answer_behind_them_is_read() -> None:
+    async with open_upstreams(make_raw_config()) as upstreams:
+        ending = await run_upstream_call(upstreams, "pour", {"bytes": 50 * 1024**2})
+        faults = get_info(upstreams).faults
+
+    assert EVENT_BYTES_MAX < 50 * 1024**2
+    assert ending.outcome is CallOutcome.RESULT
+    assert faults == {"oversized": 1}
+
+
+async def test_the_newest_of_many_progress_notifications_arrives_before_the_response() -> None:
+    seen: list[float] = []
+
+    async def keep(progress: Progress) -> None:
+        seen.append(progress.progress)
+
+    async with open_upstreams(make_raw_config()) as upstreams:
+        ending = await run_upstream_call(upstreams, "flood", {"count": 30_000}, on_progress=keep)
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert seen[-1] == 30_000
+    assert len(seen) + faults["dropped_notifications"] == 30_000
+    assert len(seen) < 15_000
+
+
+async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "ENTRIES_MAX", 1000)
+    async with open_upstreams(make_raw_config(RAW_TOOLS="3000")) as upstreams:
+        ending = await run_upstream_call(upstreams, "whoami")
+        tools = await upstreams.tool_catalog.list_tools("stage")
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert len(tools) == 1000
+    assert faults == {"list_cut": 1}
+
+
+async def test_a_page_that_is_too_large_is_refused_unread_and_tools_are_called_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe, "LIST_BYTES_MAX", 50_000)
+    async with open_upstreams(make_raw_config(RAW_TOOLS="3000")) as upstreams:
+        ending = await run_upstream_call(upstreams, "whoami")
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert faults["oversized"] >= 1
+
+
+async def test_a_flood_of_errors_delays_no_other_call() -> None:
+    async with open_upstreams(make_raw_config()) as upstreams:
+        assert (await run_upstream_call(upstreams, "spill", {"count": 5_000})).outcome is CallOutcome.RESULT
+
+
+async def test_a_child_that_reads_nothing_ends_no_other_call_and_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "WRITE_SECONDS", 0.2)
+    large = base64.b64encode(VALID_RESPONSE + b"\n" * 500_000).decode()
+    async with open_upstreams(make_raw_config()) as upstreams:
+        deaf = asyncio.create_task(run_upstream_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await wait_until_true(lambda: get_info(upstreams).calls_in_flight == 1)
+        half_written = asyncio.create_task(run_upstream_call(upstreams, "say", {"raw": large}))
+        await wait_until_true(lambda: get_info(upstreams).calls_in_flight == 2)
+        other = await run_upstream_call(upstreams, "whoami")
+        faults = get_info(upstreams).faults
+        (tmp_path / "now").touch()
+        endings = await asyncio.gather(deaf, half_written)
+
+    assert [ending.outcome for ending in (other, *endings)] == [CallOutcome.RESULT] * 3
+    assert faults["stalled"] >= 1
+
+
+# -- frozen -----------------------------------------------------------------------------------------------------------------
+
+
+async def run_call_for_an_hour(upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any]) -> CallCompletion:
+    deadline = SystemClock().now() + timedelta(hours=10_000)
+    call = replace(CALL, upstream="stage", tool=tool, arguments=arguments, meta={}, deadline_at=deadline)
+    async with asyncio.timeout(2 * WAIT_SECONDS), upstreams.open_call_session(call) as session:
+        ending = await session.run_call(RecordingCallContext(call))
+    assert isinstance(ending, CallCompletion)
+    return ending
+
+
+async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        ending = await run_call_for_an_hour(upstreams, "freeze", {})
+        after = await run_upstream_call(upstreams, "whoami")
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.UNKNOWN
+    assert after.outcome is CallOutcome.RESULT
+    assert faults == {"replaced": 1}
+
+
+async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        call = asyncio.create_task(run_call_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
+        driver = get_info(upstreams).driver
+        (tmp_path / "now").touch()
+        ending = await call
+        await wait_until_true(lambda: get_info(upstreams).state == "ready")
+        faults = get_info(upstreams).faults
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert driver == "plain"
+    assert faults == {}
+
+
+async def test_a_silent_child_is_replaced_once_no_call_waits_for_it(tmp_path: Path) -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        call = asyncio.create_task(run_call_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "never")}))
+        await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
+        call.cancel()
+        await asyncio.wait({call})
+        await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
+        after = await run_upstream_call(upstreams, "whoami")
+
+    assert after.outcome is CallOutcome.RESULT
+
+
+async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
+    async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
+        ending = await run_upstream_call(upstreams, "whoami")
+        assert ending.result is not None
+        pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
+        assert (await run_upstream_call(upstreams, "whoami")).outcome is CallOutcome.RESULT

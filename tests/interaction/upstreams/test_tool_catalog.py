@@ -1,0 +1,264 @@
+"""What can be called: lists that follow their upstreams, and calls refused before they are stored."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
+from ringback.domain.upstreams import ToolCatalog
+from ringback.upstreams.catalog import tool_catalog as catalog_module
+from ringback.upstreams.config import ConfigError
+from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    ControlledUpstream,
+    OverriddenResponses,
+    Send,
+    make_http_config,
+    make_legacy_app,
+    make_python_config,
+    open_upstreams,
+    respond_with,
+    run_upstream_call,
+    send_json,
+    send_result,
+    serving,
+)
+
+UNREACHABLE_CONFIG = make_http_config("http://127.0.0.1:1/mcp", name="away")
+
+
+async def list_tool_names(catalog: ToolCatalog, upstream: str = "stage") -> list[str]:
+    async with asyncio.timeout(WAIT_SECONDS):
+        return [tool.name for tool in await catalog.list_tools(upstream)]
+
+
+async def check_arguments(
+    catalog: ToolCatalog, tool: str, arguments: dict[str, Any] | None = None, **where: Any
+) -> None:
+    await catalog.check_call(
+        where.pop("upstream", "stage"), tool, arguments or {}, visible_upstreams=where.pop("visible", None)
+    )
+
+
+async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_loop() -> None:
+    """However many calls start at once, none of them waits behind the checks of others."""
+    async with serving(ControlledUpstream().app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await list_tool_names(upstreams.tool_catalog)
+
+        checking = upstreams.tool_catalog.check_call("stage", "echo", {"text": "hello"}, visible_upstreams=None)
+        with pytest.raises(StopIteration):
+            checking.send(None)
+
+
+async def test_tools_are_listed_with_all_that_their_upstream_says_of_them() -> None:
+    raw: dict[str, Any] = {
+        "name": "draw",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"x-new": 1},
+        "_meta": {"ui": {}},
+        "new": None,
+    }
+
+    async def listing(message: dict[str, Any], send: Send) -> None:
+        result: dict[str, Any] = {
+            "tools": [raw, {"name": "no schema"}, "nothing"],
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "resultType": "complete",
+        }
+        await send_result(message, result, send)
+
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": listing})) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        (tool,) = await upstreams.tool_catalog.list_tools("stage")
+
+    assert (tool.name, tool.description, tool.input_schema, tool.raw) == ("draw", None, {"type": "object"}, raw)
+
+
+async def test_the_pages_of_a_list_are_joined_and_an_endless_list_ends() -> None:
+    asked: list[str | None] = []
+
+    async def paging(message: dict[str, Any], send: Send) -> None:
+        asked.append(message["params"].get("cursor"))
+        tool = {"name": f"tool-{len(asked)}", "inputSchema": {"type": "object"}}
+        await send_result(message, {"tools": [tool], "nextCursor": f"page-{len(asked)}"}, send)
+
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": paging})) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        listed = await list_tool_names(upstreams.tool_catalog)
+
+    assert asked[:3] == [None, "page-1", "page-2"]
+    assert len(listed) == len(asked) == 100
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_new_tool_is_known_after_the_list_changed_notification(era: str) -> None:
+    stage = ControlledUpstream()
+    app = make_legacy_app(stage.app()) if era == "legacy" else stage.app()
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        assert "learned" not in await list_tool_names(upstreams.tool_catalog)
+        await run_upstream_call(upstreams, "learn")
+        async with asyncio.timeout(WAIT_SECONDS):
+            while "learned" not in await list_tool_names(upstreams.tool_catalog):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
+
+
+async def test_a_list_is_cached_and_read_again_only_when_old_before_a_rejection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = ControlledUpstream()
+    async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await list_tool_names(upstreams.tool_catalog)
+        stage.tools = [*stage.tools, types.Tool(name="silent", input_schema={"type": "object"})]
+
+        with pytest.raises(UnknownTool):
+            await check_arguments(upstreams.tool_catalog, "silent")
+        monkeypatch.setattr(catalog_module, "REFUSING_AGE_SECONDS_MAX", -1.0)
+        await check_arguments(upstreams.tool_catalog, "silent")
+
+
+async def test_concurrent_readers_cause_one_list_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    stage = ControlledUpstream()
+    inner = stage.app()
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal asked
+        asked += dict(scope.get("headers", [])).get(b"mcp-method") == b"tools/list"
+        await inner(scope, receive, send)
+
+    async with serving(counting) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await asyncio.gather(*(list_tool_names(upstreams.tool_catalog) for _ in range(20)))
+
+    assert asked == 1
+
+
+async def test_an_unknown_tool_is_refused_with_a_suggestion() -> None:
+    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        await list_tool_names(upstreams.tool_catalog, "git")
+        with pytest.raises(UnknownTool) as caught:
+            await check_arguments(upstreams.tool_catalog, "git_lgo", upstream="git")
+
+    assert caught.value.detail == (
+        "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? List them: GET /v1/upstreams/git/tools"
+    )
+    assert caught.value.extra == {"tool": "git_lgo"}
+
+
+async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule() -> None:
+    async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
+        await list_tool_names(upstreams.tool_catalog, "git")
+        await check_arguments(upstreams.tool_catalog, "git_log", {"repo_path": "/srv"}, upstream="git")
+        with pytest.raises(InvalidArguments) as caught:
+            await check_arguments(
+                upstreams.tool_catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git"
+            )
+
+    assert "#/arguments/max_count: 'ten' is not of type 'integer'" in caught.value.detail
+    assert caught.value.extra["tool"] == "git_log"
+
+
+async def test_unknown_and_invisible_upstreams_get_the_same_error() -> None:
+    async with (
+        serving(ControlledUpstream().app()) as server,
+        open_upstreams(make_http_config(server.url), UNREACHABLE_CONFIG) as upstreams,
+    ):
+        with pytest.raises(UnknownUpstream) as unknown:
+            await check_arguments(upstreams.tool_catalog, "echo", upstream="stag", visible=frozenset({"away"}))
+        with pytest.raises(UnknownUpstream) as invisible:
+            await check_arguments(upstreams.tool_catalog, "echo", upstream="stage", visible=frozenset({"away"}))
+        with pytest.raises(UnknownUpstream, match="Did you mean 'stage'"):
+            await check_arguments(upstreams.tool_catalog, "echo", upstream="stag")
+
+    assert unknown.value.detail.replace("stag", "stage") == invisible.value.detail
+
+
+async def test_an_upstream_that_was_never_reached_refuses_nothing_and_lists_nothing() -> None:
+    async with open_upstreams(UNREACHABLE_CONFIG) as upstreams:
+        with pytest.raises(Unavailable, match="GET /v1/upstreams"):
+            await list_tool_names(upstreams.tool_catalog, "away")
+        await check_arguments(upstreams.tool_catalog, "anything", {"at": "all"}, upstream="away")
+
+
+async def test_calls_to_an_unreachable_upstream_are_checked_against_its_last_list() -> None:
+    async with serving(ControlledUpstream().app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await list_tool_names(upstreams.tool_catalog)
+        await server.kill_server()
+
+        assert "echo" in await list_tool_names(upstreams.tool_catalog)
+        await check_arguments(upstreams.tool_catalog, "echo")
+        with pytest.raises(UnknownTool):
+            await check_arguments(upstreams.tool_catalog, "ecko")
+
+
+@pytest.mark.parametrize(
+    ("answer", "listed"),
+    [
+        ({"error": {"code": -32601, "message": "Method not found"}}, []),
+        ({"error": {"code": -32603, "message": "oops"}}, None),
+        ({"result": {"tools": "none"}}, None),
+    ],
+    ids=["no tools", "an error", "no list"],
+)
+async def test_a_server_without_tools_differs_from_one_that_cannot_list_them(
+    answer: Any, listed: list[str] | None
+) -> None:
+    async def spoil(message: dict[str, Any], send: Send) -> None:
+        await send_json(send, {"jsonrpc": "2.0", "id": message["id"], **answer})
+
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": spoil})) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        if listed is None:
+            with pytest.raises(Unavailable):
+                await list_tool_names(upstreams.tool_catalog)
+        else:
+            assert await list_tool_names(upstreams.tool_catalog) == listed
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_upstream_that_cannot_list_its_tools_can_still_be_called(status: int) -> None:
+    app = OverriddenResponses(
+        ControlledUpstream().app(), {"tools/list": respond_with(status, "application/json", b"[]")}
+    )
+    async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await check_arguments(upstreams.tool_catalog, "echo")
+        assert (await run_upstream_call(upstreams, "echo")).result is not None
+
+
+async def test_a_tool_whose_arguments_are_repeated_in_headers_gets_them() -> None:
+    stage = ControlledUpstream()
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    invalid = {"type": "object", "properties": {"n": {"type": "number", "x-mcp-header": "N"}}}
+    stage.tools = [types.Tool(name="echo", input_schema=schema), types.Tool(name="broken", input_schema=invalid)]
+    async with serving(stage.app()) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        ending = await run_upstream_call(upstreams, "echo", {"region": "eu"})
+        listed = await list_tool_names(upstreams.tool_catalog)
+
+    assert ending.result is not None
+    assert listed == ["echo"]
+
+
+async def test_inline_waits_are_reported_as_configured() -> None:
+    configured = replace(UNREACHABLE_CONFIG, inline_wait_seconds=5.0, tool_inline_wait_seconds={"slow": 0.5})
+    async with open_upstreams(configured, make_http_config("http://127.0.0.1:1/mcp")) as upstreams:
+        catalog = upstreams.tool_catalog
+
+        assert [catalog.get_inline_wait_seconds("away", tool) for tool in ("slow", "any")] == [0.5, 5.0]
+        assert catalog.get_inline_wait_seconds("stage", "any") is None
+        assert catalog.get_inline_wait_seconds("nobody", "any") is None
+
+
+def test_two_upstreams_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Two upstreams are named 'away'"):
+        UpstreamRegistry([UNREACHABLE_CONFIG, UNREACHABLE_CONFIG], clock=SystemClock(), random_fraction=lambda: 0.5)

@@ -1,0 +1,61 @@
+"""The reference server for testing clients, npm `@modelcontextprotocol/server-everything`: 2025-11-25, with tasks.
+
+It needs `node` and `npm`.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
+from tests.support import npm
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import free_port
+
+PACKAGE: Final = "@modelcontextprotocol/server-everything"
+VERSION: Final = "2026.8.31"
+RESEARCH_TOOL: Final = "simulate-research-query"
+"""A tool that must be called as a task; it takes four seconds, and has a question if it is told that its topic is ambiguous."""
+
+
+async def install_everything_server() -> Path:
+    """The server's script."""
+    return await npm.install_npm_package(PACKAGE, VERSION) / "node_modules" / PACKAGE / "dist" / "index.js"
+
+
+async def make_stdio_config(*, isolation: Isolation = Isolation.SHARED) -> UpstreamConfig:
+    script = await install_everything_server()
+    return UpstreamConfig(
+        name="stage",
+        transport=UpstreamTransport.STDIO,
+        command="node",
+        args=(str(script), "stdio"),
+        max_concurrent=4,
+        isolation=isolation,
+    )
+
+
+@asynccontextmanager
+async def serving_over_http() -> AsyncGenerator[str]:
+    """The URL of a server of its own, in a process of its own."""
+    script, port = await install_everything_server(), free_port()
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        str(script),
+        "streamableHttp",
+        env=os.environ | {"PORT": str(port)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while b"listening" not in (line := await process.stderr.readline()):
+                assert line, "the server did not start"
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        await process.communicate()

@@ -1,0 +1,58 @@
+"""One leased call, and the drive that takes it to its end."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from ringback.domain.call import Call, CallStatus, Handle
+from ringback.domain.call_rows import CallChange
+from ringback.domain.clock import seconds
+from ringback.domain.ports import Transaction
+from ringback.runner.execution import CallExecution
+from tests.support.builders import make_call
+from tests.support.engine import WAIT_SECONDS, Engine
+
+SHORT_DEADLINE_SECONDS: Final = 0.05
+"""A time to be up soon, where a test waits for that."""
+
+
+async def lease_new_call(engine: Engine, *, deadline_in: float = 3600.0, **over: Any) -> Call:
+    return await engine.lease_call(make_call(deadline_at=engine.clock.now() + seconds(deadline_in), **over))
+
+
+async def lease_call_with_handle(engine: Engine, driver: str, *, deadline_in: float = -1) -> Call:
+    """A call that left its upstream a name to come back to, and whose time is up unless the test says otherwise."""
+    handle = Handle(driver=driver, data={"task_id": "1"})
+    return await lease_new_call(
+        engine, deadline_in=deadline_in, handle=handle, dispatched_at=engine.clock.now(), runs=1
+    )
+
+
+async def replace_lease(engine: Engine, call: Call) -> Call:
+    """Somebody else has the call from now on, as after a pause that was longer than the lease."""
+
+    async def replace(tx: Transaction) -> Call:
+        found = await tx.calls.get(call.id)
+        assert found is not None
+        taken = replace(found, lease_owner="runner-2", lease_token="lease_of_another")
+        await tx.calls.update(taken, CallChange.QUEUED, expected=found.status, lease_token=None)
+        return taken
+
+    return await engine.store.write(replace)
+
+
+@asynccontextmanager
+async def executing(drive: CallExecution) -> AsyncGenerator[None]:
+    """The drive under way; left when it has ended."""
+    running = asyncio.create_task(drive.run())
+    yield
+    await asyncio.wait_for(running, WAIT_SECONDS)
+
+
+async def run_execution(drive: CallExecution) -> None:
+    await asyncio.wait_for(drive.run(), WAIT_SECONDS)
+
+
+def assert_queued_again(call: Call) -> None:
+    assert (call.status, call.lease_token, call.dispatched_at, call.runs) == (CallStatus.WORKING, None, None, 0)

@@ -1,0 +1,40 @@
+"""The passage to an upstream of either era, as a gateway has it, and the patience that it takes."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ringback.domain.errors import Unavailable
+from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProxyPort
+from tests.support.library_upstream import ERAS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.upstreams import WAIT_SECONDS, HttpServer, make_http_config, open_upstreams, serving
+
+parametrize_eras = pytest.mark.parametrize("era", ERAS)
+
+
+@asynccontextmanager
+async def serving_proxy(library: LibraryUpstream, era: str) -> AsyncGenerator[tuple[UpstreamProxyPort, HttpServer]]:
+    async with (
+        serving(library.app(era)) as server,
+        open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams,
+    ):
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, Listing.PROMPTS)
+        yield upstreams.proxy, server
+
+
+async def list_when_connected(
+    passage: UpstreamProxyPort, upstream: str, listing: Listing
+) -> Sequence[Mapping[str, Any]]:
+    """The list, once the upstream was reached; it may need longer than anybody here is patient."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            with contextlib.suppress(Unavailable):
+                return await passage.list_entries(upstream, listing)
+
+
+async def next_change(changes: AsyncIterator[UpstreamChange]) -> UpstreamChange:
+    return await asyncio.wait_for(anext(changes), WAIT_SECONDS)

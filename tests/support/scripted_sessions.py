@@ -1,0 +1,119 @@
+"""Sessions that answer what a test wants, for drivers."""
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import Any, Final
+
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from ringback.domain.upstreams import ToolInfo
+from ringback.runner.drivers import NegotiatedProtocol, NotificationStreamPort
+from ringback.runner.drivers.driver import (
+    LegacySessionId,
+    LegacySessionPort,
+    OnElicitation,
+    OnStreamPosition,
+    StreamPosition,
+)
+from ringback.upstreams.errors import RequestFailed
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+Reply = dict[str, Any] | RequestFailed
+
+
+class ScriptedSession:
+    """A session with one reply after the other, and the last of them for ever; tells some progress before each."""
+
+    def __init__(
+        self,
+        *replies: Reply,
+        progress: tuple[tuple[float, float | None, str | None], ...] = (),
+        negotiated: NegotiatedProtocol | None = None,
+    ) -> None:
+        self._replies = list(replies)
+        self._progress = progress
+        self.protocol = negotiated or NegotiatedProtocol(protocol_version=LATEST_MODERN_VERSION)
+        self.requests: list[tuple[str, Mapping[str, Any]]] = []
+        self.declared_capabilities: list[Mapping[str, Any] | None] = []
+        self.scripted_legacy_session = ScriptedLegacySession(self)
+        self.stream_positions: list[StreamPosition] = []
+        """Told with the next request that wants to hear of places."""
+
+    def get_tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - a Session's name
+        return None
+
+    @asynccontextmanager
+    async def open_notification_stream(
+        self,
+        notifications: Mapping[str, Any],  # noqa: ARG002 - a Session's name
+        *,
+        declare: Mapping[str, Any],  # noqa: ARG002 - a Session's name
+    ) -> AsyncGenerator[NotificationStreamPort | None]:
+        yield None
+
+    async def send_request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        declare: Mapping[str, Any] | None = None,
+        on_progress: ProgressFnT | None = None,
+        on_place: OnStreamPosition | None = None,
+    ) -> dict[str, Any]:
+        self.requests.append((method, params))
+        self.declared_capabilities.append(declare)
+        for told in self._progress:
+            assert on_progress is not None
+            await on_progress(*told)
+        while on_place is not None and self.stream_positions:
+            on_place(self.stream_positions.pop(0))
+        reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+        if isinstance(reply, RequestFailed):
+            raise reply
+        return reply
+
+    @property
+    def legacy_session(self) -> LegacySessionPort:
+        return self.scripted_legacy_session
+
+    @asynccontextmanager
+    async def rejoin_session(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
+        self.scripted_legacy_session.session_id = name
+        self.scripted_legacy_session.rejoin_count += 1
+        yield self.scripted_legacy_session
+
+
+class ScriptedLegacySession:
+    """Implements `drivers.StatefulSession` over the replies of its session."""
+
+    def __init__(self, session: ScriptedSession) -> None:
+        self._session = session
+        self.session_id: LegacySessionId | None = None
+        self.rejoin_count = 0
+        self.resumed_positions: list[StreamPosition] = []
+        self.sent_notifications: list[tuple[str, Mapping[str, Any]]] = []
+        self.sent_responses: list[tuple[str, Mapping[str, Any]]] = []
+        self.on_elicitation: OnElicitation | None = None
+
+    def keep_alive(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._session.send_request(method, params)
+
+    async def resume_stream(self, place: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
+        self.resumed_positions.append(place)
+        return await self._session.send_request("resume", {}, on_progress=on_progress)
+
+    async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        self.sent_notifications.append((method, params))
+
+    @contextmanager
+    def handle_elicitations(self, on_question: OnElicitation) -> Generator[None]:
+        self.on_elicitation = on_question
+        yield
+        self.on_elicitation = None
+
+    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
+        self.sent_responses.append((name, answer))

@@ -1,0 +1,348 @@
+"""With what each statement of sql/ is asked where its work is counted (tests/unit/storage/test_bounded_work.py)."""
+
+from typing import Any, Final
+
+from ringback.domain import jsontext
+from tests.support.filled_database import FUTURE, NOW, PAST
+
+FEW_ROWS, MANY_ROWS = 1_000, 100_000
+"""How many rows the two stores have that are compared."""
+
+COMMON_PARAMETERS: Final[dict[str, Any]] = {
+    "principal": "alice",
+    "now": NOW,
+    "older_than": NOW,
+    "limit": 10,
+    "scan": 100,
+    "before": None,
+    "after": "",
+    "status": None,
+    "upstream": None,
+    "tool": None,
+    "client_session_id": None,
+    "correlation_id": None,
+    "state": None,
+    "webhook_id": None,
+    "call_id": None,
+    "name": None,
+}
+CROWD_PARAMETERS: Final = {"webhook_id": "wh_crowd"}
+NO_CALLS: Final = jsontext.dumps(["call_-2", "call_none"]).decode()
+SEALING_KEYS: Final = jsontext.dumps(
+    [["call.finished", 0, ""], ["call.finished", 25, "busy\x1fcrowd\x1fcrowd\x1f"], ["call.finished", 1, "none\x1f"]]
+).decode()
+"""What a webhook may listen for: everything (wh_rare), what only the crowd does that has expired, and what nobody does."""
+NO_DELIVERIES: Final = jsontext.dumps(["dlv_wh_rare-pending", "dlv_none"]).decode()
+A_CALL: Final = {
+    "id": "call_new",
+    "idempotency_key": "key-new",
+    "request_hash": "hash",
+    "status": "working",
+    "phase": "queued",
+    "upstream": "busy",
+    "tool": "common",
+    "input_round": 0,
+    "accepts_input": 0,
+    "rerun_policy": "never",
+    "rerun_allowed": 0,
+    "cancel_requested": 0,
+    "runs": 0,
+    "token_version": 0,
+    "created_at": NOW,
+    "updated_at": NOW,
+    "deadline_at": FUTURE,
+    **dict.fromkeys(
+        ["outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "input_requests", "input_responses"]
+    ),
+    **dict.fromkeys(
+        ["lease_owner", "lease_token", "lease_until", "dispatched_at", "attended_until", "finished_at", "expires_at"]
+    ),
+}
+A_CHANGED_CALL: Final = A_CALL | {"id": "call_-3", "expected": "working", "held_token": None, "status": "failed"}
+CALL_CHANGES: Final = [
+    *("dispatched", "handle", "progress", "inputs", "parked", "queued"),
+    *("cancelling", "unattended", "ended"),
+]
+A_WEBHOOK: Final = {
+    "id": "wh_new",
+    "url": "https://rare.example/",
+    "events": "[]",
+    "match_correlation": 0,
+    "secrets": b"",
+    "retries": "standard",
+    "include_result": 0,
+    "when": "always",
+    "ordered": 0,
+    "state": "active",
+    "origin": "api",
+    "created_at": NOW,
+    "updated_at": NOW,
+    "failures": 0,
+    "openings": 0,
+    **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
+    **dict.fromkeys(["failing_since", "paused_until", "missed_from"]),
+}
+A_DELIVERY: Final = {
+    "id": "dlv_new",
+    "webhook_id": "wh_crowd",
+    "event_id": "evt_new",
+    "kind": "event",
+    "call_id": "call_talkative",
+    "seq": 1,
+    "generation": 1,
+    "state": "held",
+    "attempts": 0,
+    "due_at": NOW,
+    "give_up_at": FUTURE,
+    "created_at": NOW,
+    **dict.fromkeys(["order_key", "lease_owner", "lease_token", "lease_until", "last_category", "finished_at"]),
+}
+
+
+PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
+    "call_deliveries": {
+        "supersede": [{"call_ids": '["call_rare", "call_over", "call_none"]'}],
+        "waits": [{"call_id": "call_rare"}, {"call_id": "call_talkative"}, {"call_id": "call_over"}],
+        "spare": [{"call_id": "call_rare"}, {"call_id": "call_over"}],
+    },
+    "call_queue": {
+        "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
+        "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
+        "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],
+        "take_turn": [{"upstream": "busy", "principal": "alice"}, {"upstream": "rare", "principal": "alice"}],
+        "by_ids": [{"ids": NO_CALLS}],
+        "extend": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
+        "lapsed": [{}],
+        "overdue": [{}],
+        "abandoned": [{"owner": "me"}],
+        "expired": [{}],
+        "of_task": [{"upstream": "busy", "task_id": "none"}],
+    },
+    "calls": {
+        "insert": [A_CALL],
+        "insert_input": [{"id": "call_-1", "arguments": "{}", "meta": "{}"}],
+        "get": [{"id": "call_rare"}],
+        "by_idempotency_key": [{"key": "rare--1"}],
+        "page": [{}, {"status": "completed", "tool": "none"}, {"upstream": "none"}],
+        "page_of_session": [{"client_session_id": "crowd", "tool": "none"}, {"client_session_id": "rare"}],
+        "page_of_correlation": [{"correlation_id": "crowd", "tool": "none"}, {"correlation_id": "rare"}],
+        "page_of_status": [{"status": "failed"}, {"status": "cancelled"}, {"status": "working", "tool": "none"}],
+        "end_of_page": [{}],
+        "end_of_page_of_session": [{"client_session_id": "crowd"}, {"client_session_id": "rare"}],
+        "end_of_page_of_correlation": [{"correlation_id": "crowd"}, {"correlation_id": "rare"}],
+        "end_of_page_of_status": [{"status": "working"}, {"status": "failed"}],
+        **{
+            f"update_{change}": [A_CHANGED_CALL, A_CHANGED_CALL | {"held_token": "lease-me"}] for change in CALL_CHANGES
+        },
+        "revoke_tokens": [{"id": "call_-3"}],
+        "put_result": [{"call_id": "call_-3", "body": b"{}"}],
+        "result": [{"call_id": "call_-3"}],
+    },
+    "catalog": {
+        "all": [{}],
+        "put": [{"upstream": "busy", "part": "tools", "body": "[]", "fetched_at": NOW}],
+        "keep_only": [{"upstreams": '["busy"]'}],
+    },
+    "catch_ups": {
+        "get": [{"webhook_id": "wh_rare"}],
+        "next": [{}, {"after": "bob"}],
+        "put": [{"webhook_id": "wh_rare", "seq": 1, "delivered": 0}],
+        "end": [{"webhook_id": "wh_rare"}],
+    },
+    "commit_count": {
+        "get": [{}],
+        "set": [{"number": 1}],
+    },
+    "deliveries": {
+        "insert": [A_DELIVERY, A_DELIVERY | {"state": "leased"}],
+        "insert_body": [{"id": "dlv_wh_zzz-held", "body": b""}],
+        "get": [{"id": "dlv_wh_rare-held"}],
+        "page": [{}, {"state": "held"}, {"state": "none"}],
+        "page_of_call": [{"call_id": "call_talkative", "state": "none"}, {"call_id": "call_rare"}],
+        "page_of_webhook": [CROWD_PARAMETERS | {"state": "none"}, {"webhook_id": "wh_rare", "state": "held"}],
+        "end_of_page": [{}],
+        "end_of_page_of_call": [{"call_id": "call_talkative"}, {"call_id": "call_rare"}],
+        "end_of_page_of_webhook": [CROWD_PARAMETERS],
+        "owner_of_call": [{"call_id": "call_talkative"}],
+        "owner_of_webhook": [CROWD_PARAMETERS],
+        "page_of_dead": [{}, {"principal": "carol"}],
+        "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "watermarks": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
+        "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
+        "remove": [{}],
+    },
+    "delivery_lanes": {
+        "latest": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],
+        "dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
+        "end_of_dead": [CROWD_PARAMETERS, {"webhook_id": "wh_rare"}],
+        "release": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "hold": [{"webhook_id": "wh_rare"}, {"webhook_id": "wh_none"}, CROWD_PARAMETERS],
+        "held": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "cancel": [{"webhook_id": "wh_zzz"}, CROWD_PARAMETERS],
+    },
+    "delivery_queue": {
+        "due_front": [{}],
+        "due_lanes": [{}],
+        "due": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "due_in_order": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "due_without_key": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "lease": [{"ids": NO_DELIVERIES, "owner": "me", "token": "t", "until": FUTURE}],
+        "by_ids": [{"ids": NO_DELIVERIES}],
+        "settle": [{"rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]'}],
+        "log": [
+            {"delivery_id": "dlv_wh_rare-leased", "id": "att", "number": 1, "started_at": 1, "duration_ms": 1}
+            | {"category": "ok", "status_code": 200, "excerpt": None}
+        ],
+        "give_up": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
+        "next_due": [{}],
+    },
+    "delivery_upkeep": {
+        "release_lapsed": [{}],
+        "release_abandoned": [{"owner": "me"}],
+        "give_up_held": [{}],
+        "by_ids": [{"ids": NO_DELIVERIES}],
+        "to_release": [{}, {"after": "wh_y"}],
+        "to_probe": [{}, {"after": "wh_y"}],
+    },
+    "event_places": {
+        "head": [{}],
+        "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
+    },
+    "events": {
+        "reserve": [{"count": 1}],
+        "begin": [{"principal": "carol", "count": 1}],
+        "insert": [
+            {
+                "id": "evt_new",
+                "name": "call.finished",
+                "call_id": "call_rare",
+                "seq": 1,
+                "data": "{}",
+                "created_at": NOW,
+            }
+            | {"principal": "carol"}
+        ],
+        "after": [
+            {"seq": 0, "until": 100, "name": "none"},
+            {"seq": 0, "until": 100, "client_session_id": "none", "correlation_id": "none"},
+        ],
+        "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
+        "owner_of_call": [{"call_id": "call_talkative"}],
+        "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],
+        "remove": [{"older_than": PAST}],
+        "raise_horizon": [{"seq": 1}],
+    },
+    "joined_names": {
+        "all": [{}],
+        "insert": [{"kind": "tool", "name": "n", "upstream": "busy", "original": "o"}],
+    },
+    "keys": {
+        "insert": [
+            {"id": "key_new", "name": "k", "hash": "hash-new", "prefix": "p", "scopes": "[]", "upstreams": None}
+            | {"created_at": NOW, "revoked_at": None}
+        ],
+        "by_hash": [{"hash": "hash-1"}],
+        "all": [{}],
+        "revoke": [{"id": "key_1"}],
+    },
+    "origins": {
+        "breakers": [{"origins": '["https://crowd.example:1"]'}],
+        "save": [{"origin": "https://new.example", "failures": 1, "openings": 0, "paused_until": None}],
+        "forget": [{"origin": "https://crowd.example:1"}],
+        "remove": [{}],
+    },
+    "scheduling_time": {
+        "last": [{}],
+        "keep": [{}],
+    },
+    "sealed": {
+        "count webhooks.secrets": [{}],
+        "count bodies.body": [{}],
+        "webhooks.secrets": [{}],
+        "bodies.body": [{}],
+        "put webhooks.secrets": [{"id": "wh_rare", "sealed": b""}],
+        "put bodies.body": [{"id": "dlv_wh_rare-held", "sealed": b""}],
+    },
+    "sealing_keys": {
+        "all": [{}],
+        "add": [{"key_id": "k"}, {"key_id": "new"}],
+        "forget": [{"key_id": "k"}],
+        "accept_loss": [{"key_id": "k"}],
+        "sealed_by": [{"prefix": b"\x01\x01k"}, {"prefix": b"\x01\x01x"}],
+    },
+    "tombstones": {
+        "bury": [
+            {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW},
+        ],
+        "delete_call": [{"call_id": "call_rare"}],
+        "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
+        "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],
+        "remove": [{}],
+    },
+    "usage": {
+        "of": [{"principal": "carol"}, {}],
+        "webhooks": [{"principal": "carol"}, {}],
+        "calls_by_status": [{}],
+        "open_deliveries": [{}],
+        "events": [{}],
+    },
+    "verification": {
+        "put": [
+            {"webhook_id": "wh_rare", "url": "https://rare.example/", "origin": "https://rare.example"}
+            | {"attempts": 0, "due_at": NOW, "token": None}
+        ],
+        "get": [{"webhook_id": "wh_rare"}],
+        "due": [{}],
+        "next_due": [{}],
+        "drop": [{"webhook_id": "wh_rare"}],
+        "asked_of_origin": [
+            {"key": "https://rare.example", "since": NOW},
+            {"key": "https://crowd.example", "since": NOW},
+        ],
+        "asked_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
+        "note": [{"origin": "https://rare.example"}],
+        "forget": [{"older_than": PAST - 1}],
+        "proven_at": [{"url": "https://crowd.example/1"}],
+        "save": [{"url": "https://rare.example/"}],
+        "remove": [{}],
+    },
+    "watches": {
+        "all": [{}],
+    },
+    "webhooks": {
+        "insert": [A_WEBHOOK],
+        "get": [{"id": "wh_rare"}],
+        "by_ids": [{"ids": '["wh_rare"]'}],
+        "page": [{}],
+        "fields_in_use": [{"event_names": '["call.finished", "call.failed"]'}],
+        "matching": [{"keys": SEALING_KEYS, "catching_up": 1}, {"keys": SEALING_KEYS, "catching_up": 0}],
+        "of_calls": [{"call_ids": '["call_rare", "call_none"]'}],
+        "update_settings": [A_WEBHOOK | {"id": "wh_rare", "events": '["call.failed"]'}],
+        "update_secrets": [A_WEBHOOK | {"id": "wh_rare"}],
+        "update_state": [A_WEBHOOK | {"id": "wh_rare", "state": "disabled"}],
+        "update_health": [A_WEBHOOK | {"id": "wh_rare"}],
+        "update_missed": [A_WEBHOOK | {"id": "wh_rare"}],
+        "delete": [{"id": "wh_rare"}],
+        "cancel_open_deliveries": [{"id": "wh_rare"}, {"id": "wh_zzz"}],
+        "expired": [{"after_instant": 0, "after_id": ""}],
+    },
+    "write_probe": {
+        "write": [{"bytes": 4096}],
+        "file": [{}],
+    },
+}
+"""With what each statement is asked: so that it finds at most a few rows, while the crowd stands beside them. A statement with
+`scan` looks at so many rows of the crowd, and no more."""
+
+FULL_SCAN_STATEMENTS: Final = {
+    "catalog.all": "a few rows an upstream, read at start",
+    "catalog.keep_only": "a few rows an upstream, once at start",
+    "joined_names.all": "the few names that are too long or have odd characters",
+    "keys.all": "an operator's list of keys",
+    "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
+    "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
+    "usage.open_deliveries": "counts every row, for metrics, in a thread of the pool",
+    "usage.events": "a row a principal, for metrics, in a thread of the pool",
+}
+"""Statements that find all that they read."""

@@ -1,0 +1,136 @@
+"""What is repeated, how often, and how long is waited."""
+
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from ringback.client import ConnectionFailed, RingbackClient, Unavailable
+from ringback.schemas import examples
+from tests.support.clock import FakeClock
+from tests.support.mocked_requests import get_last_request, list_requests, parse_query
+
+STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
+RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "events": []}
+REFUSED = httpx.ConnectError("refused")
+CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
+TIMEOUT_ERROR = httpx.ReadTimeout("late")
+UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
+
+
+@pytest.mark.parametrize("failure", [REFUSED, CONNECTION_ERROR, UNAVAILABLE], ids=["refused", "broken", "503"])
+async def test_reading_is_repeated_until_it_works(
+    client: RingbackClient, service: respx.MockRouter, failure: httpx.Response | Exception
+) -> None:
+    route = service.get("/v1/upstreams")
+    route.side_effect = [failure, failure, httpx.Response(200, json={"upstreams": []})]
+
+    assert await client.upstreams() == ()
+    assert route.call_count == 3
+
+
+async def test_a_start_is_repeated_with_the_same_key_and_body(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls")
+    route.side_effect = [CONNECTION_ERROR, UNAVAILABLE, httpx.Response(202, json=STARTED)]
+
+    await client.start_call("git", "git_log", {"repo_path": "."})
+
+    assert len({(request.headers["idempotency-key"], request.content) for request in list_requests(route)}) == 1
+    assert route.call_count == 3
+
+
+async def test_cancelling_and_resuming_are_repeated_too(client: RingbackClient, service: respx.MockRouter) -> None:
+    service.post("/v1/calls/call_1/cancel").side_effect = [
+        CONNECTION_ERROR,
+        httpx.Response(200, json=examples.WORKING_CALL),
+    ]
+    service.post("/v1/resume").side_effect = [CONNECTION_ERROR, httpx.Response(200, json=RESUMED)]
+
+    assert (await client.cancel("call_1")).id == (await client.resume("token")).call.id
+
+
+async def test_three_tries_are_all_with_growing_pauses_between(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.get("/v1/upstreams").mock(side_effect=REFUSED)
+
+    with pytest.raises(ConnectionFailed):
+        await client.upstreams()
+
+    assert route.call_count == 3
+    assert clock.monotonic() == 2.5
+
+
+async def test_a_service_that_stays_unavailable_is_believed(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.get("/v1/upstreams").mock(return_value=UNAVAILABLE)
+
+    with pytest.raises(Unavailable):
+        await client.upstreams()
+
+    assert route.call_count == 3
+
+
+async def test_requests_that_must_not_be_repeated_are_sent_once(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/webhooks").mock(side_effect=CONNECTION_ERROR)
+
+    with pytest.raises(ConnectionFailed):
+        await client.register_webhook("https://agent.example/callback")
+
+    assert route.call_count == 1
+
+
+async def test_a_service_that_stays_silent_is_not_waited_for_again(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.get("/v1/upstreams").mock(side_effect=TIMEOUT_ERROR)
+
+    with pytest.raises(ConnectionFailed):
+        await client.upstreams()
+
+    assert route.call_count == 1
+
+
+@pytest.mark.parametrize("wait_seconds", [None, 60.0])
+async def test_the_read_timeout_leaves_time_for_the_wait(
+    client: RingbackClient, service: respx.MockRouter, wait_seconds: float | None
+) -> None:
+    route = service.get("/v1/calls/call_1").respond(json=examples.WORKING_CALL)
+
+    await client.call("call_1", wait_seconds=wait_seconds)
+
+    timeout = get_last_request(route).extensions["timeout"]
+    assert (timeout["connect"], timeout["read"]) == (5.0, 30.0 + (wait_seconds or 0))
+
+
+async def test_waiting_polls_until_the_call_has_ended(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.get("/v1/calls/call_1")
+    route.side_effect = [
+        httpx.Response(200, json=examples.WORKING_CALL),
+        httpx.Response(200, json={**examples.WORKING_CALL, "status": "input_required"}),
+        httpx.Response(200, json=examples.FINISHED_CALL),
+    ]
+
+    call = await client.wait("call_1")
+
+    assert call.final
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["60.0"] * 3
+    assert clock.monotonic() == 2  # an answer that comes at once is no reason to ask again at once
+
+
+async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    route = service.get("/v1/calls/call_1").respond(json=examples.WORKING_CALL)
+
+    call = await client.wait("call_1", timeout_seconds=1.5)
+
+    assert call.status == "working"
+    assert clock.monotonic() == 1.5
+    assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["1.5", "0.5", "0.0"]

@@ -1,0 +1,56 @@
+"""What becomes of a call without its runner: one question after the other, in this order."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, CallOutcome, CallPhase, CallStatus, Handle
+from ringback.domain.call_completion import recover_call
+from ringback.domain.inputs import request_input
+from tests.support.clock import START
+from tests.support.examples import CALL
+
+LEASED = replace(CALL, phase=CallPhase.RUNNING, lease_owner="runner-1", lease_token="lease_1", lease_until=START)
+DISPATCHED = replace(LEASED, dispatched_at=START, runs=1)
+HANDLE = Handle(driver="task", data={"task_id": "1"})
+
+
+def queued(call: Call) -> Call:
+    recovered = recover_call(call, now=START)
+    assert isinstance(recovered, Call)
+    assert (recovered.phase, recovered.lease_owner, recovered.lease_token) == (CallPhase.QUEUED, None, None)
+    return recovered
+
+
+def test_an_abandoned_call_that_was_never_dispatched_is_queued_again() -> None:
+    assert queued(LEASED).runs == 0
+
+
+def test_an_abandoned_call_with_a_cancel_request_that_was_never_dispatched_is_cancelled() -> None:
+    assert recover_call(replace(LEASED, cancel_requested=True), now=START) == CANCELLED_COMPLETION
+
+
+@pytest.mark.parametrize("cancel_requested", [False, True])
+def test_an_abandoned_call_with_a_handle_is_resumed_also_to_be_cancelled(*, cancel_requested: bool) -> None:
+    asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
+    recovered = queued(replace(asked, handle=HANDLE, cancel_requested=cancel_requested, rerun_allowed=True))
+
+    assert (recovered.handle, recovered.dispatched_at, recovered.runs) == (HANDLE, START, 1)
+    assert (recovered.status, list(recovered.input_requests)) == (CallStatus.INPUT_REQUIRED, ["r1.1"])
+
+
+def test_an_abandoned_call_that_may_be_rerun_starts_again_and_counts_its_runs() -> None:
+    asked = request_input(DISPATCHED, {"a": {"method": "elicitation/create", "params": {}}}, now=START)
+    recovered = queued(replace(asked, rerun_allowed=True, input_responses={"b": {}}))
+
+    assert (recovered.dispatched_at, recovered.runs, recovered.status) == (None, 1, CallStatus.WORKING)
+    assert (recovered.input_requests, recovered.input_responses, recovered.input_round) == ({}, {}, 1)
+
+
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("call", [DISPATCHED, replace(DISPATCHED, rerun_allowed=True, cancel_requested=True)])
+def test_any_other_call_ends_as_unknown(call: Call) -> None:
+    ending = recover_call(call, now=START)
+
+    assert isinstance(ending, CallCompletion)
+    assert ending.outcome is CallOutcome.UNKNOWN

@@ -1,0 +1,12 @@
+"""What of an upstream's answer goes on to whoever reads it."""
+
+from typing import Any
+
+from ringback.domain.tool_result import is_call_tool_result, without_null_members
+
+
+def test_a_result_in_which_null_stands_for_nothing_is_a_result_without_it() -> None:
+    answer: dict[str, Any] = {"content": [], "_meta": None, "isError": None, "structuredContent": None}
+    assert without_null_members(answer) == {"content": [], "structuredContent": None}
+    assert is_call_tool_result(without_null_members(answer))
+    assert not is_call_tool_result(without_null_members({"content": [], "isError": "no"}))

@@ -1,0 +1,132 @@
+"""What an answer, or none, changes about a webhook."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain import webhook_health as health
+from ringback.domain.circuit_breaker import CLOSED_BREAKER
+from ringback.domain.delivery import (
+    AttemptCategory,
+    AttemptResult,
+    Delivery,
+    DeliveryKind,
+    DeliveryState,
+    give_up_seconds,
+    leaves_gap,
+    retry_schedule_for,
+)
+from ringback.domain.event import EventName
+from ringback.domain.ids import EventId
+from ringback.domain.retry import PROGRESS_SCHEDULE, RETRY_SCHEDULES, RetryProfile
+from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_url
+from tests.support.builders import make_delivery
+from tests.support.clock import START
+from tests.support.examples import WEBHOOK
+
+LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
+
+
+def fail(webhook: Webhook) -> Webhook:
+    return health.webhook_after_failure(webhook, AttemptCategory.TIMEOUT, now=START, random_fraction=0.5)
+
+
+def test_a_success_ends_every_failure() -> None:
+    failing = fail(fail(WEBHOOK))
+    assert (failing.last_error, failing.failing_since, failing.breaker.failures) == ("timeout", START, 2)
+
+    fine = health.webhook_after_success(failing, now=START)
+
+    assert (fine.last_error, fine.failing_since, fine.breaker) == (None, None, CLOSED_BREAKER)
+    assert fine.last_delivery_at == START
+
+
+def test_successes_within_a_second_are_written_down_once() -> None:
+    fine = health.webhook_after_success(WEBHOOK, now=START)
+
+    assert health.webhook_after_success(fine, now=START + timedelta(seconds=0.999)) is fine
+    later = START + timedelta(seconds=1)
+    assert health.webhook_after_success(fine, now=later).last_delivery_at == later
+
+
+@pytest.mark.parametrize("state", WebhookState)
+def test_only_an_active_webhook_is_suspended_and_only_a_suspended_one_revived(state: WebhookState) -> None:
+    webhook = replace(WEBHOOK, state=state, failing_since=LONG_AGO)
+    active, suspended = WebhookState.ACTIVE, WebhookState.SUSPENDED
+
+    assert fail(webhook).state is (suspended if state is active else state)
+    assert health.webhook_after_success(webhook, now=START).state is (active if state is suspended else state)
+
+
+def test_only_suspension_and_recovery_are_reported_to_the_owner() -> None:
+    told = {
+        (before, after): health.health_event_name(replace(WEBHOOK, state=before), replace(WEBHOOK, state=after))
+        for before in WebhookState
+        for after in WebhookState
+    }
+
+    assert {change: name for change, name in told.items() if name} == {
+        (WebhookState.ACTIVE, WebhookState.SUSPENDED): EventName.WEBHOOK_SUSPENDED,
+        (WebhookState.SUSPENDED, WebhookState.ACTIVE): EventName.WEBHOOK_RECOVERED,
+    }
+
+
+def test_no_webhook_gets_an_event_about_itself() -> None:
+    name = EventName.WEBHOOK_SUSPENDED
+    listening = replace(WEBHOOK, events=frozenset({name}))
+    event = health.build_webhook_event(listening, name, event_id=EventId("evt_1"), seq=1, now=START)
+
+    assert not matches_event(listening, event, now=START)
+    assert matches_event(replace(listening, id="wh_other"), event, now=START)
+    assert not matches_event(replace(listening, id="wh_other", upstream="git"), event, now=START)
+
+
+def test_the_first_place_missed_is_kept() -> None:
+    assert health.webhook_after_loss(health.webhook_after_loss(WEBHOOK, 7), 9).missed_from == 7
+    assert health.webhook_after_loss(health.webhook_after_loss(WEBHOOK, 7), 5).missed_from == 5
+
+
+def test_another_url_has_another_receiver() -> None:
+    failing = replace(fail(health.webhook_after_success(WEBHOOK, now=START)), missed_from=3)
+
+    assert with_url(failing, failing.url) is failing
+    elsewhere = with_url(failing, "https://elsewhere.example/")
+    assert not health.is_healthy(elsewhere)
+    assert (elsewhere.failing_since, elsewhere.breaker, elsewhere.missed_from) == (None, CLOSED_BREAKER, 3)
+
+
+# -- kinds of deliveries ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", RetryProfile)
+def test_each_delivery_kind_has_its_schedule_and_ordering_does_not_extend_it(profile: RetryProfile) -> None:
+    assert retry_schedule_for(DeliveryKind.EVENT, profile) == RETRY_SCHEDULES[profile]
+    assert retry_schedule_for(DeliveryKind.PROGRESS, profile) == PROGRESS_SCHEDULE
+    assert retry_schedule_for(DeliveryKind.GAP, profile) == RETRY_SCHEDULES[RetryProfile.MINUTES]
+    for kind in DeliveryKind:
+        plain = give_up_seconds(kind, profile, ordered=False)
+        assert plain == retry_schedule_for(kind, profile).give_up_seconds
+        assert give_up_seconds(kind, profile, ordered=True) == min(plain, 3600)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "status", "loss"),
+    [
+        (make_delivery(), 500, True),
+        (make_delivery(), None, True),
+        (make_delivery(), 410, False),
+        (make_delivery(), 413, False),
+        (make_delivery(kind=DeliveryKind.PROGRESS), 500, False),
+        (make_delivery(kind=DeliveryKind.GAP, event_id=None), 500, False),
+        (make_delivery(generation=2), 500, False),
+        (make_delivery(seq=None, call_id=None), 500, False),
+    ],
+    ids=["event", "untried", "gone", "too large", "progress", "gap", "sent again", "test"],
+)
+def test_a_given_up_delivery_leaves_a_gap_if_the_receiver_missed_an_event(
+    delivery: Delivery, status: int | None, *, loss: bool
+) -> None:
+    answer = None if status is None else AttemptResult(category=AttemptCategory.HTTP_5XX, status_code=status)
+
+    assert leaves_gap(replace(delivery, state=DeliveryState.DEAD), answer) is loss

@@ -1,0 +1,132 @@
+"""Reports on their way: which is carried, when it is tried again, and when nobody waits any more."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ringback.extension.report_outbox import (
+    CHANNELS_MAX,
+    RETRY_WINDOW_SECONDS,
+    ReportChannel,
+    ReportFailed,
+    ReportOutbox,
+    ReportRejected,
+)
+from tests.support.clock import FakeClock
+
+START: dict[str, Any] = {"tool": "build_report"}
+END: dict[str, Any] = {"tool": "build_report", "result": {"content": []}}
+
+
+class FakeService:
+    """Takes reports, after as many failures as a test says."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.clock = FakeClock()
+        self.times: list[float] = []
+        self.sent: list[Any] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    async def __call__(self, report: Any) -> str:
+        self.sent.append(report)
+        self.times.append(self.clock.monotonic())
+        await self.hold.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return "call_1"
+
+
+@asynccontextmanager
+async def running(ringback: FakeService) -> AsyncGenerator[tuple[ReportChannel, "asyncio.Task[None]"]]:
+    line = ReportChannel(ringback, clock=ringback.clock, random_fraction=lambda: 0.5)
+    task = asyncio.create_task(line.send_reports())
+    try:
+        yield line, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_report_is_carried_and_the_line_ends_with_the_last() -> None:
+    ringback = FakeService()
+    async with running(ringback) as (line, task):
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        assert line.call_id == "call_1"
+        line.close()
+        line.submit_report(END)
+        await task
+    assert ringback.sent == [START, END]
+
+
+async def test_a_superseded_report_is_not_sent() -> None:
+    ringback = FakeService()
+    ringback.hold.clear()
+    async with running(ringback) as (line, task):
+        line.submit_report(START)
+        await asyncio.sleep(0)
+        line.submit_report({**START, "progress": {"progress": 1}})
+        line.submit_report(END)
+        line.close()
+        ringback.hold.set()
+        await task
+    assert ringback.sent == [START, END]
+
+
+async def test_it_is_tried_again_with_pauses_that_grow() -> None:
+    ringback = FakeService(ReportFailed("away"), ReportFailed("away"), ReportFailed("away"))
+    async with running(ringback) as (line, task):
+        line.submit_report(END)
+        line.close()
+        await line.wait_for_attempt()
+        assert line.call_id is None
+        await task
+    assert line.call_id == "call_1"
+    assert ringback.times == [0, 1, 3, 7]
+
+
+async def test_a_refusal_is_final() -> None:
+    ringback = FakeService(ReportRejected("no such scope"))
+    async with running(ringback) as (line, task):
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        assert str(line.rejection) == "no such scope"
+        line.close()
+        await task
+    assert ringback.sent == [START]
+
+
+async def test_an_unreachable_service_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    ringback = FakeService(*[ReportFailed("away")] * 1000)
+    async with running(ringback) as (line, task):
+        line.submit_report(END)
+        line.close()
+        await task
+    assert RETRY_WINDOW_SECONDS <= ringback.clock.monotonic() < RETRY_WINDOW_SECONDS + 60
+    assert line.call_id is None
+    assert "report.given_up" in caplog.text
+
+
+async def test_a_bug_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(FakeService(RuntimeError("a bug"))) as (line, task):
+        line.submit_report(START)
+        await line.wait_for_attempt()
+        line.submit_report(END)
+        await line.wait_for_attempt()
+        await task
+    assert "report.lost" in caplog.text
+
+
+async def test_there_are_only_so_many_lines() -> None:
+    outbox = ReportOutbox(FakeService(), clock=FakeClock(), random_fraction=lambda: 0.5)
+    lines = [outbox.open_channel() for _ in range(CHANNELS_MAX)]
+    assert None not in lines
+    assert outbox.open_channel() is None
+    await outbox.drain(0)
+    assert outbox.open_channel() is not None
+    await outbox.drain(0)

@@ -1,0 +1,327 @@
+"""What a model can do about its calls with nothing but tools."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from ringback.domain.call import CallOutcome, Progress, completion_from_result, failed_completion
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
+from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
+from ringback.mcp_server.builtin_tools import BuiltinToolHandler
+from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX, PollLimiter
+from ringback.services.calls import StartCallRequest
+from tests.support.limits import WAIT_SECONDS
+from tests.support.service import ServiceUnderTest, running_service
+
+ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
+UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
+PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"isError":false}'
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinToolsHarness:
+    service: ServiceUnderTest
+    tools: BuiltinToolHandler
+
+    async def start(self, caller: Caller = ALICE, **request: Any) -> str:
+        started = await self.service.services.calls.start_call(
+            caller, StartCallRequest(upstream="git", tool="git_status", **request)
+        )
+        return started.call.id
+
+    async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
+        """What the tool answers; that it answers in its own outputSchema is checked every time."""
+        tool = BuiltinToolName(name)
+        result = await self.tools.call_tool(caller, tool, arguments)
+        if not result["isError"]:
+            jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
+        return result
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
+    async with running_service(tmp_path) as service:
+        behind = service.services
+        tools = BuiltinToolHandler(
+            calls=behind.calls,
+            input_answers=behind.input_answers,
+            resume=behind.call_resumption,
+            poll_limiter=PollLimiter(),
+        )
+        yield BuiltinToolsHarness(service, tools)
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+# -- the list --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_builtin_tool_describes_its_input_its_output_and_its_effects() -> None:
+    listed = {tool["name"]: tool for tool in TOOL_DEFINITIONS.values()}
+
+    assert list(listed) == [str(tool) for tool in BuiltinToolName]
+    for tool in listed.values():
+        jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
+        jsonschema.Draft202012Validator.check_schema(tool["outputSchema"])
+        assert tool["inputSchema"]["type"] == tool["outputSchema"]["type"] == "object"
+        assert "$ref" not in json.dumps(tool["inputSchema"])
+    looking = {name for name, tool in listed.items() if tool["annotations"]["readOnlyHint"]}
+    assert looking == {"ringback_get_call", "ringback_wait_for_call", "ringback_resume", "ringback_list_calls"}
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R19")
+async def test_a_running_call_is_shown_with_its_names_and_its_progress(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start(client_session_id="session-1", correlation_id="report-1")
+    await desk.service.mark_dispatched(call_id)
+    await desk.service.record_progress(call_id, Progress(progress=3, total=10, message="counting"))
+
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+
+    told = seen["structuredContent"]
+    assert (told["status"], told["client_session_id"], told["correlation_id"]) == ("working", "session-1", "report-1")
+    assert told["progress"] == {"progress": 3, "total": 10, "message": "counting"}
+    assert seen["_meta"] == {
+        "ringback/callId": call_id,
+        "ringback/clientSessionId": "session-1",
+        "ringback/correlationId": "report-1",
+    }
+    assert "Progress 3 of 10: counting" in text(seen)
+    assert "goes on without you" in text(seen)
+
+
+async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start()
+    await desk.service.finish_call(call_id, completion_from_result(PICTURE, is_error=False))
+
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+
+    assert seen["content"][1:] == json.loads(PICTURE)["content"]
+    assert seen["structuredContent"]["result"] == json.loads(PICTURE)
+    assert seen["structuredContent"]["outcome"] == "result"
+
+
+async def test_a_call_that_may_have_run_says_so(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start()
+    await desk.service.finish_call(call_id, failed_completion(CallOutcome.UNKNOWN, "The runner died."))
+
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+
+    assert "may have been carried out" in text(seen)
+    assert seen["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
+
+
+@pytest.mark.parametrize("tool", ["ringback_get_call", "ringback_wait_for_call", "ringback_cancel_call"])
+async def test_a_foreign_call_gets_the_error_of_an_unknown_one(desk: BuiltinToolsHarness, tool: str) -> None:
+    call_id = await desk.start()
+
+    foreign = await desk.call_tool(tool, MALLORY, call_id=call_id)
+    unknown = await desk.call_tool(tool, MALLORY, call_id=UNKNOWN)
+
+    assert foreign == unknown
+    assert foreign["isError"]
+    assert "ringback_list_calls" in text(foreign)
+    assert (await desk.service.read_call(call_id)).cancel_requested is False
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_wait_ends_with_the_call(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start()
+
+    waiting = asyncio.create_task(
+        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX)
+    )
+    await desk.service.finish_call(call_id)
+    seen = await asyncio.wait_for(waiting, WAIT_SECONDS)
+
+    assert seen["structuredContent"]["status"] == "completed"
+
+
+async def test_a_wait_that_is_over_leaves_the_call_running(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start()
+
+    seen = await desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
+
+    assert seen["structuredContent"]["status"] == "working"
+
+
+async def test_an_input_request_ends_a_wait_at_once_and_is_shown(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start(accepts_input=True)
+    await desk.service.request_input(call_id, "colour")
+
+    seen = await asyncio.wait_for(
+        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+    )
+
+    assert "r1.1: colour?" in text(seen)
+    assert seen["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
+
+
+@pytest.mark.requirement("R16")
+async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_at_once(
+    desk: BuiltinToolsHarness,
+) -> None:
+    call_id = await desk.start()
+    for _ in range(UNCHANGED_POLLS_MAX - 1):
+        seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+        assert "Stop looking" not in text(seen)
+
+    told = await desk.call_tool("ringback_get_call", call_id=call_id)
+    again = await asyncio.wait_for(
+        desk.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
+    )
+
+    for seen in (told, again):
+        assert "Stop looking" in text(seen)
+        assert "called back" in seen["structuredContent"]["next_step"]
+
+
+async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start()
+    for _ in range(UNCHANGED_POLLS_MAX):
+        await desk.call_tool("ringback_get_call", call_id=call_id)
+
+    await desk.service.mark_dispatched(call_id)
+    await desk.service.record_progress(call_id, Progress(progress=1))
+    seen = await desk.call_tool("ringback_get_call", call_id=call_id)
+    await desk.service.finish_call(call_id)
+    ended = await desk.call_tool("ringback_get_call", call_id=call_id)
+
+    assert "Stop looking" not in text(seen)
+    assert ended["structuredContent"]["status"] == "completed"
+
+
+# -- answering and cancelling ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R32")
+async def test_an_answer_resumes_the_call_and_lists_unknown_keys(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start(accepts_input=True)
+    await desk.service.request_input(call_id, "colour")
+    yes = {"action": "accept", "content": {"colour": "red"}}
+
+    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
+
+    assert told["structuredContent"]["accepted"] == ["r1.1"]
+    assert told["structuredContent"]["ignored"] == ["r9.9"]
+    assert (await desk.service.read_call(call_id)).input_responses == {"colour": yes}
+
+
+async def test_an_invalid_answer_is_refused_with_the_polling_tool(desk: BuiltinToolsHarness) -> None:
+    call_id = await desk.start(accepts_input=True)
+    await desk.service.request_input(call_id, "colour")
+
+    told = await desk.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
+
+    assert told["isError"]
+    assert '"action": "accept"' in text(told)
+
+
+async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(desk: BuiltinToolsHarness) -> None:
+    queued, running = await desk.start(), await desk.start()
+    await desk.service.mark_dispatched(running)
+
+    ended = await desk.call_tool("ringback_cancel_call", call_id=queued)
+    asked = await desk.call_tool("ringback_cancel_call", call_id=running)
+
+    assert ended["structuredContent"]["status"] == "cancelled"
+    assert asked["structuredContent"]["cancel_requested"] is True
+    assert "asked to stop" in text(asked)
+
+
+# -- resuming and finding --------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_from_a_callback_brings_the_result_the_events_and_a_fresh_token(
+    desk: BuiltinToolsHarness,
+) -> None:
+    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
+    await desk.service.finish_call(started.call.id)
+
+    told = await desk.call_tool("ringback_resume", resume_token=started.resume_token)
+    again = await desk.call_tool("ringback_resume", resume_token=told["structuredContent"]["resume_token"])
+
+    assert told["content"][1]["text"] == "done"
+    assert [event["name"] for event in told["structuredContent"]["events"]] == ["call.finished"]
+    assert again["structuredContent"]["events"] == []
+
+
+async def test_a_token_names_a_call_and_not_a_person(desk: BuiltinToolsHarness) -> None:
+    started = await desk.service.services.calls.start_call(ALICE, StartCallRequest(upstream="git", tool="git_status"))
+
+    foreign = await desk.call_tool("ringback_resume", MALLORY, resume_token=started.resume_token)
+    forged = await desk.call_tool("ringback_resume", MALLORY, resume_token="e30.forged")
+
+    assert foreign == forged
+    assert foreign["isError"]
+
+
+async def test_calls_are_found_by_the_names_that_the_client_gave_page_by_page(desk: BuiltinToolsHarness) -> None:
+    mine = [await desk.start(client_session_id="session-1") for _ in range(3)]
+    await desk.start(client_session_id="session-2")
+    await desk.start(MALLORY, client_session_id="session-1")
+
+    first = (await desk.call_tool("ringback_list_calls", client_session_id="session-1", limit=2))["structuredContent"]
+    rest = await desk.call_tool(
+        "ringback_list_calls", client_session_id="session-1", limit=2, cursor=first["next_cursor"]
+    )
+
+    found = [call["call_id"] for call in [*first["calls"], *rest["structuredContent"]["calls"]]]
+    assert sorted(found) == sorted(mine)
+    assert rest["structuredContent"]["next_cursor"] is None
+
+
+# -- bad arguments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "place"),
+    [
+        ("ringback_get_call", {}, "call_id"),
+        ("ringback_get_call", {"call_id": "x" * 65}, "call_id"),
+        ("ringback_get_call", {"call_id": UNKNOWN, "verbose": True}, "verbose"),
+        ("ringback_wait_for_call", {"call_id": UNKNOWN, "wait_seconds": 51}, "wait_seconds"),
+        ("ringback_wait_for_call", {"call_id": UNKNOWN, "wait_seconds": "long"}, "wait_seconds"),
+        ("ringback_answer_call", {"call_id": UNKNOWN, "responses": {}}, "responses"),
+        ("ringback_resume", {"resume_token": "x" * 1025}, "resume_token"),
+        ("ringback_list_calls", {"status": "done"}, "status"),
+        ("ringback_list_calls", {"cursor": "bm90IG91cnM"}, "cursor"),
+        ("ringback_list_calls", {"limit": 51}, "limit"),
+    ],
+)
+async def test_bad_arguments_are_refused_by_their_place(
+    desk: BuiltinToolsHarness, tool: str, arguments: dict[str, Any], place: str
+) -> None:
+    told = await desk.call_tool(tool, **arguments)
+
+    assert told["isError"]
+    assert place in text(told)
+
+
+async def test_a_secret_among_bad_arguments_is_not_repeated(desk: BuiltinToolsHarness) -> None:
+    told = await desk.call_tool("ringback_resume", resume_token="sesame" * 200)
+
+    assert "sesamesesame" not in text(told)
+
+
+async def test_a_key_without_the_scope_gets_the_missing_scope(desk: BuiltinToolsHarness) -> None:
+    reader = Caller(principal=Principal("alice"), scopes=frozenset({Scope.READ}))
+    call_id = await desk.start()
+
+    told = await desk.call_tool("ringback_cancel_call", reader, call_id=call_id)
+
+    assert told["isError"]
+    assert "scope 'calls'" in text(told)

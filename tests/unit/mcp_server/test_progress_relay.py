@@ -1,0 +1,70 @@
+"""Progress goes out under the client's token, and only upwards, wherever it comes from."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ringback.domain.call import Progress
+from ringback.domain.upstreams import UpstreamNotification
+from ringback.mcp_server.progress_relay import LOG_LEVEL_SESSIONS_MAX, ProgressRelay, SessionLogLevels
+from ringback.mcp_server.request_context import RequestContext
+from tests.support.examples import CALL
+
+
+class FakeClientSession:
+    """An exchange whose client notes what it is told."""
+
+    def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "") -> None:
+        self.sent_notifications: list[tuple[str, dict[str, Any]]] = []
+        self.exchange = cast(
+            "RequestContext",
+            SimpleNamespace(
+                meta=meta or {},
+                modern=False,
+                session_id=session_id,
+                context=SimpleNamespace(session=self, request_id=1),
+            ),
+        )
+
+    async def send_notification(self, notification: Any, related_request_id: int) -> None:
+        assert related_request_id == 1
+        self.sent_notifications.append((notification.method, notification.params))
+
+
+async def progress_events(*progress: float) -> AsyncIterator[UpstreamNotification]:
+    for each in progress:
+        yield UpstreamNotification(method="notifications/progress", params={"progress": each})
+
+
+async def test_decreasing_progress_is_not_sent() -> None:
+    client = FakeClientSession(meta={"progress_token": "t"})
+    relay = ProgressRelay(client.exchange)
+    await relay.relay_notifications(progress_events(1, 3, 2, 3))
+    await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=3, total=4)))
+    await relay.relay_stored_progress(replace(CALL, progress=Progress(progress=4, total=4, message="done")))
+    assert [params for _, params in client.sent_notifications] == [
+        {"progressToken": "t", "progress": 1},
+        {"progressToken": "t", "progress": 3},
+        {"progressToken": "t", "progress": 4, "total": 4, "message": "done"},
+    ]
+
+
+async def test_without_a_token_no_progress_is_sent() -> None:
+    client = FakeClientSession()
+    await ProgressRelay(client.exchange).relay_notifications(progress_events(1, 2))
+    assert client.sent_notifications == []
+
+
+async def test_a_token_of_zero_is_one() -> None:
+    client = FakeClientSession(meta={"progress_token": 0})
+    await ProgressRelay(client.exchange).relay_notifications(progress_events(1))
+    assert client.sent_notifications == [("notifications/progress", {"progressToken": 0, "progress": 1})]
+
+
+def test_levels_are_remembered_for_so_many_sessions() -> None:
+    levels = SessionLogLevels()
+    for number in range(LOG_LEVEL_SESSIONS_MAX + 1):
+        levels.set_level(f"session-{number}", "error")
+    assert levels.get_level(FakeClientSession(session_id="session-0").exchange) is None
+    assert levels.get_level(FakeClientSession(session_id="session-1").exchange) == "error"

@@ -1,0 +1,181 @@
+"""A call as a task of either generation: every status, and exactly what belongs to it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringback.domain.call import (
+    CANCELLED_COMPLETION,
+    FINAL_CALL_STATUSES,
+    STATUS_TRANSITIONS,
+    Call,
+    CallOutcome,
+    CallStatus,
+    InputRequest,
+    Progress,
+    advance_status,
+    apply_completion,
+    completion_from_result,
+    completion_from_upstream_error,
+    failed_completion,
+)
+from ringback.domain.clock import format_iso
+from ringback.mcp_server.task_serializer import (
+    POLL_INTERVAL_MILLISECONDS_MAX,
+    POLL_INTERVAL_MILLISECONDS_MIN,
+    TaskSerializer,
+    get_observable_state,
+    progress_text,
+    status_message,
+)
+from tests.support.builders import make_call
+
+TASK_JSON_BY_STATUS = TaskSerializer(result_retention_seconds=60.0)
+RESULT = b'{"content":[{"type":"text","text":"done"}]}'
+ERROR: dict[str, Any] = {"code": -32042, "message": "not today", "data": None}
+PAYLOADS = {"inputRequests", "result", "error"}
+
+
+def make_working_call() -> Call:
+    call = make_call()
+    return replace(call, dispatched_at=call.created_at)
+
+
+def make_input_required_call() -> Call:
+    question = InputRequest(name="sure", method="elicitation/create", params={"message": "Really?"})
+    call = advance_status(make_working_call(), CallStatus.INPUT_REQUIRED, now=make_working_call().created_at)
+    return replace(call, input_requests={"r1.1": question}, input_round=1)
+
+
+def make_ended_call(outcome: CallOutcome) -> Call:
+    endings = {
+        CallOutcome.RESULT: completion_from_result(RESULT, is_error=False),
+        CallOutcome.TOOL_ERROR: completion_from_result(RESULT, is_error=True),
+        CallOutcome.UPSTREAM_ERROR: completion_from_upstream_error(ERROR),
+        CallOutcome.UNKNOWN: failed_completion(CallOutcome.UNKNOWN, "Nobody knows."),
+        CallOutcome.CANCELLED: CANCELLED_COMPLETION,
+    }
+    call = make_working_call()
+    return apply_completion(
+        call, endings[outcome], now=call.created_at + timedelta(seconds=5), result_retention_seconds=60.0
+    )
+
+
+def serialize_task(call: Call) -> Mapping[str, Any]:
+    return TASK_JSON_BY_STATUS.detailed_task(
+        call, RESULT if call.status is CallStatus.COMPLETED else None, now=call.updated_at
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "legacy_status", "payload"),
+    [
+        (make_working_call(), "working", "working", None),
+        (make_input_required_call(), "input_required", "input_required", "inputRequests"),
+        (make_ended_call(CallOutcome.RESULT), "completed", "completed", "result"),
+        (make_ended_call(CallOutcome.TOOL_ERROR), "completed", "failed", "result"),
+        (make_ended_call(CallOutcome.UPSTREAM_ERROR), "failed", "failed", "error"),
+        (make_ended_call(CallOutcome.UNKNOWN), "failed", "failed", "error"),
+        (make_ended_call(CallOutcome.CANCELLED), "cancelled", "cancelled", None),
+    ],
+    ids=["working", "asking", "result", "tool-error", "upstream-error", "unknown", "cancelled"],
+)
+def test_each_status_has_its_payload_and_no_other(
+    call: Call, status: str, legacy_status: str, payload: str | None
+) -> None:
+    now, old = serialize_task(call), TASK_JSON_BY_STATUS.legacy_task(call, now=call.updated_at)
+    assert (now["status"], old["status"]) == (status, legacy_status)
+    assert PAYLOADS & now.keys() == ({payload} if payload else set())
+    assert PAYLOADS.isdisjoint(old)
+    assert now["taskId"] == old["taskId"] == call.id
+    assert now["createdAt"] == old["createdAt"] == format_iso(call.created_at)
+    assert now["lastUpdatedAt"] == old["lastUpdatedAt"] == format_iso(call.updated_at)
+    assert now["ttlMs"] == old["ttl"]
+
+
+def test_the_seed_of_a_task_is_flat_today_and_was_nested() -> None:
+    call = make_working_call()
+    assert TASK_JSON_BY_STATUS.create_task_result(call, now=call.created_at) == {
+        "resultType": "task",
+        **serialize_task(call),
+    }
+    assert TASK_JSON_BY_STATUS.legacy_create_task_result(call, now=call.created_at) == {
+        "task": TASK_JSON_BY_STATUS.legacy_task(call, now=call.created_at)
+    }
+
+
+def test_the_ttl_ends_with_the_result_and_is_the_maximum_before() -> None:
+    call = make_working_call()
+    longest = call.deadline_at - call.created_at + timedelta(seconds=60)
+    assert serialize_task(call)["ttlMs"] == longest // timedelta(milliseconds=1)
+    assert serialize_task(make_ended_call(CallOutcome.RESULT))["ttlMs"] == 65_000
+
+
+def test_a_failure_says_why_and_keeps_the_error_as_it_came() -> None:
+    told = serialize_task(make_ended_call(CallOutcome.UPSTREAM_ERROR))
+    assert (told["error"], told["statusMessage"]) == (ERROR, "not today")
+    assert status_message(make_ended_call(CallOutcome.TOOL_ERROR)) == "The tool answered with an error."
+
+
+def test_questions_stand_under_our_keys_and_not_under_the_upstreams() -> None:
+    assert serialize_task(make_input_required_call())["inputRequests"] == {
+        "r1.1": {"method": "elicitation/create", "params": {"message": "Really?"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress(progress=3), "3"),
+        (Progress(progress=3, total=10), "3 of 10"),
+        (Progress(progress=0.5, total=1), "0.5 of 1"),
+        (Progress(progress=3, total=10, message="Reading"), "Reading"),
+    ],
+)
+def test_progress_is_described_by_the_tools_text_or_in_numbers(progress: Progress, text: str) -> None:
+    assert progress_text(progress) == text
+    assert status_message(replace(make_working_call(), progress=progress)) == text
+
+
+def test_a_call_that_waits_for_its_upstream_says_so() -> None:
+    assert status_message(make_call()) == "Waiting for the upstream."
+    assert status_message(make_working_call()) == "The tool is running."
+
+
+@given(age=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=30)))
+def test_the_poll_interval_grows_with_the_duration_of_the_call(age: timedelta) -> None:
+    call = make_working_call()
+    pace = TASK_JSON_BY_STATUS.create_task_result(call, now=call.created_at + age)["pollIntervalMs"]
+    later = TASK_JSON_BY_STATUS.create_task_result(call, now=call.created_at + age + timedelta(seconds=1))[
+        "pollIntervalMs"
+    ]
+    assert POLL_INTERVAL_MILLISECONDS_MIN <= pace <= later <= POLL_INTERVAL_MILLISECONDS_MAX
+
+
+def test_an_ended_task_has_no_poll_interval() -> None:
+    for outcome in (CallOutcome.RESULT, CallOutcome.UPSTREAM_ERROR, CallOutcome.CANCELLED):
+        call = make_ended_call(outcome)
+        assert "pollIntervalMs" not in serialize_task(call)
+        assert "pollInterval" not in TASK_JSON_BY_STATUS.legacy_task(call, now=call.updated_at)
+
+
+def test_a_lease_is_no_observable_change_and_progress_is() -> None:
+    call = make_working_call()
+    assert get_observable_state(
+        replace(call, lease_owner="somebody", updated_at=call.updated_at)
+    ) == get_observable_state(call)
+    assert get_observable_state(replace(call, progress=Progress(progress=1))) != get_observable_state(call)
+    assert get_observable_state(make_input_required_call()) != get_observable_state(call)
+
+
+@pytest.mark.must("L08")
+def test_statuses_follow_each_other_as_the_specification_draws_it() -> None:
+    onward = {CallStatus.COMPLETED, CallStatus.FAILED, CallStatus.CANCELLED}
+    assert STATUS_TRANSITIONS[CallStatus.WORKING] == onward | {CallStatus.INPUT_REQUIRED}
+    assert STATUS_TRANSITIONS[CallStatus.INPUT_REQUIRED] == onward | {CallStatus.WORKING}
+    assert all(not STATUS_TRANSITIONS[status] for status in FINAL_CALL_STATUSES)

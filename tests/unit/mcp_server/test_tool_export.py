@@ -1,0 +1,110 @@
+"""An exported outputSchema accepts what the tool's own accepts, and a pending result, and nothing else."""
+
+from typing import Any, Final
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+
+from ringback.mcp_server.tool_export import PENDING_KEY, export_tool
+
+NODE: Final[dict[str, Any]] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
+    (NODE, {"name": "a"}, {"name": 1}),
+    (
+        {"$defs": {"node": NODE}, "type": "object", "properties": {"top": {"$ref": "#/$defs/node"}}},
+        {"top": {"name": "a"}},
+        {"top": {"name": 1}},
+    ),
+    (
+        {"type": "object", "properties": {"child": {"$ref": "#"}, "size": {"type": "integer"}}},
+        {"child": {"child": {"size": 1}}},
+        {"child": {"child": {"size": "1"}}},
+    ),
+    (
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": "urn:example:tool",
+            "$defs": {"node": NODE},
+            "type": "object",
+            "properties": {"top": {"$ref": "#/$defs/node"}},
+        },
+        {"top": {"name": "a"}},
+        {"top": {"name": 1}},
+    ),
+    (
+        {"type": "object", "properties": {"kind": {"const": {"$ref": "#/x"}}}},
+        {"kind": {"$ref": "#/x"}},
+        {"kind": {"$ref": "#/anyOf/0/x"}},
+    ),
+    ({"type": "object", "additionalProperties": False}, {}, {"other": 1}),
+    (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}}},
+        {"b": 1},
+        {"b": "1"},
+    ),
+    (
+        {"type": "object", "properties": {"a": {"$ref": "#/allOf/0"}}, "allOf": [{"type": ["object", "string"]}]},
+        {"a": "text"},
+        {"a": 1},
+    ),
+    (
+        {"type": "object", "properties": {"a": {"$anchor": "it", "type": "integer"}, "b": {"$ref": "#it"}}},
+        {"b": 1},
+        {"b": "1"},
+    ),
+]
+PENDING_RESULT: Final = {
+    PENDING_KEY: {"call_id": "call_1", "status": "working", "resource_uri": "ringback://calls/call_1"}
+}
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
+def test_results_are_judged_as_before_and_a_pending_result_passes(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    shape = export_tool({"name": "tool", "outputSchema": schema}, is_modern=True)["outputSchema"]
+    Draft202012Validator.check_schema(shape)
+    validator: Any = Draft202012Validator(shape, registry=Registry())  # it finds nothing that is not in the schema
+    accepts = validator.is_valid
+
+    assert shape["type"] == "object"
+    assert accepts(good)
+    assert not accepts(bad)
+    assert accepts(PENDING_RESULT)
+
+
+def test_a_tool_without_an_output_schema_is_exported_as_it_is() -> None:
+    tool = {"name": "tool", "inputSchema": {"type": "object"}, "_meta": {"a": 1}, "futureField": [1]}
+    assert export_tool(tool, is_modern=True) == export_tool(tool, is_modern=False) == tool
+
+
+def test_keywords_that_clients_read_at_the_root_stay_there() -> None:
+    """FastMCP's client makes typed values with it."""
+    own = {
+        "title": "Sum",
+        "type": "object",
+        "properties": {"result": {"type": "integer"}},
+        "x-fastmcp-wrap-result": True,
+    }
+
+    shape = export_tool({"name": "add", "outputSchema": {**own, "required": ["result"]}}, is_modern=False)[
+        "outputSchema"
+    ]
+
+    assert {key: shape[key] for key in own} == own
+
+
+def test_a_schema_of_something_else_than_objects_is_for_clients_of_today_only() -> None:
+    """A client of before refuses the whole list for it."""
+    own = {"type": "array", "items": {"type": "integer"}}
+    tool: dict[str, Any] = {"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": own}
+
+    validator: Any = Draft202012Validator(export_tool(tool, is_modern=True)["outputSchema"])
+
+    assert [validator.is_valid(content) for content in ([1, 2], PENDING_RESULT, ["one"])] == [True, True, False]
+    assert export_tool(tool, is_modern=False) == {"name": "tool", "inputSchema": {"type": "object"}}
+
+
+def test_the_listed_tool_itself_is_not_changed() -> None:
+    tool: dict[str, Any] = {"name": "tool", "outputSchema": {"type": "object", "properties": {"a": {"$ref": "#"}}}}
+    export_tool(tool, is_modern=True)
+    assert tool["outputSchema"]["properties"]["a"]["$ref"] == "#"

@@ -1,0 +1,30 @@
+"""Which URIs a template may stand for."""
+
+import pytest
+
+from ringback.mcp_server.upstream_router import matches_template
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "expected"),
+    [
+        ("book://{number}", "book://7", True),
+        ("book://{number}", "shelf://7", False),
+        ("file:///{+path}", "file:///a/b.txt", True),
+        ("https://a.example/{id}{?page}", "https://a.example/1?page=2", True),
+        ("https://a.example/{id}/end", "https://a.example/1/2/end", True),
+        ("https://a.example/{id}/end", "https://aXexample/1/end", False),
+        ("note://today", "note://today", True),
+        ("note://today", "note://today/x", False),
+    ],
+)
+def test_a_uri_matches_a_template_by_its_literal_segments(template: str, uri: str, *, expected: bool) -> None:
+    assert matches_template(template, uri) is expected
+
+
+def test_a_long_uri_is_judged_at_once_however_many_variables_a_template_has() -> None:
+    """A regular expression with four of them would take hours for this one."""
+    uri = f"db://{'/' * 100_000}"
+    assert matches_template("db://{schema}/{table}/{column}/{row}", uri)
+    assert not matches_template("db://{schema}/{table}/{column}/end", uri)
+    assert not matches_template("a{b}a", "a")

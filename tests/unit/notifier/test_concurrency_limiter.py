@@ -1,0 +1,197 @@
+"""Who may be sent to now: shares of lanes, and who waits for what."""
+
+from datetime import timedelta
+
+import pytest
+
+from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
+from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimiter
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.concurrency_limiter import (
+    BLOCKED_RECHECK_SECONDS,
+    RECHECK_AFTER_SECONDS,
+    ConcurrencyLimiter,
+    ConcurrencyLimits,
+)
+from tests.support.builders import make_verified_webhook, make_webhook
+from tests.support.clock import START
+from tests.support.examples import ALICE
+
+HERE, THERE = "https://here.example", "https://there.example"
+LATER = START + timedelta(seconds=15)
+OPEN = CircuitBreaker(failures=10, openings=1, paused_until=LATER)
+
+
+@pytest.fixture
+def lanes() -> ConcurrencyLimiter:
+    return ConcurrencyLimiter(ConcurrencyLimits(in_flight_max=20, per_receiver_max=4, per_origin_max=10))
+
+
+def acquire_permits(lanes: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
+    for _ in range(count):
+        lanes.acquire_permit(webhook, origin, now=START)
+
+
+def available_permits(lanes: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
+    return lanes.available_permits(webhook, origin, now=START)
+
+
+def test_the_webhooks_of_a_principal_at_one_origin_share_its_permits(lanes: ConcurrencyLimiter) -> None:
+    one, other, foreign = (
+        make_verified_webhook(),
+        make_verified_webhook(),
+        make_verified_webhook(principal=Principal("bob")),
+    )
+    acquire_permits(lanes, one, 3)
+
+    assert (
+        available_permits(lanes, one),
+        available_permits(lanes, other),
+        available_permits(lanes, other, THERE),
+        available_permits(lanes, foreign),
+    ) == (1, 1, 4, 4)
+
+
+def test_an_origin_shares_its_permits_between_principals(lanes: ConcurrencyLimiter) -> None:
+    for number in range(3):
+        acquire_permits(lanes, make_verified_webhook(principal=Principal(f"tenant-{number}")), 3)
+
+    assert available_permits(lanes, make_verified_webhook()) == 1
+
+
+def test_a_full_origin_has_no_permits_until_one_is_released(lanes: ConcurrencyLimiter) -> None:
+    webhooks = [(make_verified_webhook(), f"https://{number}.example") for number in range(5)]
+    slots = [lanes.acquire_permit(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
+    assert (lanes.free_permits(), lanes.in_flight) == (0, 20)
+    assert available_permits(lanes, make_verified_webhook()) == 0
+
+    lanes.release_permit(slots[0])
+
+    assert available_permits(lanes, make_verified_webhook()) == 1
+
+
+@pytest.mark.parametrize("over", [{}, {"last_delivery_at": START, "failing_since": START}], ids=["new", "failing"])
+def test_on_trial_one_attempt_goes_at_a_time(lanes: ConcurrencyLimiter, over: dict[str, object]) -> None:
+    webhook = make_webhook(**over)
+    assert available_permits(lanes, webhook) == 1
+
+    acquire_permits(lanes, webhook, 1)
+
+    assert available_permits(lanes, webhook) == 0
+    assert available_permits(lanes, make_verified_webhook()) == 3
+
+
+@pytest.mark.parametrize("state", WebhookState)
+def test_nothing_is_sent_to_a_webhook_that_is_switched_off_or_not_proven(
+    lanes: ConcurrencyLimiter, state: WebhookState
+) -> None:
+    may = state in {WebhookState.ACTIVE, WebhookState.SUSPENDED}
+
+    assert available_permits(lanes, make_verified_webhook(state=state)) == (4 if may else 0)
+
+
+def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_webhook(breaker=OPEN, failing_since=START)
+
+    assert lanes.available_permits(webhook, HERE, now=START) == 0
+    assert lanes.available_permits(webhook, HERE, now=LATER) == 1
+
+
+def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
+    lanes.update_origin_breakers({HERE: OPEN})
+
+    assert (
+        available_permits(lanes, make_verified_webhook()),
+        available_permits(lanes, make_verified_webhook(), THERE),
+    ) == (0, 4)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 1
+    lanes.acquire_permit(make_verified_webhook(), HERE, now=LATER)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
+
+    lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
+    assert available_permits(lanes, make_verified_webhook()) == 3
+    assert not lanes.has_failed_origin(HERE)
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_webhook_without_permits_is_skipped_until_permits_may_be_available(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_webhook(breaker=CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
+    lanes.mark_waiting(webhook, HERE, now=START)
+    almost = START + timedelta(seconds=RECHECK_AFTER_SECONDS - 0.001)
+
+    assert lanes.webhooks_without_permits(now=START) == lanes.webhooks_without_permits(now=almost) == {webhook.id}
+    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=RECHECK_AFTER_SECONDS)) == set()
+    assert not lanes.is_waiting(webhook.id)
+
+
+def test_a_waiting_webhook_with_permits_is_checked(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook()
+    lanes.mark_waiting(webhook, HERE, now=START)
+
+    assert lanes.webhooks_without_permits(now=START) == set()
+    assert lanes.is_waiting(webhook.id)
+    lanes.clear_waiting(webhook.id)
+    assert not lanes.is_waiting(webhook.id)
+
+
+def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(ordered=True)
+    slot = lanes.acquire_permit(webhook, HERE, now=START)
+    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+
+    assert lanes.webhooks_without_permits(now=START) == {webhook.id}
+    assert lanes.release_permit(slot)
+    assert lanes.webhooks_without_permits(now=START) == set()
+
+    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=BLOCKED_RECHECK_SECONDS)) == set()
+
+
+def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(lanes: ConcurrencyLimiter) -> None:
+    first, second = (lanes.acquire_permit(make_verified_webhook(), HERE, now=START) for _ in range(2))
+    elsewhere = lanes.acquire_permit(make_verified_webhook(), THERE, now=START)
+    assert not lanes.release_permit(first)
+
+    lanes.mark_waiting(make_verified_webhook(), HERE, now=START)
+
+    assert not lanes.release_permit(elsewhere)
+    assert lanes.release_permit(second)
+
+
+# -- pace -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_s_worth_may_go_at_once_and_comes_back_evenly() -> None:
+    pace, webhook = RateLimiter(), make_webhook()
+
+    def allowed(after_seconds: float) -> int:
+        return pace.available_permits(webhook.id, 4.0, now=START + timedelta(seconds=after_seconds))
+
+    for left in (4, 3, 2, 1):
+        assert allowed(0) == left
+        pace.consume_permit(webhook.id, 4.0, now=START)
+
+    assert [allowed(after) for after in (0, 0.249, 0.25, 0.5, 1, 1000)] == [0, 0, 1, 2, 4, 4]
+
+
+def test_a_webhook_has_no_more_permits_than_its_rate_allows(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
+    assert available_permits(lanes, webhook) == 2
+
+    acquire_permits(lanes, webhook, 2)
+
+    assert available_permits(lanes, webhook) == 0
+    assert lanes.available_permits(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
+
+
+def test_an_undone_attempt_returns_its_permit_and_its_rate_token(lanes: ConcurrencyLimiter) -> None:
+    webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
+
+    for _ in range(10):
+        lanes.cancel_permit(webhook, lanes.acquire_permit(webhook, HERE, now=START))
+
+    assert available_permits(lanes, webhook) == 2
+    assert lanes.in_flight == 0

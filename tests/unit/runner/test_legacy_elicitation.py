@@ -1,0 +1,124 @@
+"""Questions of a tool in its call's own session, put to the call and answered."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from ringback.domain.call import CallCompletion, CallOutcome, CallStatus
+from ringback.domain.inputs import INPUT_BYTES_MAX
+from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
+from tests.support.examples import CALL
+from tests.support.limits import WAIT_SECONDS
+from tests.support.recording_call_context import RecordingCallContext
+from tests.support.scripted_sessions import ScriptedLegacySession, ScriptedSession
+
+INPUT_REQUIRED_CALL: Final = replace(CALL, accepts_input=True)
+ACCEPTED_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {}}
+
+
+def question(message: str = "Really?") -> dict[str, Any]:
+    return {"method": "elicitation/create", "params": {"message": message}}
+
+
+def make_context() -> ScriptedLegacySession:
+    return ScriptedSession({}).scripted_legacy_session
+
+
+async def wait_until(reached: Callable[[], Any]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not reached():  # noqa: ASYNC110 - a list of a fake rings no bell
+            await asyncio.sleep(0)
+
+
+class RunningElicitation:
+    """A tool's work, beside which questions come and go."""
+
+    def __init__(self, session: ScriptedLegacySession, desk: RecordingCallContext) -> None:
+        self._session = session
+        self._done = asyncio.Event()
+        self._task = asyncio.create_task(run_with_elicitations(session, desk, self._work()))
+
+    async def receive_elicitation(self, name: str, asked: dict[str, Any] | None) -> None:
+        await wait_until(lambda: self._session.on_elicitation is not None)
+        assert self._session.on_elicitation is not None
+        self._session.on_elicitation(name, asked)
+
+    async def result(self, *, let_go: bool = True) -> str | CallCompletion:
+        if let_go:
+            self._done.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self._task
+
+    async def _work(self) -> str:
+        await self._done.wait()
+        return "done"
+
+
+async def test_questions_are_answered_one_by_one_as_the_answers_come() -> None:
+    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    working = RunningElicitation(session, desk)
+    await working.receive_elicitation("1", question())
+    await working.receive_elicitation("2", question("Sure?"))
+    await wait_until(lambda: len(desk.call.input_requests) == 2)
+    keys = {request.name: key for key, request in desk.call.input_requests.items()}
+
+    desk.answer_input({keys["2"]: ACCEPTED_ANSWER})
+    await wait_until(lambda: session.sent_responses)
+    still_asked = [request.name for request in desk.call.input_requests.values()]
+    desk.answer_input({keys["1"]: ACCEPTED_ANSWER})
+    await wait_until(lambda: len(session.sent_responses) == 2)
+
+    assert await working.result() == "done"
+    assert still_asked == ["1"]
+    assert session.sent_responses == [("2", ACCEPTED_ANSWER), ("1", ACCEPTED_ANSWER)]
+    assert (desk.call.status, desk.call.input_responses) == (CallStatus.WORKING, {})
+
+
+async def test_an_elicitation_that_is_withdrawn_is_removed() -> None:
+    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    working = RunningElicitation(session, desk)
+    await working.receive_elicitation("1", question())
+    await wait_until(lambda: desk.call.input_requests)
+    await working.receive_elicitation("1", None)
+    await wait_until(lambda: not desk.call.input_requests)
+
+    assert await working.result() == "done"
+    assert desk.call.status is CallStatus.WORKING
+
+
+async def test_an_elicitation_recorded_earlier_is_continued_and_answered_by_its_name() -> None:
+    desk = RecordingCallContext(INPUT_REQUIRED_CALL)
+    await desk.request_input({"7": question()})
+    session = make_context()
+    working = RunningElicitation(session, desk)
+    await wait_until(lambda: session.on_elicitation is not None)
+    round_before = desk.call.input_round
+
+    desk.answer_input(dict.fromkeys(desk.call.input_requests, ACCEPTED_ANSWER))
+    await wait_until(lambda: session.sent_responses)
+
+    assert await working.result() == "done"
+    assert session.sent_responses == [("7", ACCEPTED_ANSWER)]
+    assert desk.call.input_round == round_before
+
+
+async def test_more_than_can_be_kept_fails_the_call() -> None:
+    session, desk = make_context(), RecordingCallContext(INPUT_REQUIRED_CALL)
+    working = RunningElicitation(session, desk)
+    await working.receive_elicitation("1", question("x" * INPUT_BYTES_MAX))
+
+    ending = await working.result(let_go=False)
+
+    assert isinstance(ending, CallCompletion)
+    assert ending.outcome is CallOutcome.UPSTREAM_ERROR
+
+
+async def test_elicitations_are_declined_when_the_starter_cannot_answer() -> None:
+    session = make_context()
+    working = RunningElicitation(session, RecordingCallContext(CALL))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert session.on_elicitation is None
+    assert await working.result() == "done"

@@ -1,0 +1,95 @@
+"""No statement works longer because of rows that it does not find.
+
+The work is counted in steps of SQLite, at a thousand and at a hundred thousand rows of the principal who asks and of another.
+Every statement of sql/ stands in `PARAMETERS` (tests/support/statements.py), each with what it is asked with; a new one without
+a line there fails. SQLite chooses its plans here as in production, where ANALYZE never runs.
+"""
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from importlib import resources
+from typing import Any, Final
+
+import pytest
+
+from ringback.storage.queries import load_statements
+from tests.support.filled_database import fill_database
+from tests.support.statement_parameters import COMMON_PARAMETERS, FEW_ROWS, FULL_SCAN_STATEMENTS, MANY_ROWS, PARAMETERS
+
+STEPS_A_COUNT: Final = 10
+"""SQLite calls its progress handler once in so many steps."""
+ADDITIONAL_STEPS_MAX: Final = 400
+"""Steps: what a deeper tree or a log that is halved a few times more often costs."""
+FILES_WITHOUT_STATEMENTS: Final = {"session", "migrate"}
+"""Files whose statements ask for no rows of a principal's."""
+
+STATEMENTS: Final = [f"{noun}.{name}" for noun, statements in PARAMETERS.items() for name in statements]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[sqlite3.Connection, sqlite3.Connection]]:
+    folder = tmp_path_factory.mktemp("filled")
+    with ExitStack() as stack:
+        few, many = (
+            stack.enter_context(closing(fill_database(folder / f"{rows}.db", rows=rows)))
+            for rows in (FEW_ROWS, MANY_ROWS)
+        )
+        yield few, many
+
+
+@contextmanager
+def rolled_back(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("SAVEPOINT asked")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK TO asked")
+        connection.execute("RELEASE asked")
+
+
+def steps(connection: sqlite3.Connection, noun: str, name: str, over: dict[str, Any]) -> int:
+    """How many steps SQLite takes for the statement, to ten; what it changed is undone."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += STEPS_A_COUNT
+        return 0
+
+    statement = load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")[name]
+    with rolled_back(connection):
+        connection.set_progress_handler(count, STEPS_A_COUNT)
+        try:
+            connection.execute(statement, COMMON_PARAMETERS | over).fetchall()
+        finally:
+            connection.set_progress_handler(None, 0)
+    return counted
+
+
+def test_every_statement_has_parameters_here() -> None:
+    folder = resources.files("ringback.storage.sqlite") / "sql"
+    nouns = {file.name.removesuffix(".sql") for file in folder.iterdir()} - FILES_WITHOUT_STATEMENTS
+
+    assert {noun: set(load_statements("ringback.storage.sqlite", f"sql/{noun}.sql")) for noun in nouns} == {
+        noun: set(statements) for noun, statements in PARAMETERS.items()
+    }
+    assert set(STATEMENTS) >= FULL_SCAN_STATEMENTS.keys()
+
+
+def test_production_plans_without_statistics_and_so_does_this(
+    stores: tuple[sqlite3.Connection, sqlite3.Connection],
+) -> None:
+    for connection in stores:
+        assert connection.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'sqlite_stat%'").fetchall() == []
+
+
+@pytest.mark.parametrize("statement", [each for each in STATEMENTS if each not in FULL_SCAN_STATEMENTS])
+def test_a_statement_takes_as_many_steps_beside_a_hundred_thousand_other_rows_as_beside_a_thousand(
+    stores: tuple[sqlite3.Connection, sqlite3.Connection], statement: str
+) -> None:
+    noun, _, name = statement.partition(".")
+
+    for over in PARAMETERS[noun][name]:
+        few, many = (steps(connection, noun, name, over) for connection in stores)
+        assert many <= 2 * few + ADDITIONAL_STEPS_MAX, over

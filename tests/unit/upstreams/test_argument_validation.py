@@ -1,0 +1,178 @@
+"""Arguments against inputSchemas that come from anywhere."""
+
+from typing import Any
+
+import pytest
+
+from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "maxLength": 3},
+        "options": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def errors(schema: Any, arguments: dict[str, Any]) -> list[dict[str, str]]:
+    return ArgumentValidator(schema, upstream="git", tool="log").find_errors(arguments)
+
+
+def test_arguments_that_fit_have_no_errors() -> None:
+    assert errors(SCHEMA, {"path": "a", "options": {"n": 1}}) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer", "detail"),
+    [
+        ({}, "#/arguments", "'path' is a required property"),
+        ({"path": "a", "options": {"n": "x"}}, "#/arguments/options/n", "'x' is not of type 'integer'"),
+        ({"path": "a", "repo": 1}, "#/arguments", "Additional properties are not allowed ('repo' was unexpected)"),
+    ],
+)
+def test_an_error_points_at_the_place_and_names_the_rule(arguments: dict[str, Any], pointer: str, detail: str) -> None:
+    assert errors(SCHEMA, arguments) == [{"pointer": pointer, "detail": detail}]
+
+
+def test_a_long_value_is_not_echoed() -> None:
+    (error,) = errors(SCHEMA, {"path": "secret" * 100})
+
+    assert error == {"pointer": "#/arguments/path", "detail": "the value is too long"}
+
+
+def test_errors_are_few_and_short() -> None:
+    schema = {"properties": {f"p{number}": {"enum": ["x" * 300]} for number in range(20)}}
+    found = errors(schema, {f"p{number}": number for number in range(20)})
+
+    assert len(found) == ERRORS_MAX
+    assert max(len(error["detail"]) for error in found) <= ERROR_LENGTH_MAX
+
+
+def test_a_schema_without_a_dialect_is_read_as_2020_12() -> None:
+    schema = {"properties": {"pair": {"prefixItems": [{"type": "string"}]}}}
+
+    assert errors(schema, {"pair": [1]}) != []
+
+
+def test_a_dialect_that_is_named_is_honoured() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"pair": {"items": [{"type": "string"}]}},
+    }
+
+    assert errors(schema, {"pair": [1]}) != []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "no-such-type"},
+        {"properties": 3},
+        {"$schema": 3},
+        {"$ref": "#/$defs/absent"},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "#"},
+    ],
+)
+def test_a_broken_schema_refuses_nothing_and_is_logged_once(schema: Any, caplog: pytest.LogCaptureFixture) -> None:
+    checker = ArgumentValidator(schema, upstream="git", tool="log")
+
+    assert checker.find_errors({"path": "a"}) == []
+    assert checker.find_errors({"path": "a"}) == []
+    assert [record.getMessage() for record in caplog.records] == ["tool.schema_unusable"]
+
+
+# -- schemas that would take for ever ----------------------------------------------------------------------------------------
+
+
+def schema_of_path(**rule: Any) -> dict[str, Any]:
+    return {"properties": {"path": rule}}
+
+
+CATASTROPHIC_PATTERN = "^(a+)+$"
+CATASTROPHIC_INPUT = "a" * 200 + "b"
+"""Python's `re` would need longer than the universe is old."""
+
+
+def test_a_catastrophic_pattern_is_judged_at_once() -> None:
+    assert errors(schema_of_path(pattern=CATASTROPHIC_PATTERN), {"path": "aaa"}) == []
+    assert errors(schema_of_path(pattern=CATASTROPHIC_PATTERN), {"path": CATASTROPHIC_INPUT}) != []
+
+
+def test_a_catastrophic_pattern_for_names_is_judged_at_once() -> None:
+    schema = {"patternProperties": {CATASTROPHIC_PATTERN: {"type": "integer"}}, "additionalProperties": False}
+
+    assert errors(schema, {"aaa": 1}) == []
+    assert "not of type" in errors(schema, {"aaa": "x"})[0]["detail"]
+    assert "not allowed" in errors(schema, {CATASTROPHIC_INPUT: 1})[0]["detail"]
+    assert (
+        errors(
+            {"patternProperties": {CATASTROPHIC_PATTERN: {}}, "unevaluatedProperties": False}, {CATASTROPHIC_INPUT: 1}
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=.*[A-Z])x", r"(a)\1", "(?:a{1000}){1000}", r"\p{L}{200}"])
+def test_a_pattern_that_cannot_be_judged_refuses_nothing_and_spares_the_other_rules(pattern: str) -> None:
+    schema = schema_of_path(pattern=pattern, maxLength=3)
+
+    assert errors(schema, {"path": "b"}) == []
+    assert errors(schema, {"path": "too long"}) == [{"pointer": "#/arguments/path", "detail": "'too long' is too long"}]
+    names = {"patternProperties": {pattern: {"type": "integer"}}, "additionalProperties": False}
+    assert errors(names, {"b": "x"}) == []
+
+
+def test_a_pattern_means_what_it_means_in_json_schema() -> None:
+    assert errors(schema_of_path(pattern=r"^\d$"), {"path": "\u0663"}) != [], "an Arabic digit"
+    assert errors(schema_of_path(pattern=r"^\p{L}+$"), {"path": "äöü"}) == []
+    assert errors(schema_of_path(pattern="^a$"), {"path": "a\n"}) != []
+
+
+def make_doubling_schema(depth: int) -> dict[str, Any]:
+    """Each definition holds the next one twice."""
+    defs = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(depth)}
+    return {"$defs": {**defs, f"d{depth}": {"type": "object"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        (make_doubling_schema(64), {}),
+        (schema_of_path(uniqueItems=True), {"path": [{"n": n} for n in range(20_000)]}),
+        (schema_of_path(items={"enum": list(range(5_000))}), {"path": [-1] * 5_000}),
+        (schema_of_path(pattern=r"(\w|x){500}y"), {"path": "a" * 1_000_000}),
+        (schema_of_path(items={"type": "integer"}), {"path": [1] * 100_000}),
+    ],
+    ids=["references", "unique items", "choices", "a slow pattern", "many items"],
+)
+def test_arguments_that_take_too_long_to_validate_are_left_to_the_tool(
+    schema: dict[str, Any], arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    checker = ArgumentValidator({**schema, "required": ["x"]}, upstream="git", tool="log")
+    found = checker.find_errors(arguments)
+
+    assert len(found) <= ERRORS_MAX
+    assert [record.getMessage() for record in caplog.records] in ([], ["tool.arguments_not_judged"])
+    assert checker.find_errors({"x": 1}) == []
+
+
+DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
+def test_naming_the_dialect_leads_nowhere_out_of_the_bounds() -> None:
+    within = schema_of_path(**DIALECT, pattern=CATASTROPHIC_PATTERN)
+    around = {**DIALECT, "properties": {"path": {"pattern": CATASTROPHIC_PATTERN}, "more": {"$ref": "#"}}}
+
+    assert errors(within, {"path": CATASTROPHIC_INPUT}) != []
+    assert errors(around, {"more": {"path": CATASTROPHIC_INPUT}}) != []
+
+
+def test_a_schema_that_is_too_large_to_be_read_refuses_nothing() -> None:
+    huge = {"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}
+
+    assert errors(huge, {"p1": 1}) == []

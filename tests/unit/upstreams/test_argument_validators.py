@@ -1,0 +1,58 @@
+"""What is compiled of a list of tools goes with that list."""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from ringback.domain.errors import InvalidArguments
+from ringback.domain.upstreams import ToolInfo
+from ringback.upstreams.catalog import tool_catalog as catalog_module
+from ringback.upstreams.catalog.argument_validation import ArgumentValidator
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from tests.support.fixed_upstreams import FakeUpstreamConnection
+
+SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
+
+
+class RenamingConnection(FakeUpstreamConnection):
+    """Lists one tool, of whatever name."""
+
+    def __init__(self) -> None:
+        super().__init__("git")
+        self.rename("first")
+
+    def rename(self, tool: str) -> None:
+        self._tools = {tool: ToolInfo(name=tool, description=None, input_schema=SCHEMA, raw={})}
+
+    async def wait_until_settled(self, patience_seconds: float) -> None:
+        """It is known at once."""
+
+    def get_cached_tools(self) -> Mapping[str, ToolInfo]:
+        return self._tools
+
+
+async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alive = WeakSet[ArgumentValidator]()
+
+    class Counted(ArgumentValidator):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            alive.add(self)
+
+    monkeypatch.setattr(catalog_module, "ArgumentChecker", Counted)
+    renaming = RenamingConnection()
+    connections = {"git": renaming, "gone": RenamingConnection()}
+    catalog = UpstreamToolCatalog(connections)
+    await catalog.check_call("gone", "first", {"n": 1}, visible_upstreams=None)
+    del connections["gone"]
+    for number in range(5):
+        renaming.rename(f"tool-{number}")
+        await catalog.check_call("git", f"tool-{number}", {"n": 1}, visible_upstreams=None)
+        with pytest.raises(InvalidArguments):
+            await catalog.check_call("git", f"tool-{number}", {}, visible_upstreams=None)
+
+    assert len(alive) == 1

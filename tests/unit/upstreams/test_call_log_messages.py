@@ -1,0 +1,83 @@
+"""Whose log message it is that came in no request's context: of the only one who can have asked for it, or of nobody."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+
+from ringback.upstreams.session_dispatcher import SessionDispatcher
+
+MESSAGE = {"level": "info", "data": "…"}
+
+
+class LogMessageHarness:
+    """A dispatcher on a pipe, and what everybody heard."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+        self.messages: list[str] = []
+        self._arrived = anyio.Event()
+
+    def request_log_level(self, name: str) -> Any:
+        def hear(params: Mapping[str, Any]) -> None:
+            assert params == MESSAGE
+            self.messages.append(name)
+
+        return hear
+
+    async def receive_message(self, method: str = "notifications/message") -> None:
+        """Have the upstream say it, and the dispatcher take it."""
+        self._arrived = anyio.Event()
+        await self._send.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=MESSAGE)))
+        await self._arrived.wait()
+
+    async def notified(self, *_: Any) -> None:
+        self._arrived.set()
+
+
+@pytest.fixture
+async def line() -> AsyncGenerator[tuple[LogMessageHarness, SessionDispatcher]]:
+    send, read = anyio.create_memory_object_stream[Any](0)
+    write, sent = anyio.create_memory_object_stream[Any](0)
+    line, dispatcher = LogMessageHarness(send), SessionDispatcher(read, write)
+
+    async def refuse(*_: Any) -> dict[str, Any]:
+        raise AssertionError
+
+    async with sent, anyio.create_task_group() as group:
+        await group.start(dispatcher.run, refuse, line.notified)
+        yield line, dispatcher
+        await send.aclose()
+
+
+async def test_a_message_belongs_to_the_only_subscribed_call(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
+    told, dispatcher = line
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
+        await told.receive_message()
+        await told.receive_message("notifications/other")
+    await told.receive_message()
+
+    assert told.messages == ["one"]
+
+
+async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
+    told, dispatcher = line
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
+        with dispatcher.receive_log_messages(told.request_log_level("other"), anywhere=True):
+            await told.receive_message()
+        await told.receive_message()
+
+    assert told.messages == ["one"]
+
+
+async def test_a_call_with_its_own_stream_gets_no_other_messages(
+    line: tuple[LogMessageHarness, SessionDispatcher],
+) -> None:
+    told, dispatcher = line
+    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=False):
+        await told.receive_message()
+
+    assert told.messages == []

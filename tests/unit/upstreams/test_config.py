@@ -1,0 +1,311 @@
+"""Reading the mcpServers file: what is understood, and what is refused with a word on what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.upstreams.config import (
+    AuthMethod,
+    ClientCredentials,
+    ConfigError,
+    Isolation,
+    UpstreamConfig,
+    UpstreamTransport,
+    load_upstreams,
+    parse_upstream_option,
+    parse_upstreams,
+)
+
+SECRET = "hunter2-hunter2"
+ENVIRONMENT = {"TOKEN": SECRET, "EMPTY": ""}
+CLIENT = {"token_url": "https://login.example/token", "client_id": "us", "client_secret": "${TOKEN}"}
+
+
+def parse(servers: Any, *, key: str = "mcpServers") -> tuple[UpstreamConfig, ...]:
+    return parse_upstreams(json.dumps({key: servers}), source="servers.json", environment=ENVIRONMENT)
+
+
+def parse_one(settings: Any, *, name: str = "git") -> UpstreamConfig:
+    (config,) = parse({name: settings})
+    return config
+
+
+def test_a_command_is_a_stdio_upstream() -> None:
+    config = parse_one({"command": "uvx", "args": ["mcp-server-git"], "env": {"A": "b"}, "cwd": "/srv"})
+
+    assert config == UpstreamConfig(
+        name="git",
+        transport=UpstreamTransport.STDIO,
+        command="uvx",
+        args=("mcp-server-git",),
+        env={"A": "b"},
+        cwd="/srv",
+        max_concurrent=16,
+    )
+
+
+@pytest.mark.parametrize("told", [{}, {"type": "http"}, {"type": "streamable-http"}, {"transport": "streamableHttp"}])
+def test_a_url_is_an_http_upstream(told: dict[str, str]) -> None:
+    config = parse_one({"url": "https://mcp.example/mcp", "headers": {"X-Key": "k"}, **told})
+
+    assert (config.transport, config.url, config.max_concurrent) == (
+        UpstreamTransport.HTTP,
+        "https://mcp.example/mcp",
+        256,
+    )
+    assert config.headers == {"X-Key": "k"}
+
+
+def test_vs_codes_key_is_read_too() -> None:
+    (config,) = parse({"git": {"type": "stdio", "command": "uvx"}}, key="servers")
+
+    assert config.command == "uvx"
+
+
+def test_unknown_settings_are_tolerated_and_disabled_servers_left_out() -> None:
+    configs = parse({"git": {"command": "uvx", "alwaysAllow": ["x"]}, "off": {"command": "uvx", "disabled": True}})
+
+    assert [config.name for config in configs] == ["git"]
+
+
+def test_our_own_settings_are_read() -> None:
+    assert parse_one({"command": "uvx", "ringback": {"max_concurrent": 3}}).max_concurrent == 3
+    assert parse_one({"command": "uvx", "ringback": {"isolation": "call"}}).isolation is Isolation.CALL
+    assert parse_one({"url": "https://mcp.example/mcp"}).isolation is Isolation.SHARED
+
+
+def with_oauth(**client: Any) -> dict[str, Any]:
+    return {"url": "https://mcp.example", "ringback": {"oauth": CLIENT | client}}
+
+
+def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
+    config = parse_one(
+        {
+            "command": "uvx",
+            "ringback": {"inline_wait_seconds": 5, "tools": {"slow": {"inline_wait_seconds": 0.5}, "x": {}}},
+        }
+    )
+
+    assert [config.get_inline_wait_seconds(tool) for tool in ("slow", "x", "any")] == [0.5, 5.0, 5.0]
+    assert parse_one({"command": "uvx"}).get_inline_wait_seconds("any") is None
+
+
+def test_tools_that_are_called_as_tasks_only_are_read() -> None:
+    config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
+
+    assert config.task_only_tools == {"slow"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "passed"),
+    [
+        ({}, {"traceparent", "acme/tenant", "acmeish"}),
+        ({"pass_meta": ["*"]}, {"traceparent", "acme/tenant", "acmeish"}),
+        ({"pass_meta": ["acme*"]}, {"acme/tenant", "acmeish"}),
+        ({"pass_meta": ["traceparent", "acme/*"]}, {"traceparent", "acme/tenant"}),
+        ({"pass_meta": ["trace", "acme/tenant/id"]}, set[str]()),
+        ({"pass_meta": []}, set[str]()),
+    ],
+)
+def test_the_forwarded_meta_keys_of_an_upstream_are_read(ours: dict[str, Any], passed: set[str]) -> None:
+    config = parse_one({"command": "uvx", "ringback": ours})
+
+    assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.forwards_meta_key(key)} == passed
+
+
+def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> None:
+    config = parse_one({"url": "https://user:pw@mcp.example/mcp?k=1#x", "ringback": {"oauth": CLIENT}})
+
+    assert config.oauth == ClientCredentials(
+        token_url="https://login.example/token",
+        client_id="us",
+        client_secret=SECRET,
+        scope=None,
+        resource="https://mcp.example/mcp",
+        auth_method=AuthMethod.BASIC,
+    )
+    assert SECRET not in repr(config)
+
+
+def test_an_oauth_client_may_be_configured_in_detail() -> None:
+    told = {"scope": "a b", "resource": None, "auth_method": "client_secret_post", "token_url": "http://127.0.0.1:9/t"}
+    config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | told}})
+
+    assert config.oauth is not None
+    assert (config.oauth.scope, config.oauth.resource, config.oauth.auth_method) == ("a b", None, AuthMethod.POST)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("${TOKEN}", SECRET),
+        ("${env:TOKEN}", SECRET),
+        ("Bearer ${TOKEN}!", f"Bearer {SECRET}!"),
+        ("${MISSING:-else}", "else"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-else}", "else"),
+        ("${EMPTY}", ""),
+        ("$TOKEN {TOKEN}", "$TOKEN {TOKEN}"),
+    ],
+)
+def test_variables_are_expanded(written: str, read: str) -> None:
+    assert parse_one({"url": "https://a.example", "headers": {"X": written}}).headers == {"X": read}
+    assert parse_one({"command": "x", "args": [written]}).args == (read,)
+
+
+def test_a_missing_variable_is_named_with_its_upstream_and_no_value_is_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_one({"command": "x", "env": {"A": "${TOKEN}", "B": "${env:ABSENT}"}})
+
+    message = str(caught.value)
+    assert "servers.json" in message
+    assert "'git'" in message
+    assert "'env.B'" in message
+    assert "ABSENT" in message
+    assert SECRET not in message
+
+
+def test_a_configuration_does_not_show_its_secrets() -> None:
+    shown = repr(
+        parse(
+            {
+                "a": {"command": "x", "args": ["${TOKEN}"], "env": {"A": "${TOKEN}"}},
+                "b": {"url": "https://a.example/?key=${TOKEN}", "headers": {"X": "${TOKEN}"}},
+            }
+        )
+    )
+
+    assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"url": "https://a.example/sse", "type": "sse"}, "retired"),
+        ({"command": "x", "args": ["${input:key}"]}, "nobody can be asked"),
+        ({"command": "x", "args": ["${command:pick}"]}, "${NAME}"),
+        ({"type": "carrier-pigeon", "url": "https://a.example"}, "must be one of stdio"),
+        ({"type": 3, "url": "https://a.example"}, "must be one of stdio"),
+        ({}, "either a 'command'"),
+        ({"command": "x", "url": "https://a.example"}, "either a 'command'"),
+        ({"type": "http", "command": "x"}, "'url' must be a text"),
+        ({"command": ""}, "'command' must be a text"),
+        ({"command": "x", "args": "y"}, "'args' must be a list"),
+        ({"command": "x", "args": [1]}, "quote numbers"),
+        ({"command": "x", "env": {"A": 1}}, "quote numbers"),
+        ({"command": "x\0y"}, "NUL"),
+        ({"url": "ftp://a.example"}, "http:// or https://"),
+        ({"url": "https://"}, "http:// or https://"),
+        ({"url": "https://[::1"}, "http:// or https://"),
+        ({"url": "https://a.example/ b"}, "http:// or https://"),
+        ({"url": "https://a.example", "headers": {"X": "a\r\nb"}}, "no valid HTTP header"),
+        ({"url": "https://a.example", "headers": {"X Y": "a"}}, "no valid HTTP header"),
+        ({"command": "x", "ringback": 1}, "must be an object"),
+        ({"command": "x", "ringback": {"max_concurent": 1}}, "no setting 'max_concurent'"),
+        ({"command": "x", "ringback": {"max_concurrent": 0}}, "from 1 to"),
+        ({"command": "x", "ringback": {"isolation": "process"}}, "one of shared, principal, call"),
+        ({"command": "x", "ringback": {"isolation": []}}, "one of shared, principal, call"),
+        ({"command": "x", "ringback": {"max_concurrent": True}}, "from 1 to"),
+        (
+            {"command": "x", "ringback": {"trust_annotations": "yes"}},
+            "'ringback.trust_annotations' must be true or false",
+        ),
+        ({"command": "x", "ringback": {"inline_wait_seconds": 51}}, "from 0 to 50"),
+        ({"command": "x", "ringback": {"inline_wait_seconds": True}}, "from 0 to 50"),
+        ({"command": "x", "ringback": {"tools": {"t": 1}}}, "'ringback.tools.t' must be an object"),
+        ({"command": "x", "ringback": {"tools": {"t": {"wait": 1}}}}, "'ringback.tools.t' has no setting 'wait'"),
+        ({"command": "x", "ringback": {"tools": {"t": {"inline_wait_seconds": -1}}}}, "tools.t.inline_wait_seconds'"),
+        ({"command": "x", "ringback": {"tools": {"t": {"task_only": 1}}}}, "tools.t.task_only' must be true or false"),
+        ({"command": "x", "ringback": {"pass_meta": "*"}}, "'ringback.pass_meta' must be a list of texts"),
+        ({"command": "x", "ringback": {"pass_meta": [""]}}, "'ringback.pass_meta' holds ''"),
+        ({"command": "x", "ringback": {"pass_meta": ["*/tenant"]}}, "holds '*/tenant'; write keys, or how they begin"),
+        ({"command": "x", "ringback": {"pass_meta": ["progressToken"]}}, "'progressToken', which never goes upstream"),
+        ({"command": "x", "ringback": {"pass_meta": ["ringback/*"]}}, "'ringback/*', which never goes upstream"),
+        ({"command": "x", "ringback": {"pass_meta": ["io.modelcontextprotocol/*"]}}, "which never goes upstream"),
+        ({"command": "x", "ringback": {"oauth": CLIENT}}, "for upstreams with a 'url'"),
+        (with_oauth(client_id=""), "'ringback.oauth.client_id' must be a text"),
+        (with_oauth(client_secret="${ABSENT}"), "'ringback.oauth.client_secret' needs the environment variable ABSENT"),
+        (with_oauth(token_url="http://login.example/token"), "'ringback.oauth.token_url' must be https://"),
+        (with_oauth(token_url="ftp://login.example"), "'ringback.oauth.token_url' must be an http:// or https://"),
+        (with_oauth(auth_method="private_key_jwt"), "one of client_secret_basic, client_secret_post"),
+        (with_oauth(issuer="https://login.example"), "'ringback.oauth' has no setting 'issuer'"),
+        (with_oauth() | {"headers": {"authorization": "Bearer x"}}, "either an 'Authorization' header or"),
+        ("uvx", "must be an object"),
+    ],
+)
+def test_unsupported_settings_are_refused(settings: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match="upstream 'git'") as caught:
+        parse_one(settings)
+
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("My Server", "my-server"),
+        ("git_tools", "git-tools"),
+        ("", "upstream-1"),
+        ("a" * 25, "a" * 24),
+        ("ä", "upstream-1"),
+    ],
+)
+def test_a_name_that_cannot_stand_in_a_url_gets_a_better_one_proposed(name: str, better: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{better}'"):
+        parse({name: {"command": "x"}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"mcpServers": []}',
+        '{"mcpServers": {}, "servers": {}}',
+        '{"mcpServers": {}} // mine',
+        " " * 1024**2 + "{}",
+    ],
+)
+def test_a_document_that_is_no_mcp_servers_file_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"servers\.json"):
+        parse_upstreams(text, source="servers.json", environment={})
+
+
+def test_more_upstreams_than_are_served_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at most 200"):
+        parse({f"u{number}": {"command": "x"} for number in range(201)})
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text('{"mcpServers": {"git": {"command": "uvx"}}}', encoding="utf-8")
+
+    (config,) = load_upstreams(file, {})
+
+    assert config.name == "git"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.json: cannot be read"):
+        load_upstreams(tmp_path / "absent.json", {})
+
+
+def test_an_option_is_a_command_or_a_url() -> None:
+    command = parse_upstream_option("git=uvx mcp-server-git --repository '/srv/my repo'")
+    url = parse_upstream_option("web=http://127.0.0.1:9000/mcp?a=b")
+
+    assert (command.command, command.args) == ("uvx", ("mcp-server-git", "--repository", "/srv/my repo"))
+    assert (url.transport, url.url) == (UpstreamTransport.HTTP, "http://127.0.0.1:9000/mcp?a=b")
+
+
+def test_an_option_was_expanded_by_the_shell_and_is_not_expanded_again() -> None:
+    assert parse_upstream_option("a=echo '${TOKEN}'").args == ("${TOKEN}",)
+
+
+@pytest.mark.parametrize("option", ["git", "git=", "=uvx", "git=uvx 'open", "Git=uvx", "git=  "])
+def test_an_option_that_says_too_little_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="--upstream"):
+        parse_upstream_option(option)

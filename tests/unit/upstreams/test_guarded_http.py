@@ -1,0 +1,284 @@
+"""The guarded transport over an inner one that does what a test wants: nothing it does may be raised."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from mcp_types import ErrorData
+
+from ringback.upstreams.connection import reconnect_backoff_seconds
+from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
+from ringback.upstreams.errors import (
+    CredentialsRejected,
+    CredentialsRequired,
+    InvalidUpstreamResponse,
+    RequestNotSent,
+    ResponseLost,
+    SessionNotFound,
+    TokenUnavailable,
+    UpstreamError,
+)
+from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.transports import guarded_http as transport
+from ringback.upstreams.transports.guarded_http import GuardedTransport, to_request_error
+from ringback.upstreams.transports.large_results import LargeResults
+from tests.support.clock import FakeClock
+
+CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
+NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
+EVENT = json.dumps(RESULT).encode() + b"\n\n"
+JSON = {"content-type": "application/json"}
+
+
+class ScriptedTransport(httpx2.AsyncBaseTransport):
+    def __init__(self, outcome: httpx2.Response | Exception) -> None:
+        self._outcome = outcome
+        self.requests: list[httpx2.Request] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+class BreakingStream(httpx2.AsyncByteStream):
+    """A body that breaks off, or one without end."""
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self._endless = endless
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b'{"jsonrpc":'
+        while self._endless:
+            yield b" " * 4096
+        raise httpx2.ReadError("reset by peer")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def guard_transport(inner: ScriptedTransport) -> GuardedTransport:
+    return GuardedTransport(inner, faults=FaultCounter("stage", clock=FakeClock()), large_results=LargeResults())
+
+
+async def post(
+    outcome: httpx2.Response | Exception, message: dict[str, Any] = CALL, headers: dict[str, str] | None = None
+) -> httpx2.Response:
+    client = httpx2.AsyncClient(transport=guard_transport(ScriptedTransport(outcome)), trust_env=False)
+    async with client:
+        return await client.post("http://upstream.example/mcp", json=message, headers=headers)
+
+
+async def failure(outcome: httpx2.Response | Exception, headers: dict[str, str] | None = None) -> Exception:
+    response = await post(outcome, headers=headers)
+    assert response.status_code >= 400
+    return to_request_error(ErrorData.model_validate(response.json()["error"]))
+
+
+@pytest.mark.parametrize(
+    "error", [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), httpx2.PoolTimeout("full")]
+)
+async def test_a_request_that_never_connected_was_not_sent(error: Exception) -> None:
+    assert isinstance(await failure(error), RequestNotSent)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx2.ReadError("reset"),
+        httpx2.WriteError("reset"),
+        httpx2.RemoteProtocolError("hung up"),
+        httpx2.ReadTimeout("slow"),
+        RuntimeError("a bug below"),
+    ],
+)
+async def test_a_request_whose_bytes_may_have_gone_out_is_lost(error: Exception) -> None:
+    assert isinstance(await failure(error), ResponseLost)
+
+
+async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
+    body = BreakingStream()
+
+    assert isinstance(await failure(httpx2.Response(200, headers=JSON, stream=body)), ResponseLost)
+    assert body.closed
+
+
+async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "RESULT_BYTES_MAX", 10_000)
+    body = BreakingStream(endless=True)
+    found = await failure(httpx2.Response(200, headers=JSON, stream=body))
+
+    assert isinstance(found, InvalidUpstreamResponse)
+    assert "larger than 10000 bytes" in str(found)
+    assert body.closed
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(200, html="<h1>welcome</h1>"),
+        httpx2.Response(200, headers=JSON, content=b"{oops"),
+        httpx2.Response(200, headers=JSON, content=b"[]"),
+        httpx2.Response(200, json={**RESULT, "id": 8}),
+        httpx2.Response(200, json={**RESULT, "result": "text"}),
+        httpx2.Response(200, json=CALL),
+        httpx2.Response(200, headers={**JSON, "content-encoding": "gzip"}, stream=httpx2.ByteStream(b"x")),
+        httpx2.Response(202),
+        httpx2.Response(204),
+        httpx2.Response(302, headers={"location": "https://login.example"}),
+        httpx2.Response(307, headers={"location": "http://[::"}),
+        httpx2.Response(307),
+        httpx2.Response(404, text="Not Found"),
+        httpx2.Response(500, text="Internal Server Error"),
+        httpx2.Response(500, headers={"content-type": "text/event-stream"}),
+    ],
+)
+async def test_an_invalid_response_is_reported_as_such(response: httpx2.Response) -> None:
+    assert isinstance(await failure(response), InvalidUpstreamResponse)
+
+
+async def test_an_error_has_the_status_and_not_the_body() -> None:
+    assert "HTTP 500 and text/plain" in str(await failure(httpx2.Response(500, text="password=1")))
+
+
+async def test_an_answer_passes_with_the_session_it_opens() -> None:
+    response = await post(httpx2.Response(200, json=RESULT, headers={"mcp-session-id": "s1"}))
+
+    assert (response.status_code, response.json()) == (200, RESULT)
+    assert response.headers["mcp-session-id"] == "s1"
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status: int) -> None:
+    error = {"code": -32601, "message": "no such method", "data": [1]}
+    response = await post(httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}))
+    found = to_request_error(ErrorData.model_validate(response.json()["error"]))
+
+    assert response.status_code >= 400
+    assert isinstance(found, UpstreamError)
+    assert found.error == error
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(404, text="gone"),
+        httpx2.Response(
+            404, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+        ),
+        httpx2.Response(
+            400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session"}}
+        ),
+    ],
+)
+async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response: httpx2.Response) -> None:
+    assert isinstance(await failure(response, {"mcp-session-id": "s1"}), SessionNotFound)
+
+
+async def test_a_404_outside_of_a_session_is_no_forgotten_session() -> None:
+    assert not isinstance(await failure(httpx2.Response(404, text="gone")), RequestNotSent)
+
+
+async def test_events_that_are_about_the_request_pass_as_they_came() -> None:
+    events = b': hello\n\nid: 1\ndata: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n' + b"data: " + EVENT
+    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
+
+    assert response.content == events
+
+
+@pytest.mark.parametrize(
+    "data", [b"x", b'{"jsonrpc":"2.0","id":8,"result":{}}'], ids=["no message", "another's answer"]
+)
+async def test_an_event_that_cannot_be_the_answer_ends_the_request_with_an_error_of_ours(data: bytes) -> None:
+    events = b"data: " + data + b"\n\ndata: " + EVENT
+    response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
+    first = json.loads(response.content.partition(b"\n\n")[0].removeprefix(b"data: "))
+
+    assert isinstance(to_request_error(ErrorData.model_validate(first["error"])), InvalidUpstreamResponse)
+
+
+async def test_a_redirect_that_keeps_the_message_is_left_to_the_sdk() -> None:
+    response = await post(httpx2.Response(307, headers={"location": "/mcp/"}))
+
+    assert response.next_request is not None
+    assert response.next_request.url == "http://upstream.example/mcp/"
+
+
+@pytest.mark.parametrize(
+    "outcome", [httpx2.Response(500), httpx2.Response(202), httpx2.Response(200, headers=JSON, content=b"{")]
+)
+async def test_the_answer_to_a_notification_means_nothing(outcome: httpx2.Response) -> None:
+    assert (await post(outcome, NOTIFICATION)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "read"), [("POST", NOTIFICATION, 5.0), ("DELETE", None, 5.0), ("POST", CALL, None)]
+)
+async def test_only_requests_without_a_waiting_call_have_a_read_timeout(
+    method: str, body: Any, read: float | None
+) -> None:
+    inner = ScriptedTransport(httpx2.Response(202))
+    client = httpx2.AsyncClient(transport=guard_transport(inner), timeout=None, trust_env=False)
+    async with client:
+        await client.request(method, "http://upstream.example/mcp", content=json.dumps(body) if body else None)
+
+    assert inner.requests[0].extensions["timeout"]["read"] == read
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ErrorData(code=-32000, message="Connection closed"), ResponseLost),
+        (ErrorData(code=-32000, message="SSE stream ended without a response"), ResponseLost),
+        (
+            ErrorData(code=-32000, message="SSE stream failed: Server-sent event exceeded the 9 byte limit."),
+            InvalidUpstreamResponse,
+        ),
+        (ErrorData(code=-32700, message="Failed to parse SSE message: 1 validation error"), InvalidUpstreamResponse),
+        (ErrorData(code=-32000, message="the tool's own"), UpstreamError),
+        (ErrorData(code=-32011, message="not from here"), UpstreamError),
+    ],
+)
+def test_errors_made_by_the_sdk_differ_from_the_upstreams_own(error: ErrorData, kind: type[Exception]) -> None:
+    assert type(to_request_error(error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (FileNotFoundError(), "command_or_folder_not_found"),
+        (PermissionError(), "command_cannot_be_started"),
+        (TimeoutError(), "no_answer_in_time"),
+        (ExceptionGroup("", [ExceptionGroup("", [RequestNotSent()])]), "cannot_connect"),
+        (ResponseLost(), "connection_lost"),
+        (CredentialsRequired(), "authorization_required"),
+        (CredentialsRejected(), "unauthorised"),
+        (TokenUnavailable(), "no_token"),
+        (ValueError("their words"), "handshake_failed"),
+    ],
+)
+def test_a_problem_has_a_fixed_text(error: Exception, problem: str) -> None:
+    assert classify_problem(error) == problem
+
+
+def test_there_is_advice_for_every_problem() -> None:
+    assert set(PROBLEM_ADVICE) == set(ConnectionProblem)
+
+
+def test_pauses_double_up_to_ten_seconds_and_are_jittered() -> None:
+    assert [reconnect_backoff_seconds(failures, random_fraction=0.5) for failures in (1, 2, 3, 7, 50)] == [
+        0.25,
+        0.5,
+        1.0,
+        10.0,
+        10.0,
+    ]
+    assert (
+        reconnect_backoff_seconds(1, random_fraction=0.0),
+        reconnect_backoff_seconds(50, random_fraction=1.0),
+    ) == pytest.approx((0.2, 12.0))

@@ -1,0 +1,133 @@
+"""HTTP of a session that outlives its connections: it is not ended while somebody comes back, and no wait for it is endless."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+from mcp_types import ErrorData
+
+from ringback.domain import jsontext
+from ringback.upstreams.errors import RequestFailed, ResponseLost, SessionGone
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER, to_request_error
+from ringback.upstreams.transports.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+
+URL = "http://upstream.example/mcp"
+EVENTS = {"content-type": "text/event-stream"}
+RESUMING_REQUEST = {"last-event-id": "7"}
+
+
+class ScriptedSessionTransport(httpx2.AsyncBaseTransport):
+    def __init__(self, outcome: httpx2.Response | Exception) -> None:
+        self._outcome = outcome
+        self.methods: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.methods.append(request.method)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+class InterruptedStream(httpx2.AsyncByteStream):
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+        raise httpx2.ReadError("reset by peer")
+
+
+async def events(outcome: httpx2.Response | Exception) -> list[httpx2.ServerSentEvent]:
+    """What is read on from a session that was rejoined."""
+    client = httpx2.AsyncClient(
+        transport=LegacySessionTransport(ScriptedSessionTransport(outcome), rejoined="s1"), trust_env=False
+    )
+    async with client, client.stream("GET", URL, headers=RESUMING_REQUEST) as response:
+        return [event async for event in httpx2.EventSource(response)]
+
+
+def failure(event: httpx2.ServerSentEvent) -> RequestFailed:
+    message = jsontext.loads(event.data)
+    assert message["id"] is None
+    return to_request_error(ErrorData.model_validate(message["error"]))
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 410])
+async def test_an_unknown_session_counts_as_ended(status: int) -> None:
+    (told,) = await events(httpx2.Response(status))
+
+    assert isinstance(failure(told), SessionGone)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        httpx2.ConnectError("refused"),
+        httpx2.Response(409),
+        httpx2.Response(502),
+        httpx2.Response(200, headers={"content-type": "text/html"}),
+    ],
+    ids=["refused", "busy", "proxy", "no-events"],
+)
+async def test_any_other_failure_is_retried(outcome: httpx2.Response | Exception) -> None:
+    (told,) = await events(outcome)
+
+    assert type(failure(told)) is ResponseLost
+
+
+async def test_a_stream_that_just_ends_says_so() -> None:
+    first, last = await events(httpx2.Response(200, headers=EVENTS, content=b"id: 8\ndata: {}\n\n"))
+
+    assert (first.id, first.data) == ("8", "{}")
+    assert type(failure(last)) is ResponseLost
+
+
+async def test_an_event_that_was_cut_off_is_skipped_and_the_place_before_it_stays() -> None:
+    stream = InterruptedStream(b"id: 8\ndata: {}\n\n", b'event: message\ndata: {"half')
+    first, cut, last = await events(httpx2.Response(200, headers=EVENTS, stream=stream))
+
+    assert (first.event, first.id) == ("message", "8")
+    assert cut.event not in {"message", ""}
+    assert (type(failure(last)), last.event, last.id) == (ResponseLost, "message", "8")
+
+
+async def test_a_session_is_known_by_the_first_answer_that_names_it() -> None:
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: "s1"})))
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        await client.post(URL)
+
+    assert transport.session_id == "s1"
+
+
+@pytest.mark.parametrize("told", ["", "x" * (SESSION_ID_LENGTH_MAX + 1)])
+async def test_a_name_that_is_none_or_too_long_is_not_kept(told: str) -> None:
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.Response(200, headers={SESSION_HEADER: told})))
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        await client.post(URL)
+
+    assert transport.session_id is None
+
+
+@pytest.mark.parametrize(
+    ("names", "rejoined", "sent"),
+    [(0, None, ["DELETE"]), (1, None, []), (0, "s1", [])],
+    ids=["free", "named", "another's"],
+)
+async def test_only_a_session_without_a_resuming_runner_is_ended(
+    names: int, rejoined: str | None, sent: list[str]
+) -> None:
+    inner = ScriptedSessionTransport(httpx2.Response(200))
+    transport = LegacySessionTransport(inner, rejoined=rejoined)
+    transport.resumable_calls = names
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        assert (await client.delete(URL)).is_success
+
+    assert inner.methods == sent
+
+
+async def test_the_stream_that_a_session_listens_on_is_the_sdks_own_matter() -> None:
+    transport = LegacySessionTransport(ScriptedSessionTransport(httpx2.ConnectError("refused")))
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        with pytest.raises(httpx2.ConnectError):
+            await client.get(URL, headers=RESUMING_REQUEST)

@@ -1,0 +1,139 @@
+"""Links of principals: opened once, bounded, closed when they are not used."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from ringback.domain.principal import Principal
+from ringback.runner.execution import UpstreamUnreachable
+from ringback.upstreams.principal_sessions import IDLE_SECONDS, SWEEP_SECONDS, PrincipalSessions
+from ringback.upstreams.session import UpstreamSession
+from tests.support.clock import FakeClock, ManualClock
+from tests.support.limits import WAIT_SECONDS
+
+ALICE, BOB, CAROL = Principal("alice"), Principal("bob"), Principal("carol")
+
+
+class FakeUpstreamSession:
+    def __init__(self) -> None:
+        self.left = anyio.Event()
+
+    def retire_session(self) -> None:
+        self.left.set()
+
+
+class FakeOpener:
+    def __init__(self, *, away: int = 0) -> None:
+        self.sessions: list[FakeUpstreamSession] = []
+        self._away = away
+
+    async def open_shared_session(self) -> UpstreamSession:
+        if self._away:
+            self._away -= 1
+            raise UpstreamUnreachable("cannot connect.")
+        self.sessions.append(FakeUpstreamSession())
+        return cast("UpstreamSession", self.sessions[-1])
+
+    def open_dedicated_session(self, **_opening: Any) -> AbstractAsyncContextManager[UpstreamSession]:
+        raise AssertionError
+
+    @property
+    def open_now(self) -> list[bool]:
+        return [not link.left.is_set() for link in self.sessions]
+
+
+class CountedSleepClock(ManualClock):
+    """A clock whose sleepers run once time has been let pass."""
+
+    async def pass_seconds(self, by_seconds: float) -> None:
+        self.advance(by_seconds)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def make_sessions(opener: FakeOpener, clock: FakeClock | None = None, **options: Any) -> PrincipalSessions:
+    return PrincipalSessions(opener, clock=clock or FakeClock(), connect_timeout_seconds=5.0, **options)
+
+
+async def test_concurrent_calls_share_one_session() -> None:
+    opener = FakeOpener()
+    links = make_sessions(opener)
+    async with (
+        links.acquire_session(ALICE) as one,
+        links.acquire_session(ALICE) as two,
+        links.acquire_session(BOB) as other,
+    ):
+        shared = await asyncio.gather(one.get_shared_session(), two.get_shared_session(), one.get_shared_session())
+        assert len(set(shared)) == 1
+        assert await other.get_shared_session() not in shared
+
+    assert opener.open_now == [True, True]
+
+
+async def test_a_session_that_has_ended_is_opened_again() -> None:
+    opener = FakeOpener()
+    async with make_sessions(opener).acquire_session(ALICE) as held:
+        first = await held.get_shared_session()
+        first.close_to_new_requests()
+        assert await held.get_shared_session() is not first
+
+
+async def test_the_least_recently_used_session_is_closed_for_a_new_one() -> None:
+    opener = FakeOpener()
+    links = make_sessions(opener, links_max=2)
+    for principal in (ALICE, BOB, ALICE, CAROL):
+        async with links.acquire_session(principal) as held:
+            await held.get_shared_session()
+
+    assert opener.open_now == [True, False, True], "bob's was closed for carol's"
+
+
+async def test_a_principal_without_a_free_session_waits_for_one() -> None:
+    opener = FakeOpener()
+    links = make_sessions(opener, links_max=1)
+
+    async def call() -> None:
+        async with links.acquire_session(BOB) as held:
+            await held.get_shared_session()
+
+    async with links.acquire_session(ALICE) as held:
+        await held.get_shared_session()
+        waiting = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        assert opener.open_now == [True]
+    await asyncio.wait_for(waiting, WAIT_SECONDS)
+
+    assert opener.open_now == [False, True]
+
+
+async def test_an_unused_session_is_closed_after_a_while() -> None:
+    opener, clock = FakeOpener(), CountedSleepClock()
+    links = make_sessions(opener, clock)
+    looking = asyncio.create_task(links.close_idle_sessions())
+    async with links.acquire_session(ALICE) as held, links.acquire_session(BOB) as other:
+        await held.get_shared_session()
+        await other.get_shared_session()
+    async with links.acquire_session(BOB) as other:
+        await clock.pass_seconds(IDLE_SECONDS + SWEEP_SECONDS)
+        assert opener.open_now == [False, True]
+        assert await other.get_shared_session()
+    await clock.pass_seconds(IDLE_SECONDS + SWEEP_SECONDS)
+
+    assert opener.open_now == [False, False]
+    looking.cancel()
+
+
+async def test_an_upstream_that_is_unreachable_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringback.upstreams.principal_sessions.AGAIN_SECONDS", 0.001)
+    async with make_sessions(FakeOpener(away=3)).acquire_session(ALICE) as held:
+        assert await held.get_shared_session()
+
+
+async def test_an_upstream_that_stays_unreachable_is_reported() -> None:
+    links = PrincipalSessions(FakeOpener(away=1000), clock=FakeClock(), connect_timeout_seconds=0.01)
+    async with links.acquire_session(ALICE) as held:
+        with pytest.raises(UpstreamUnreachable, match="cannot connect"):
+            await held.get_shared_session()
