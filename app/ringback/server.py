@@ -142,7 +142,7 @@ async def _serve(
     with _bind_listener(settings) as listener:
         # A port of 0 has become a real one, which callbacks must name.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-        async with open_application(settings, upstreams, reread=read_configs, world=environment) as app:
+        async with open_application(settings, upstreams, read_configs=read_configs, environment=environment) as app:
             await _run_application(app, settings, listener, upstreams, limits, deadline)
 
 

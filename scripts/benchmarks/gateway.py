@@ -254,7 +254,7 @@ async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]
     settings = Settings(database_url=f"sqlite:///{folder / 'ringback.db'}", auth="off", port=port, drain_seconds=0.0)
     stop = asyncio.Event()
     async with (
-        open_application(settings, [config], world=Environment(wrap_store=watch)) as app,
+        open_application(settings, [config], environment=Environment(wrap_store=watch)) as app,
         asyncio.TaskGroup() as group,
     ):
         server = build_http_server(app.api)

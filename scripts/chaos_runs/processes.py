@@ -154,7 +154,7 @@ class ManagedChild:
 
     pid_file: Path
 
-    def send(self, number: signal.Signals) -> bool:
+    def send_signal(self, number: signal.Signals) -> bool:
         """Raise a signal; whether there was anybody to raise it against."""
         if not self.pid_file.exists():
             return False

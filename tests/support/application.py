@@ -54,8 +54,8 @@ class RunningApplication:
 async def running_application(
     folder: Path,
     *upstreams: UpstreamConfig,
-    reread: ReadConfigs | None = None,
-    world: Environment | None = None,
+    read_configs: ReadConfigs | None = None,
+    environment: Environment | None = None,
     **settings: Any,
 ) -> AsyncGenerator[RunningApplication]:
     """A service at work whose files are in `folder`; drained and closed at the end."""
@@ -70,7 +70,9 @@ async def running_application(
         }
     )
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_application(configured, upstreams, reread=reread, world=world))
+        app = await stack.enter_async_context(
+            open_application(configured, upstreams, read_configs=read_configs, environment=environment)
+        )
         stop = asyncio.Event()
         work = asyncio.create_task(app.run(stop))
         clients = await stack.enter_async_context(AsyncExitStack())

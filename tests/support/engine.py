@@ -140,9 +140,9 @@ class ScriptedUpstreams:
             await asyncio.Event().wait()
         yield self
 
-    async def run_call(self, desk: CallContext) -> CallCompletion:
-        self.called.append(desk.call)
-        return await self._tool(desk.call, desk.report_progress)
+    async def run_call(self, context: CallContext) -> CallCompletion:
+        self.called.append(context.call)
+        return await self._tool(context.call, context.report_progress)
 
     async def cancel_call(self, call: Call) -> CallCompletion:
         self.cancelled.append(call)

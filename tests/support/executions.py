@@ -32,14 +32,14 @@ async def lease_call_with_handle(engine: Engine, driver: str, *, deadline_in: fl
 async def replace_lease(engine: Engine, call: Call) -> Call:
     """Somebody else has the call from now on, as after a pause that was longer than the lease."""
 
-    async def replace(tx: Transaction) -> Call:
+    async def write_lease(tx: Transaction) -> Call:
         found = await tx.calls.get(call.id)
         assert found is not None
         taken = replace(found, lease_owner="runner-2", lease_token="lease_of_another")
         await tx.calls.update(taken, CallChange.QUEUED, expected=found.status, lease_token=None)
         return taken
 
-    return await engine.store.write(replace)
+    return await engine.store.write(write_lease)
 
 
 @asynccontextmanager

@@ -75,5 +75,5 @@ class FixedUpstreamConfiguration:
 class NoUpstreamTasks:
     """Upstreams that know no task of any name."""
 
-    async def find_task(self, upstream: str, task_id: str, *, visible: frozenset[str] | None) -> None:
+    async def find_task(self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None) -> None:
         """Implements `services.adoption.TaskLookup`."""

@@ -46,9 +46,9 @@ class ScriptedSession:
     @asynccontextmanager
     async def open_notification_stream(
         self,
-        notifications: Mapping[str, Any],  # noqa: ARG002 - a Session's name
+        notification_filter: Mapping[str, Any],  # noqa: ARG002 - a Session's name
         *,
-        declare: Mapping[str, Any],  # noqa: ARG002 - a Session's name
+        client_capabilities: Mapping[str, Any],  # noqa: ARG002 - a Session's name
     ) -> AsyncGenerator[NotificationStreamPort | None]:
         yield None
 
@@ -57,17 +57,17 @@ class ScriptedSession:
         method: str,
         params: Mapping[str, Any],
         *,
-        declare: Mapping[str, Any] | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
         on_progress: ProgressFnT | None = None,
-        on_place: OnStreamPosition | None = None,
+        on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
         self.requests.append((method, params))
-        self.declared_capabilities.append(declare)
+        self.declared_capabilities.append(client_capabilities)
         for told in self._progress:
             assert on_progress is not None
             await on_progress(*told)
-        while on_place is not None and self.stream_positions:
-            on_place(self.stream_positions.pop(0))
+        while on_position is not None and self.stream_positions:
+            on_position(self.stream_positions.pop(0))
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         if isinstance(reply, RequestFailed):
             raise reply
@@ -78,8 +78,8 @@ class ScriptedSession:
         return self.scripted_legacy_session
 
     @asynccontextmanager
-    async def rejoin_session(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
-        self.scripted_legacy_session.session_id = name
+    async def rejoin_session(self, session_id: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
+        self.scripted_legacy_session.session_id = session_id
         self.scripted_legacy_session.rejoin_count += 1
         yield self.scripted_legacy_session
 
@@ -102,18 +102,20 @@ class ScriptedLegacySession:
     async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._session.send_request(method, params)
 
-    async def resume_stream(self, place: StreamPosition, *, on_progress: ProgressFnT | None = None) -> dict[str, Any]:
-        self.resumed_positions.append(place)
+    async def resume_stream(
+        self, position: StreamPosition, *, on_progress: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        self.resumed_positions.append(position)
         return await self._session.send_request("resume", {}, on_progress=on_progress)
 
     async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         self.sent_notifications.append((method, params))
 
     @contextmanager
-    def handle_elicitations(self, on_question: OnElicitation) -> Generator[None]:
-        self.on_elicitation = on_question
+    def handle_elicitations(self, on_elicitation: OnElicitation) -> Generator[None]:
+        self.on_elicitation = on_elicitation
         yield
         self.on_elicitation = None
 
-    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
-        self.sent_responses.append((name, answer))
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        self.sent_responses.append((request_id, answer))

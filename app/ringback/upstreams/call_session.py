@@ -68,9 +68,9 @@ class SessionSource(Protocol):
 class _RequestOptions(TypedDict):
     """As in `drivers.Session.request`."""
 
-    declare: Mapping[str, Any] | None
+    client_capabilities: Mapping[str, Any] | None
     on_progress: ProgressFnT | None
-    on_place: OnStreamPosition | None
+    on_position: OnStreamPosition | None
 
 
 class CallSession:
@@ -91,9 +91,9 @@ class CallSession:
         return self._session.tools.get(name)
 
     def open_notification_stream(
-        self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
+        self, notification_filter: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[NotificationStreamPort | None]:
-        return self._session.open_notification_stream(notifications, declare=client_capabilities)
+        return self._session.open_notification_stream(notification_filter, client_capabilities=client_capabilities)
 
     async def send_request(
         self,
@@ -105,7 +105,9 @@ class CallSession:
         on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
         """The raw result; raises `RequestFailed`. What was surely not taken is sent once more, on the next link."""
-        options = _RequestOptions(declare=client_capabilities, on_progress=on_progress, on_place=on_position)
+        options = _RequestOptions(
+            client_capabilities=client_capabilities, on_progress=on_progress, on_position=on_position
+        )
         try:
             return await self._send_once(method, params, options)
         except RequestNotSent as failure:
@@ -121,7 +123,7 @@ class CallSession:
     async def _send_once(self, method: str, params: Mapping[str, Any], options: "_RequestOptions") -> dict[str, Any]:
         if self.log_messages is None or method != "tools/call":
             return await self._session.send_request(method, params, **options)
-        async with self.log_messages.receive_during(self._session, own=self._is_dedicated) as meta:
+        async with self.log_messages.receive_during(self._session, is_dedicated=self._is_dedicated) as meta:
             return await self._session.send_request(method, params, meta=meta, **options)
 
     @property
@@ -129,6 +131,6 @@ class CallSession:
         return self._session.legacy_session
 
     @asynccontextmanager
-    async def rejoin_session(self, name: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
-        async with self._sessions.open_dedicated_session(own=True, rejoin=name) as session:
+    async def rejoin_session(self, session_id: LegacySessionId) -> AsyncGenerator[LegacySessionPort]:
+        async with self._sessions.open_dedicated_session(is_dedicated=True, rejoined_session=session_id) as session:
             yield session.legacy_session

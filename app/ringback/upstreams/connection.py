@@ -170,7 +170,7 @@ class UpstreamConnection:
                 yield CallSession(self, shared, is_dedicated=False)
             else:
                 async with self.open_dedicated_session(
-                    own=True, elicits=call.accepts_input, probe=shared.protocol.is_modern
+                    is_dedicated=True, accepts_elicitation=call.accepts_input, probes_modern=shared.protocol.is_modern
                 ) as session:
                     session.tools = shared.tools
                     yield CallSession(self, session, is_dedicated=True)

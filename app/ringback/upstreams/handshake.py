@@ -111,7 +111,7 @@ async def _enter_transport(
 ) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
     if config.transport is UpstreamTransport.STDIO:
         streams, child = await stack.enter_async_context(
-            open_stdio(config, faults=options.faults, records=options.child_records)
+            open_stdio(config, faults=options.faults, child_records=options.child_records)
         )
         return streams, None, child, None
     session_id = None if options.rejoined_session is None else options.rejoined_session.session_id

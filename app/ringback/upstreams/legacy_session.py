@@ -120,8 +120,8 @@ class LegacySession:
     def handle_elicitations(self, on_elicitation: OnElicitation) -> AbstractContextManager[None]:
         return self._dispatcher.handle_elicitations(on_elicitation) if self._is_dedicated else nullcontext()
 
-    async def answer_elicitation(self, name: str, answer: Mapping[str, Any]) -> None:
-        await self._dispatcher.answer_elicitation(name, answer)
+    async def answer_elicitation(self, request_id: str, answer: Mapping[str, Any]) -> None:
+        await self._dispatcher.answer_elicitation(request_id, answer)
         await self._flush_with_ping()
 
     async def _flush_with_ping(self) -> None:

@@ -145,7 +145,7 @@ class UpstreamSession:
         """Hear the log messages of the request that is made in here, or (with `own`) of all that goes on here."""
         # On a pipe only a modern upstream says with its silence that it was not asked for messages of any other request.
         return self._dispatcher.receive_log_messages(
-            on_message, anywhere=is_dedicated or (self._is_stdio and self.protocol.is_modern)
+            on_message, includes_unrelated=is_dedicated or (self._is_stdio and self.protocol.is_modern)
         )
 
     @asynccontextmanager
@@ -160,7 +160,7 @@ class UpstreamSession:
         if self._unsupported_filters & set(notification_filter):
             yield None
             return
-        async with self.open_listen_stream(notification_filter, declare=client_capabilities) as stream:
+        async with self.open_listen_stream(notification_filter, client_capabilities=client_capabilities) as stream:
             acknowledged_filter = await stream.wait_acknowledged()
             if acknowledged_filter is not None and not set(notification_filter) <= set(acknowledged_filter):
                 self._unsupported_filters |= set(notification_filter) - set(acknowledged_filter)

@@ -101,11 +101,11 @@ class FailingRecorder(Recorder):
         self._unlucky = unlucky
 
     async def finish_call(
-        self, tx: Transaction, call: Call, ending: CallCompletion, *, lease_token: str | None
+        self, tx: Transaction, call: Call, completion: CallCompletion, *, lease_token: str | None
     ) -> Call | None:
         if call.id == self._unlucky.id:
             raise ZeroDivisionError
-        return await self._recorder.finish_call(tx, call, ending, lease_token=lease_token)
+        return await self._recorder.finish_call(tx, call, completion, lease_token=lease_token)
 
 
 @pytest.mark.requirement("R33")

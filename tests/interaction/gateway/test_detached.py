@@ -109,7 +109,7 @@ class DetachedHarness:
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[DetachedHarness]:
     clock, watched = OffsetClock(), PausingStore()
     world = Environment(clock=clock, wrap_store=watched.wrapping)
-    async with running_gateway(tmp_path_factory.mktemp("gate"), world=world) as gate:
+    async with running_gateway(tmp_path_factory.mktemp("gate"), environment=world) as gate:
         yield DetachedHarness(gate, clock, watched)
 
 

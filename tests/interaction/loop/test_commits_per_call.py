@@ -21,7 +21,9 @@ async def test_a_call_is_committed_when_it_is_accepted_sent_and_ended_and_not_on
 
     async with (
         serving(ControlledUpstream().app()) as server,
-        running_application(tmp_path, make_http_config(server.url), world=Environment(wrap_store=count)) as ringback,
+        running_application(
+            tmp_path, make_http_config(server.url), environment=Environment(wrap_store=count)
+        ) as ringback,
     ):
         alice = await ringback.create_agent_client("alice")
         await alice.start_call("stage", "echo", {"text": "warm"}, wait_seconds=60)

@@ -39,7 +39,10 @@ async def test_a_full_disk_refuses_new_calls_and_loses_no_completion(tmp_path: P
         stores.append(FailingStore(store))
         return stores[0]
 
-    async with running_with_upstream(tmp_path, stage, world=Environment(wrap_store=unsteady)) as (ringback, phone):
+    async with running_with_upstream(tmp_path, stage, environment=Environment(wrap_store=unsteady)) as (
+        ringback,
+        phone,
+    ):
         alice = await ringback.create_agent_client("alice")
         call = await start_upstream_call(alice, "hold", phone)
         await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)
@@ -70,7 +73,9 @@ class StoreWithBug(StoreWrapper):
 
 
 async def test_a_failing_worker_fails_readiness_and_stops_no_other_worker(tmp_path: Path) -> None:
-    async with running_with_upstream(tmp_path, ControlledUpstream(), world=Environment(wrap_store=StoreWithBug)) as (
+    async with running_with_upstream(
+        tmp_path, ControlledUpstream(), environment=Environment(wrap_store=StoreWithBug)
+    ) as (
         ringback,
         phone,
     ):
@@ -90,7 +95,7 @@ async def test_a_receiver_that_was_unreachable_gets_the_same_callback_later(tmp_
     async with (
         serving(ControlledUpstream().app()) as server,
         serving_receiver(respond_with(response("500 Oops"), NO_CONTENT)) as receiver,
-        running_application(tmp_path, make_http_config(server.url), world=Environment(clock=clock)) as ringback,
+        running_application(tmp_path, make_http_config(server.url), environment=Environment(clock=clock)) as ringback,
     ):
         alice = await ringback.create_agent_client("alice")
         started = await alice.start_call("stage", "echo", callback={"url": receiver.url(), "secret": SECRET})

@@ -104,7 +104,7 @@ async def test_progress_is_in_the_log_and_on_the_call_and_is_sent_to_subscribers
 @pytest.mark.requirement("R33")
 async def test_a_result_and_its_tokens_go_together_when_their_time_has_come(tmp_path: Path) -> None:
     clock = OffsetClock()
-    async with running_with_upstream(tmp_path, ControlledUpstream(), world=Environment(clock=clock)) as (
+    async with running_with_upstream(tmp_path, ControlledUpstream(), environment=Environment(clock=clock)) as (
         ringback,
         phone,
     ):

@@ -92,7 +92,7 @@ async def test_an_upstream_that_stays_unreachable_rejects_calls_that_were_never_
 async def test_a_call_past_its_deadline_is_timed_out_and_cancelled_upstream(tmp_path: Path) -> None:
     stage, clock = ControlledUpstream(), OffsetClock()
     clock.stop()
-    async with running_with_upstream(tmp_path, stage, world=Environment(clock=clock)) as (ringback, phone):
+    async with running_with_upstream(tmp_path, stage, environment=Environment(clock=clock)) as (ringback, phone):
         alice = await ringback.create_agent_client("alice")
         call = await start_upstream_call(alice, "hold", phone, timeout_seconds=0.5)
         await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)

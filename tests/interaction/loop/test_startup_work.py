@@ -95,10 +95,10 @@ async def test_a_start_takes_no_more_work_for_a_hundred_thousand_rows_than_for_a
 
 async def test_a_start_goes_on_from_where_the_last_process_stood(tmp_path: Path) -> None:
     before = WallClockSteps()
-    async with open_application(settings_in(tmp_path), (), world=Environment(clock=before)) as service:
+    async with open_application(settings_in(tmp_path), (), environment=Environment(clock=before)) as service:
         await service.store.write(lambda tx: tx.scheduling_time.save(tx.now()))
     after = WallClockSteps(before.wall_time() - timedelta(days=1))
 
-    async with open_application(settings_in(tmp_path), (), world=Environment(clock=after)):
+    async with open_application(settings_in(tmp_path), (), environment=Environment(clock=after)):
         assert after.now() == before.now()
         assert after.wall_time() == before.wall_time() - timedelta(days=1)

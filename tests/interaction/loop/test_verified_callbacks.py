@@ -76,7 +76,7 @@ async def test_more_challenges_than_one_origin_bears_are_refused_and_nothing_is_
     clock.stop()  # challenges are counted by the minute, and one without an answer is sent again after some seconds
     async with (
         serving_receiver(respond_with(NOT_FOUND)) as receiver,
-        running_application(tmp_path, world=Environment(clock=clock), verify_callbacks="always") as ringback,
+        running_application(tmp_path, environment=Environment(clock=clock), verify_callbacks="always") as ringback,
     ):
         alice = await ringback.create_agent_client("alice")
         for number in range(10):

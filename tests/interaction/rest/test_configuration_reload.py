@@ -40,7 +40,7 @@ class ConfigFile:
 async def running_with_file(file: ConfigFile, folder: Path, **options: Any) -> AsyncGenerator[RunningApplication]:
     # A call whose handle is just being kept is not cut off.
     async with running_application(
-        folder, *file.read(), reread=file.read, drain_seconds=WAIT_SECONDS, **options
+        folder, *file.read(), read_configs=file.read, drain_seconds=WAIT_SECONDS, **options
     ) as ringback:
         yield ringback
 
@@ -79,7 +79,7 @@ async def test_calls_that_are_queued_when_their_upstream_is_removed_wait_until_i
     clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
     async with serving(stage.app()) as server:
         file.write(stage="http://127.0.0.1:1/mcp")
-        async with running_with_file(file, tmp_path, world=Environment(clock=clock)) as ringback:
+        async with running_with_file(file, tmp_path, environment=Environment(clock=clock)) as ringback:
             alice = await make_operator_client(ringback)
             patient = (await alice.start_call("stage", "echo", {})).call
             hasty = (await alice.start_call("stage", "echo", {}, timeout_seconds=1.0)).call

@@ -26,10 +26,10 @@ class RecordingServer:
         self.settings = Settings()
         self.upstreams: Sequence[UpstreamConfig] = ()
 
-    def __call__(self, settings: Settings, upstreams: Sequence[UpstreamConfig], *, reread: ReadConfigs) -> None:
+    def __call__(self, settings: Settings, upstreams: Sequence[UpstreamConfig], *, read_configs: ReadConfigs) -> None:
         self.settings = settings
         self.upstreams = upstreams
-        self.reread = reread
+        self.read_configs = read_configs
 
     @property
     def names(self) -> list[str]:
@@ -63,7 +63,7 @@ def test_upstreams_come_from_the_file_and_from_options(run: Run, served: Recordi
     assert sorted(served.names) == ["git", "web"]
 
     config.write_text(json.dumps({"mcpServers": {"time": {"command": "mcp-server-time"}}}))
-    assert sorted(upstream.name for upstream in served.reread()) == ["time", "web"]
+    assert sorted(upstream.name for upstream in served.read_configs()) == ["time", "web"]
 
 
 def test_development_needs_no_key_and_calls_back_to_this_machine(run: Run, served: RecordingServer) -> None:

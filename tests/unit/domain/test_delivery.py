@@ -93,11 +93,11 @@ def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
     at_the_last_moment = replace(FIRST, give_up_at=START + timedelta(seconds=5))
     too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
 
-    assert decide(
+    assert decide_retry(
         at_the_last_moment, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE
     ) == retry_after(5)
     assert (
-        decide(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
+        decide_retry(too_late, http(500), profile=RetryProfile.DAYS, now=START, random_fraction=MIDDLE)
         == DEAD_WEBHOOK_RESPONSES
     )
 

@@ -79,11 +79,11 @@ async def test_the_newest_place_is_kept_before_reading_on() -> None:
 
 async def test_many_places_are_kept_now_and_then() -> None:
     class Chatty(ScriptedSession):
-        async def request(self, *args: Any, on_place: Any = None, **options: Any) -> dict[str, Any]:
+        async def send_request(self, *args: Any, on_position: Any = None, **options: Any) -> dict[str, Any]:
             for number in range(1000):
-                on_place(make_stream_position(str(number)))
+                on_position(make_stream_position(str(number)))
                 await asyncio.sleep(0)
-            return await super().send_request(*args, on_place=on_place, **options)
+            return await super().send_request(*args, on_position=on_position, **options)
 
     desk, clock = RecordingCallContext(CALL), YieldingClock()
     await run(Chatty(RESULT), desk, clock)
@@ -141,8 +141,8 @@ async def test_a_lost_lease_ends_the_execution() -> None:
             raise LeaseLost
 
     class Slow(ScriptedSession):
-        async def request(self, *args: Any, on_place: Any = None, **options: Any) -> dict[str, Any]:
-            on_place(make_stream_position("1"))
+        async def send_request(self, *args: Any, on_position: Any = None, **options: Any) -> dict[str, Any]:
+            on_position(make_stream_position("1"))
             await asyncio.Event().wait()
             return await super().send_request(*args, **options)
 

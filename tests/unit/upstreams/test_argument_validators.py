@@ -26,7 +26,7 @@ class RenamingConnection(FakeUpstreamConnection):
     def rename(self, tool: str) -> None:
         self._tools = {tool: ToolInfo(name=tool, description=None, input_schema=SCHEMA, raw={})}
 
-    async def wait_until_settled(self, patience_seconds: float) -> None:
+    async def wait_until_settled(self, timeout_seconds: float) -> None:
         """It is known at once."""
 
     def get_cached_tools(self) -> Mapping[str, ToolInfo]:

@@ -55,7 +55,7 @@ async def line() -> AsyncGenerator[tuple[LogMessageHarness, SessionDispatcher]]:
 
 async def test_a_message_belongs_to_the_only_subscribed_call(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
+    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=True):
         await told.receive_message()
         await told.receive_message("notifications/other")
     await told.receive_message()
@@ -65,8 +65,8 @@ async def test_a_message_belongs_to_the_only_subscribed_call(line: tuple[LogMess
 
 async def test_a_message_that_could_be_anybodys_is_dropped(line: tuple[LogMessageHarness, SessionDispatcher]) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=True):
-        with dispatcher.receive_log_messages(told.request_log_level("other"), anywhere=True):
+    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=True):
+        with dispatcher.receive_log_messages(told.request_log_level("other"), includes_unrelated=True):
             await told.receive_message()
         await told.receive_message()
 
@@ -77,7 +77,7 @@ async def test_a_call_with_its_own_stream_gets_no_other_messages(
     line: tuple[LogMessageHarness, SessionDispatcher],
 ) -> None:
     told, dispatcher = line
-    with dispatcher.receive_log_messages(told.request_log_level("one"), anywhere=False):
+    with dispatcher.receive_log_messages(told.request_log_level("one"), includes_unrelated=False):
         await told.receive_message()
 
     assert told.messages == []

@@ -54,11 +54,11 @@ class UnsupportedHandleDriver:
     Sending its next round to an older server would start the tool anew, and the sessions of before are gone from a newer one.
     """
 
-    async def run(self, session: CallSessionPort, context: CallContext) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+    async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:  # noqa: ARG002 - a Driver's names
         return failed_completion(
             CallOutcome.UNKNOWN,
             "The upstream no longer speaks the protocol in which this call was begun. The tool may have done its work.",
         )
 
-    async def cancel(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
+    async def cancel_call(self, session: CallSessionPort, call: Call) -> CallCompletion:  # noqa: ARG002 - a Driver's names
         return CANCELLED_COMPLETION

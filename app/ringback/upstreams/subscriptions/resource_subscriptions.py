@@ -52,7 +52,7 @@ class SubscribableConnection(Protocol):
         """Set when another connection has this one's place, or nothing has."""
         ...
 
-    async def get_shared_session(self, *, begun: bool) -> UpstreamSession:
+    async def get_shared_session(self, *, started_here: bool) -> UpstreamSession:
         """The link that is shared now; raises `UpstreamUnreachable`, also when another connection took this one's place."""
         ...
 
@@ -147,7 +147,9 @@ class _ResourceSubscription:
             try:
                 connection = self._connections.get(self.upstream)
                 if connection is not None:
-                    await self._run_on_session(await connection.get_shared_session(begun=False), connection.replaced)
+                    await self._run_on_session(
+                        await connection.get_shared_session(started_here=False), connection.replaced
+                    )
                     continue  # the link was left in order, and the next one is waited for
                 pause = RETRY_SECONDS
             except UpstreamError as error:
@@ -183,7 +185,7 @@ class _ResourceSubscription:
         self._change_notifications.publish_change(UpstreamChange(upstream=self.upstream, uri=self.uri))
 
     async def _run_modern(self, session: UpstreamSession) -> None:
-        async with session.open_listen_stream({"resourceSubscriptions": [self.uri]}, declare={}) as stream:
+        async with session.open_listen_stream({"resourceSubscriptions": [self.uri]}, client_capabilities={}) as stream:
             acknowledged_filter = await stream.wait_acknowledged()
             if acknowledged_filter is None:
                 raise (
