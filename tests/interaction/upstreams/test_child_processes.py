@@ -137,12 +137,12 @@ def test_without_a_setpriv_that_works_children_are_started_untied_and_the_log_sa
         return child.death_signal_prefix()
 
     monkeypatch.setattr(shutil, "which", which)
-    child._probe_death_signal_prefix.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    child.probe_death_signal_prefix.cache_clear()
     try:
         with ThreadPoolExecutor(4) as threads:
             ties = list(threads.map(tie, range(8)))
     finally:
-        child._probe_death_signal_prefix.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        child.probe_death_signal_prefix.cache_clear()
 
     assert ties == [()] * 8
     assert [record.getMessage() for record in caplog.records] == ["children.not_tied"]

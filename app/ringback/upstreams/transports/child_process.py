@@ -183,11 +183,11 @@ async def start_child_process(
 def death_signal_prefix() -> tuple[str, ...]:
     """`find_tie`, once: many children may be started at the same time, each in a thread of its own."""
     with _DEATH_SIGNAL_LOCK:
-        return _probe_death_signal_prefix()
+        return probe_death_signal_prefix()
 
 
 @functools.cache
-def _probe_death_signal_prefix() -> tuple[str, ...]:
+def probe_death_signal_prefix() -> tuple[str, ...]:
     """What stands before a command so that it is killed when this thread ends; nothing where that cannot be had."""
     if sys.platform != "linux":
         return ()
