@@ -32,10 +32,10 @@ def anyio_backend() -> str:
 
 
 SERVICE_TIMEOUTS: Final = {
-    "ringback.upstreams.proxy": ["REACH_SECONDS"],
-    "ringback.upstreams.connection": ["LIST_SECONDS"],
-    "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_SECONDS", "TOOLS_SECONDS"],
-    "ringback.cli.doctor_checks": ["ANSWER_SECONDS"],
+    "ringback.upstreams.proxy": ["CONNECT_WAIT_SECONDS"],
+    "ringback.upstreams.connection": ["LIST_TIMEOUT_SECONDS"],
+    "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_TIMEOUT_SECONDS", "LIST_TOOLS_TIMEOUT_SECONDS"],
+    "ringback.cli.doctor_checks": ["CHECK_TIMEOUT_SECONDS"],
 }
 """How long the service waits for somebody else who is expected to answer at once, by module. Two to five seconds suffice for
 people; beside four busy processes a test's own server may need more. A test of such a limit sets its own."""
@@ -55,8 +55,10 @@ def patient() -> Generator[None]:
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Stores copy their empty tables, and applications share their routes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ringback_api, "describe_app", make_sharing_describe_app(ringback_api.create_documented_app))
-        patch.setattr(sqlite_store, "migrate", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
+        patch.setattr(
+            ringback_api, "create_documented_app", make_sharing_describe_app(ringback_api.create_documented_app)
+        )
+        patch.setattr(sqlite_store, "apply_migrations", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
         yield
 
 

@@ -30,11 +30,11 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 
 @pytest.fixture(autouse=True)
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.paging.SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.LANES_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.KEYS_SCANNED_MAX", SCANNED)
-    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.FRONT_ROWS", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.sqlite.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.sqlite.delivery_upkeep.LANES_SCANNED_MAX", SCANNED)
 
 

@@ -47,7 +47,7 @@ async def test_a_name_that_another_thing_has_is_not_given_again(store: Store) ->
 
 
 async def test_an_upstream_cannot_fill_the_store_with_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_names, "STORED_MAX", 2)
+    monkeypatch.setattr(joined_names, "STORED_ALIASES_MAX", 2)
     names = await ToolAliases(store).assign_aliases("tools", [("git", f"odd.{number}") for number in range(4)])
     assert [name is not None for name in names] == [True, True, False, False]
     assert len(await store.read(lambda tx: tx.tool_aliases.list_all())) == 2

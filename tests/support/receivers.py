@@ -259,7 +259,7 @@ def send_bytes(data: bytes) -> Behaviour:
 # -- TLS --------------------------------------------------------------------------------------------------------------------
 
 
-class TestCertificates:
+class CertificateAuthority:
     """A certificate authority of a test, and contexts that trust it."""
 
     def __init__(self) -> None:

@@ -125,7 +125,7 @@ class ResponseAfterReplay(RecordedEventStore):
 async def test_an_answer_that_was_kept_behind_the_replay_is_read_from_the_same_place_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "READ_SECONDS_MIN", 0.2)
+    monkeypatch.setattr(stream, "READ_TIMEOUT_SECONDS_MIN", 0.2)
     monkeypatch.setattr(stream, "PAUSE_SECONDS_MIN", 0.05)
     stage, call = LegacyUpstream(), make_call_to(engine, "work")
     await engine.insert_calls(call)

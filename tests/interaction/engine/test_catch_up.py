@@ -43,7 +43,7 @@ SHORT_LOG, LONG_LOG = 1_000, 20_000
 
 @pytest.fixture
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catching_up, "STEP_EVENTS", FEW)
+    monkeypatch.setattr(catching_up, "STEP_EVENTS_MAX", FEW)
 
 
 async def append(engine: Engine, count: int, **over: Any) -> None:
@@ -214,7 +214,7 @@ async def test_a_step_without_matching_events_is_bounded_too(still: Engine) -> N
 
 
 async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out, "STEP_BODY_BYTES", 1)
+    monkeypatch.setattr(fan_out, "STEP_BODY_BYTES_MAX", 1)
     calls = [await still.finish_call(make_call()) for _ in range(3)]
     webhook = make_webhook(include_result=True)
 
@@ -229,7 +229,7 @@ async def test_a_step_ends_when_its_bodies_weigh_enough(still: Engine, monkeypat
 async def test_what_is_more_than_may_be_held_is_given_up_and_told_of_as_a_gap(
     still: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catching_up, "DELIVERIES_MAX", 4)
+    monkeypatch.setattr(catching_up, "CATCH_UP_DELIVERIES_MAX", 4)
     await append(still, 9)
     webhook = make_webhook()
 
@@ -243,7 +243,7 @@ async def test_what_is_more_than_may_be_held_is_given_up_and_told_of_as_a_gap(
 
 @pytest.mark.usefixtures("short_steps")
 async def test_as_much_as_may_be_held_leaves_no_gap(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catching_up, "DELIVERIES_MAX", 4)
+    monkeypatch.setattr(catching_up, "CATCH_UP_DELIVERIES_MAX", 4)
     await append(still, 4)
     webhook = make_webhook()
 
@@ -258,7 +258,7 @@ async def test_as_much_as_may_be_held_leaves_no_gap(still: Engine, monkeypatch: 
 async def test_a_webhook_that_waits_for_its_proof_holds_what_it_catches_up_with_in_bounds(
     still: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.domain.webhook_health.HELD_MAX", 4)
+    monkeypatch.setattr("ringback.domain.webhook_health.HELD_DELIVERIES_MAX", 4)
     await append(still, 6)
     webhook = make_webhook(state=WebhookState.PENDING_VERIFICATION)
 

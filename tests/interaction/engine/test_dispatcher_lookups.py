@@ -21,7 +21,7 @@ from tests.support.builders import make_call, make_delivery, make_verified_webho
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.name_servers import HANG_BEHAVIOUR, Behaviour, NameServer, Records, ScriptedRecords, name_server
-from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
+from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY
 
 MALLORY, ALICE, BOB = Principal("mallory"), Principal("alice"), Principal("bob")
@@ -79,7 +79,7 @@ async def test_a_healthy_name_gets_callbacks_beside_hanging_names_and_its_breake
     engine: Engine, hung: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", 60.0)  # so that they hang as long as the test lasts
-    certificates, now = TestCertificates(), engine.clock.now()
+    certificates, now = CertificateAuthority(), engine.clock.now()
     later = {"due_at": now, "give_up_at": now + timedelta(days=4)}
     async with (
         name_server({"healthy.test": Records("127.0.0.1")}, others=HANG_BEHAVIOUR) as server,

@@ -86,7 +86,7 @@ async def test_a_call_whose_time_was_up_between_two_rounds_needs_no_upstream_to_
 async def test_a_call_past_its_deadline_ends_also_when_its_upstream_stays_unreachable(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive_module, "ABANDON_SECONDS", SHORT_DEADLINE_SECONDS)
+    monkeypatch.setattr(drive_module, "CANCEL_TIMEOUT_SECONDS", SHORT_DEADLINE_SECONDS)
     call, upstreams = await lease_call_with_handle(engine, "task"), ScriptedUpstreams(away=frozenset({"git"}))
 
     await run_execution(engine.make_execution(call, upstreams))

@@ -77,7 +77,7 @@ async def test_a_few_deliveries_are_built_and_sealed_between_two_turns_of_the_ev
     call = make_call()
     await still.insert_calls(call)
     async with counted_turns() as turns:
-        monkeypatch.setattr(PayloadBuilder, "make", turns.count("made", PayloadBuilder.build_event_body))
+        monkeypatch.setattr(PayloadBuilder, "build_event_body", turns.count("made", PayloadBuilder.build_event_body))
         monkeypatch.setattr(AesGcmSealer, "seal", turns.count("sealed", AesGcmSealer.seal))
         await still.store.write(lambda tx: still.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))
 

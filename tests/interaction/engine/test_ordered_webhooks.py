@@ -170,7 +170,7 @@ async def test_one_webhooks_rate_is_no_business_of_another_at_the_same_origin(st
 
 
 async def test_the_entries_of_removed_webhooks_are_evicted(still: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_queue, "KEYS_SCANNED_MAX", 1)
+    monkeypatch.setattr(delivery_queue, "ORDER_KEYS_SCANNED_MAX", 1)
     monkeypatch.setattr(claims, "PLACES_MAX", 2)
     receiver = FlakyReceiver([])
     dispatcher = still.make_dispatcher(receiver)

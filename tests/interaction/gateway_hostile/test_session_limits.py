@@ -25,7 +25,7 @@ INITIALIZE_PARAMS: Final[Json] = {
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "SESSIONS_OF_PRINCIPAL_MAX", SESSIONS_MAX)
+    monkeypatch.setattr(sessions, "SESSIONS_PER_PRINCIPAL_MAX", SESSIONS_MAX)
 
 
 async def initialize_session(

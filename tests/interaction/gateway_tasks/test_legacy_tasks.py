@@ -336,7 +336,7 @@ async def test_which_task_is_meant_is_said_by_the_parameter_alone(
 async def test_the_list_has_all_tasks_of_the_caller_and_no_others(
     house: TasksHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_tasks, "PAGE", 2)
+    monkeypatch.setattr(legacy_tasks, "TASK_PAGE_SIZE", 2)
     async with (
         house.open_legacy_session("carol", upstream="plain") as carol,
         house.open_legacy_session("dave", upstream="plain") as dave,

@@ -100,7 +100,7 @@ async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClie
 async def test_a_stream_accepts_only_so_many_tasks(
     house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "LISTENED_MAX", 1)
+    monkeypatch.setattr(listening, "STREAM_SUBSCRIPTIONS_MAX", 1)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     assert await read_acknowledged(modern, {"taskIds": [first, second]}) == {"taskIds": [first]}
@@ -224,7 +224,7 @@ async def test_foreign_and_unknown_resources_cannot_be_subscribed(
 async def test_a_session_subscribes_to_so_much_and_no_more(
     house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "TOLD_IN_SESSION_MAX", 2)
+    monkeypatch.setattr(telling, "SESSION_PUBLISHERS_MAX", 2)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})

@@ -225,7 +225,7 @@ async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient)
 async def test_a_filter_that_matches_nothing_comes_to_its_end_over_empty_pages(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.paging.SCANNED_MAX", 3)
+    monkeypatch.setattr("ringback.storage.sqlite.paging.ROWS_SCANNED_MAX", 3)
     for _ in range(5):
         await start(alice)
     question: dict[str, str] = {"limit": "2", "tool": "none"}
@@ -249,7 +249,7 @@ async def test_whether_a_call_may_run_twice_is_judged_when_it_starts(
     trusted: bool,
     allowed: bool,
 ) -> None:
-    monkeypatch.setattr(FakeUpstreamConnection, "trusted", trusted)
+    monkeypatch.setattr(FakeUpstreamConnection, "is_healthy", trusted)
     read = await start(alice, tool="git_status", rerun_policy=policy)
     write = await start(alice, rerun_policy=policy)
 

@@ -201,7 +201,7 @@ async def test_a_service_that_stops_ends_its_streams_cleanly(service: ServiceUnd
 async def test_a_reader_that_has_stopped_reading_holds_up_neither_the_others_nor_the_end(
     service: ServiceUnderTest, alice: httpx.AsyncClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.server.LAST_ANSWERS_SECONDS", 1)
+    monkeypatch.setattr("ringback.server.LAST_RESPONSES_SECONDS", 1)
     message = "x" * 50_000
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     await service.mark_dispatched(call_id)
@@ -248,8 +248,8 @@ async def test_a_cursor_of_nothing_is_refused_before_the_stream_begins(
 async def test_a_filter_that_little_matches_is_followed_through_the_whole_log_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.storage.sqlite.events.SCANNED_MAX", 3)
-    monkeypatch.setattr(events, "FOLLOW_PAGE", 2)
+    monkeypatch.setattr("ringback.storage.sqlite.events.ROWS_SCANNED_MAX", 3)
+    monkeypatch.setattr(events, "FOLLOW_PAGE_SIZE", 2)
     for _ in range(8):
         await ended(service, alice)
     rare = await ended(service, alice, client_session_id="rare")

@@ -137,7 +137,7 @@ async def test_events_that_never_matched_a_webhook_are_not_replayed_to_it(
 async def test_a_replay_is_bounded_and_says_where_to_go_on(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
+    monkeypatch.setattr(replays, "REPLAY_DELIVERIES_MAX", 3)
     monkeypatch.setattr(replays, "STEP", 2)
     webhook_id = await registered(alice)
     calls = [await finish_new_call(service, alice) for _ in range(5)]
@@ -153,7 +153,7 @@ async def test_a_replay_is_bounded_and_says_where_to_go_on(
 async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replays, "REPLAYED_MAX", 3)
+    monkeypatch.setattr(replays, "REPLAY_DELIVERIES_MAX", 3)
     monkeypatch.setattr(replays, "STEP", 2)
     webhook_id = await registered(alice)
     for _ in range(5):

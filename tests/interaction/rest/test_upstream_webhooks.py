@@ -91,7 +91,7 @@ async def test_a_change_of_events_is_held_to_the_same_rules(
 async def test_the_subscribed_resources_of_an_upstream_are_limited(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_checks.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_checks.RESOURCE_URIS_MAX", 1)
     for uri, status in ((BOOK_URI, 201), (BOOK_URI, 201), ("file:///other", 429)):
         answer = await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": uri})
         assert answer.status_code == status, answer.text
@@ -102,7 +102,7 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(
 async def test_a_webhook_that_is_switched_on_again_is_held_to_it_too(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_checks.URIS_MAX", 1)
+    monkeypatch.setattr("ringback.services.webhook_checks.RESOURCE_URIS_MAX", 1)
     first = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
 
     async def change(**asked: str) -> httpx.Response:

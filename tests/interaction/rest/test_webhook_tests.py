@@ -21,7 +21,7 @@ DAY = 86400
 OWN_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-class TestReceiver:
+class RequestedTestReceiver:
     """Takes down what is sent, and answers as told."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class TestReceiver:
 
 
 @pytest.fixture
-def mailman() -> TestReceiver:
-    return TestReceiver()
+def mailman() -> RequestedTestReceiver:
+    return RequestedTestReceiver()
 
 
 @pytest.fixture
-def deliver(service: ServiceUnderTest, mailman: TestReceiver) -> Deliver:
+def deliver(service: ServiceUnderTest, mailman: RequestedTestReceiver) -> Deliver:
     """Send everything that is due."""
     dispatcher = Engine(service.store, service.clock).make_dispatcher(mailman)
 
@@ -73,7 +73,7 @@ def is_signed_with(post: httpx.Request, secret: str) -> bool:
 
 @pytest.mark.requirement("R23")
 async def test_a_test_is_sent_signed_and_its_delivery_shows_the_outcome(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver
 ) -> None:
     webhook = await registered(alice, client_session_id="session-1", correlation_id="inbox-3")
 
@@ -95,7 +95,7 @@ async def test_a_test_is_sent_signed_and_its_delivery_shows_the_outcome(
 
 
 async def test_a_test_that_fails_is_tried_again_like_everything_else(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver
 ) -> None:
     webhook_id = (await registered(alice))["id"]
     delivery = await send_test(alice, webhook_id)
@@ -142,7 +142,7 @@ async def test_a_test_that_is_still_open_does_not_hold_back_the_cursor_of_what_c
 
 
 async def test_a_test_of_a_webhook_that_waits_for_its_proof_is_held(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver
 ) -> None:
     webhook_id = (await registered(alice))["id"]
     await service.set_webhook_state(webhook_id, WebhookState.PENDING_VERIFICATION)
@@ -165,7 +165,7 @@ async def test_nothing_can_be_registered_for_tests(alice: httpx.AsyncClient) -> 
 
 @pytest.mark.requirement("R23")
 async def test_through_three_rotations_no_receiver_refuses_a_callback(
-    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver, *, deep: bool
+    alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver, *, deep: bool
 ) -> None:
     """Receivers learn of a new secret one after the other: whichever of them each knows has to do."""
     webhook = await registered(alice)
@@ -185,7 +185,7 @@ async def test_through_three_rotations_no_receiver_refuses_a_callback(
 
 
 async def test_an_old_secret_signs_until_its_overlap_is_over_and_no_longer(
-    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+    service: ServiceUnderTest, alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver
 ) -> None:
     webhook = await registered(alice)
     await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json={"overlap_seconds": 60})
@@ -203,7 +203,7 @@ async def test_an_old_secret_signs_until_its_overlap_is_over_and_no_longer(
 
 
 async def test_a_leaked_secret_is_ended_at_once(
-    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver
+    alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver
 ) -> None:
     webhook = await registered(alice)
     rotated = await alice.post(f"/v1/webhooks/{webhook['id']}/rotate-secret", json={"overlap_seconds": 0})
@@ -245,7 +245,7 @@ async def test_old_secrets_are_bounded_and_say_when_there_is_room_again(alice: h
     "body", [{"overlap_seconds": -1}, {"overlap_seconds": 7 * DAY + 1}, {"secret": "hunter2"}, {"overlap": 1}]
 )
 async def test_a_wrong_rotation_changes_nothing(
-    alice: httpx.AsyncClient, mailman: TestReceiver, deliver: Deliver, body: dict[str, Any]
+    alice: httpx.AsyncClient, mailman: RequestedTestReceiver, deliver: Deliver, body: dict[str, Any]
 ) -> None:
     webhook = await registered(alice)
 

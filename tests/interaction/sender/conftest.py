@@ -11,19 +11,19 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.sender import Sender
 from tests.support.clock import FakeClock
-from tests.support.receivers import TestCertificates
+from tests.support.receivers import CertificateAuthority
 from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
 
 NAMES = {"receiver.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
 
 
 @pytest.fixture(scope="session")
-def certificates() -> TestCertificates:
-    return TestCertificates()
+def certificates() -> CertificateAuthority:
+    return CertificateAuthority()
 
 
 @pytest.fixture(scope="session")
-def client_tls(certificates: TestCertificates) -> ssl.SSLContext:
+def client_tls(certificates: CertificateAuthority) -> ssl.SSLContext:
     return certificates.client()
 
 

@@ -20,7 +20,7 @@ from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
     Receiver,
-    TestCertificates,
+    CertificateAuthority,
     never_read,
     never_respond,
     respond_with,
@@ -107,7 +107,7 @@ async def test_bytes_received_before_a_post_are_never_its_response(http1_sender:
 
 @pytest.mark.requirement("R27")
 async def test_over_tls_nothing_smuggled_is_an_answer_either(
-    http1_sender: Http1Sender, certificates: TestCertificates
+    http1_sender: Http1Sender, certificates: CertificateAuthority
 ) -> None:
     desk = PushingReceiver(NO_CONTENT + SMUGGLED)
     async with serving_receiver(desk, tls=certificates.server("127.0.0.1")) as receiver:
@@ -210,7 +210,7 @@ async def test_connections_are_closed_when_they_are_old(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_pool, "KEEPALIVE_SECONDS", 0.05)
-    monkeypatch.setattr(http1_pool, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(http1_pool, "SWEEP_INTERVAL_SECONDS", 0.01)
     desk = PushingReceiver(NO_CONTENT)
     async with serving_receiver(desk) as receiver:
         for _ in range(2):  # sweeping goes on, ends, and begins again when there is something to sweep
@@ -224,7 +224,7 @@ async def test_only_old_connections_are_removed_by_a_sweep(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_pool, "KEEPALIVE_SECONDS", 1000.0)
-    monkeypatch.setattr(http1_pool, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(http1_pool, "SWEEP_INTERVAL_SECONDS", 0.01)
     desk = PushingReceiver(NO_CONTENT)
     async with serving_receiver(desk) as receiver:
         await asyncio.gather(posts(http1_sender, receiver, 1), posts(http1_sender, receiver, 1))
@@ -264,7 +264,7 @@ async def test_only_so_many_connections_are_kept(
 async def test_a_connection_closed_by_its_receiver_frees_its_place(
     http1_sender: Http1Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http1_pool, "IDLE_MAX", 1)
+    monkeypatch.setattr(http1_pool, "IDLE_CONNECTIONS_MAX", 1)
     closing, staying = PushingReceiver(NO_CONTENT), PushingReceiver(NO_CONTENT)
     async with serving_receiver(closing) as first, serving_receiver(staying) as second:
         await posts(http1_sender, first, 1)

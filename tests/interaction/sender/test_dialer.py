@@ -24,7 +24,7 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     Receiver,
-    TestCertificates,
+    CertificateAuthority,
     close_at_once,
     never_read,
     never_respond,
@@ -90,7 +90,7 @@ def silent_address(address: str, port: int = 0) -> Generator[int]:
 async def test_a_silent_address_leaves_time_for_the_next(
     client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http1_dialer, "SHARE", 0.01)
+    monkeypatch.setattr(http1_dialer, "ADDRESS_TIMEOUT_FRACTION", 0.01)
     sockets = OpenedSockets()
     async with (
         serving_receiver(respond_with(NO_CONTENT)) as receiver,
@@ -104,7 +104,7 @@ async def test_a_silent_address_leaves_time_for_the_next(
 
 
 async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(http1_dialer, "CONNECT_TIMEOUT_SECONDS", 0.05)
     sockets = OpenedSockets()
     async with (
         make_sender(sockets, client_tls) as sender,
@@ -133,7 +133,7 @@ async def test_connections_are_attempted_to_a_limited_number_of_addresses(client
     assert [str(address) for address in sockets.addresses] == many[:ADDRESSES_TRIED_MAX]
 
 
-async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: TestCertificates) -> None:
+async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certificates: CertificateAuthority) -> None:
     """Nagle's algorithm would wait for the acknowledgement of the packet before: 40 ms on many machines."""
     sockets = OpenedSockets()
     async with (
@@ -149,7 +149,7 @@ async def test_small_packets_are_not_held_back(client_tls: ssl.SSLContext, certi
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_an_attempt_may_be_cancelled_at_any_time(
-    *, client_tls: ssl.SSLContext, certificates: TestCertificates, tls: bool
+    *, client_tls: ssl.SSLContext, certificates: CertificateAuthority, tls: bool
 ) -> None:
     """Each time one turn of the event loop later, until one attempt comes to its end."""
     sockets, turns, delivered = OpenedSockets(), 0, False
@@ -172,7 +172,7 @@ async def test_an_attempt_may_be_cancelled_at_any_time(
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_sender_may_be_closed_at_any_time_of_an_attempt(
-    *, client_tls: ssl.SSLContext, certificates: TestCertificates, tls: bool
+    *, client_tls: ssl.SSLContext, certificates: CertificateAuthority, tls: bool
 ) -> None:
     """Each time one turn of the event loop later: delivered or refused, and nothing stays open."""
     sockets, turns, delivered = OpenedSockets(), 0, False

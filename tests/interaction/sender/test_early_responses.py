@@ -13,7 +13,7 @@ from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
     Behaviour,
-    TestCertificates,
+    CertificateAuthority,
     never_read,
     response,
     send_bytes,
@@ -41,7 +41,7 @@ async def never_read_body(connection: AcceptedConnection) -> None:
     ("behaviour", "status_code"), [(send_bytes(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), 200), (never_read_body, 503)]
 )
 async def test_an_answer_that_ends_or_begins_out_of_turn_ends_its_connection(
-    *, http1_sender: Http1Sender, certificates: TestCertificates, behaviour: Behaviour, status_code: int, tls: bool
+    *, http1_sender: Http1Sender, certificates: CertificateAuthority, behaviour: Behaviour, status_code: int, tls: bool
 ) -> None:
     """With the end of the connection, or before the end of the request."""
     async with serving_receiver(behaviour, tls=certificates.server("127.0.0.1") if tls else None) as receiver:
@@ -75,7 +75,7 @@ class EarlyAcknowledgement(asyncio.Protocol):
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_request_acknowledged_early_is_still_written_to_its_end(
-    *, http1_sender: Http1Sender, certificates: TestCertificates, tls: bool
+    *, http1_sender: Http1Sender, certificates: CertificateAuthority, tls: bool
 ) -> None:
     """The answer is in our hands long before the request is out of them. The connection is not used again."""
     read: asyncio.Queue[int] = asyncio.Queue()
@@ -96,7 +96,7 @@ async def test_a_request_acknowledged_early_is_still_written_to_its_end(
 async def test_an_acknowledged_request_that_cannot_be_written_is_waited_for_no_longer_than_the_attempt(
     *,
     http1_sender: Http1Sender,
-    certificates: TestCertificates,
+    certificates: CertificateAuthority,
     monkeypatch: pytest.MonkeyPatch,
     tls: bool,
     ending: str,

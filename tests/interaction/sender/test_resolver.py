@@ -26,7 +26,7 @@ from ringback.notifier.http.resolver import (
 )
 from tests.support.clock import FakeClock
 from tests.support.name_servers import HANG_BEHAVIOUR, Behaviour, NameServer, Records, name_server
-from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, response, serving_receiver
+from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, response, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY, loopback_target
 
 MALLORY, ALICE = Principal("mallory"), Principal("alice")
@@ -158,7 +158,7 @@ async def test_a_channel_with_a_full_cache_is_replaced_and_names_are_queried_aga
 @pytest.mark.requirement("R27")
 @pytest.mark.parametrize("hung", [64, 500])
 async def test_names_that_hang_keep_no_healthy_name_of_another_principal_waiting(
-    hung: int, certificates: TestCertificates, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    hung: int, certificates: CertificateAuthority, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the resolver that had 64 threads, every one of them was held."""
     monkeypatch.setattr(look_ups, "RESOLVE_SECONDS", LONG_DEADLINE_SECONDS)
@@ -206,7 +206,7 @@ async def test_registering_names_that_hang_keeps_no_registration_of_another_prin
 
 
 async def test_a_receiver_that_closes_after_each_response_costs_one_lookup(
-    certificates: TestCertificates, client_tls: ssl.SSLContext
+    certificates: CertificateAuthority, client_tls: ssl.SSLContext
 ) -> None:
     async with (
         name_server({"closes.test": Records("127.0.0.1", ttl_seconds=60)}) as server,
@@ -226,7 +226,7 @@ async def test_a_receiver_that_closes_after_each_response_costs_one_lookup(
 
 @pytest.mark.requirement("R26")
 async def test_an_answer_that_changes_to_a_blocked_address_is_judged_and_not_connected_to(
-    client_tls: ssl.SSLContext, certificates: TestCertificates
+    client_tls: ssl.SSLContext, certificates: CertificateAuthority
 ) -> None:
     """DNS rebinding, by a real name server: whatever the cache holds is judged for each connection."""
     names = {"rebind.test": Records("127.0.0.1", ttl_seconds=0)}

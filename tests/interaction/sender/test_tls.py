@@ -13,7 +13,7 @@ from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
-    TestCertificates,
+    CertificateAuthority,
     close_at_once,
     never_read,
     respond_in_turn,
@@ -26,7 +26,7 @@ BROKEN_TLS = AttemptResult(category=AttemptCategory.TLS_ERROR)
 
 
 async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
-    http1_sender: Http1Sender, certificates: TestCertificates
+    http1_sender: Http1Sender, certificates: CertificateAuthority
 ) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="receiver.test")), {}, b"{}")
@@ -35,7 +35,7 @@ async def test_a_certificate_for_the_name_is_accepted_and_the_name_is_kept(
     assert receiver.requests[0].headers["host"] == f"receiver.test:{receiver.port}"
 
 
-async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certificates: TestCertificates) -> None:
+async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certificates: CertificateAuthority) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
@@ -44,7 +44,7 @@ async def test_a_certificate_for_the_address_is_accepted(sender: Sender, certifi
 
 @pytest.mark.requirement("R26")
 async def test_a_certificate_for_another_name_is_refused(
-    http1_sender: Http1Sender, certificates: TestCertificates
+    http1_sender: Http1Sender, certificates: CertificateAuthority
 ) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("receiver.test")) as receiver:
         answer = await http1_sender.post(loopback_target(receiver.url(host="other.test")), {}, b"{}")
@@ -54,14 +54,14 @@ async def test_a_certificate_for_another_name_is_refused(
 
 
 async def test_a_certificate_of_an_unknown_authority_is_refused(sender: Sender) -> None:
-    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("127.0.0.1")) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=CertificateAuthority().server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
 
     assert answer == BROKEN_TLS
     assert receiver.requests == []
 
 
-async def test_an_expired_certificate_is_refused(sender: Sender, certificates: TestCertificates) -> None:
+async def test_an_expired_certificate_is_refused(sender: Sender, certificates: CertificateAuthority) -> None:
     async with serving_receiver(
         respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1", expired=True)
     ) as receiver:
@@ -96,7 +96,7 @@ async def test_a_handshake_that_breaks_off_is_a_failure_of_the_connection(sender
 
 
 async def test_a_receiver_that_demands_our_certificate_is_a_failure(
-    sender: Sender, certificates: TestCertificates
+    sender: Sender, certificates: CertificateAuthority
 ) -> None:
     """On TLS 1.3 the refusal comes after the handshake, in the place of an answer: as an alert or as a bare reset."""
     demanding = certificates.server("127.0.0.1")
@@ -108,7 +108,7 @@ async def test_a_receiver_that_demands_our_certificate_is_a_failure(
 
 
 async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
-    http1_sender: Http1Sender, certificates: TestCertificates
+    http1_sender: Http1Sender, certificates: CertificateAuthority
 ) -> None:
     async with serving_receiver(respond_in_turn(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         target = loopback_target(receiver.url())
@@ -119,7 +119,7 @@ async def test_a_tls_connection_is_kept_and_survives_a_stale_one(
 
 
 async def test_one_tls_connection_carries_one_post_after_the_other(
-    http1_sender: Http1Sender, certificates: TestCertificates
+    http1_sender: Http1Sender, certificates: CertificateAuthority
 ) -> None:
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("127.0.0.1")) as receiver:
         for _ in range(5):
@@ -133,7 +133,7 @@ async def test_one_tls_connection_carries_one_post_after_the_other(
 async def test_the_machines_own_trust_is_the_default() -> None:
     """A test authority is unknown to it, so a sender made without a context refuses."""
     sender = Http1Sender(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver({})), clock=FakeClock())
-    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("127.0.0.1")) as receiver:
+    async with serving_receiver(respond_with(NO_CONTENT), tls=CertificateAuthority().server("127.0.0.1")) as receiver:
         answer = await sender.post(loopback_target(receiver.url()), {}, b"{}")
     await sender.aclose()
 

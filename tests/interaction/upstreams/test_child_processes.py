@@ -67,7 +67,7 @@ async def test_a_killed_service_takes_its_child_along_and_its_next_start_the_res
 async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "END_SECONDS", 0.1)
+    monkeypatch.setattr(child, "STOP_TIMEOUT_SECONDS", 0.1)
     async with open_upstreams(make_raw_config(**STUBBORN_CHILD), children_folder=tmp_path) as upstreams:
         pids = await list_pids(upstreams)
         assert len(records_in(tmp_path)) == 1
@@ -80,7 +80,7 @@ async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
 async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "END_SECONDS", 0.1)
+    monkeypatch.setattr(child, "STOP_TIMEOUT_SECONDS", 0.1)
     async with open_upstreams(make_raw_config(RAW_GRANDCHILD="1"), children_folder=tmp_path) as upstreams:
         first = await list_pids(upstreams)
         os.kill(first["pid"], signal.SIGKILL)

@@ -241,7 +241,7 @@ async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch
         asked.clear()
         release.clear()
         with monkeypatch.context() as impatient:
-            impatient.setattr(catalog_module, "AGE_SECONDS_MAX", -1.0)
+            impatient.setattr(catalog_module, "LIST_AGE_SECONDS_MAX", -1.0)
             listing = asyncio.create_task(upstreams.tool_catalog.list_tools("stage"))
             await asked.wait()
         upstreams.reconfigure([make_http_config(after.url)])

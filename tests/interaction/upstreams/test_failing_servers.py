@@ -296,7 +296,7 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
 
 
 async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "ABANDONED_MAX", 2)
+    monkeypatch.setattr(link, "CANCELLED_REQUESTS_MAX", 2)
     sessions: set[bytes] = set()
     stage = ControlledUpstream()
     app = make_legacy_app(stage.app())

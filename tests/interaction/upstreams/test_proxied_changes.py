@@ -90,7 +90,7 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
 async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching_module, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(watching_module, "SUBSCRIBE_WAIT_SECONDS", 0.01)
     port = free_port()
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
@@ -147,8 +147,8 @@ async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
 
 @parametrize_eras
 async def test_changes_without_an_open_stream_are_found_by_polling(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "LISTEN_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(passage_module, "AGE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(link_module, "RELISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(passage_module, "LIST_AGE_SECONDS_MAX", -1.0)
     library = LibraryUpstream()
     async with serving_proxy(library, era) as (passage, _):
         await passage.list_entries(UPSTREAM_NAME, Listing.RESOURCES)

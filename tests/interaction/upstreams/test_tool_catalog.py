@@ -122,7 +122,7 @@ async def test_a_list_is_cached_and_read_again_only_when_old_before_a_rejection(
 
         with pytest.raises(UnknownTool):
             await check_arguments(upstreams.tool_catalog, "silent")
-        monkeypatch.setattr(catalog_module, "REFUSING_AGE_SECONDS_MAX", -1.0)
+        monkeypatch.setattr(catalog_module, "REJECTING_LIST_AGE_SECONDS_MAX", -1.0)
         await check_arguments(upstreams.tool_catalog, "silent")
 
 

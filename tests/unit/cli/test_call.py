@@ -26,7 +26,7 @@ def started(call: dict[str, Any] = WORKING, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
-    monkeypatch.setattr(command, "POLL_SECONDS", 0)
+    monkeypatch.setattr(command, "POLL_INTERVAL_SECONDS", 0)
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
         yield router
 

@@ -32,7 +32,7 @@ from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
 from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.examples import WEBHOOK
-from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
+from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
 from tests.support.upstreams import STDIO_SERVER
 
@@ -246,7 +246,7 @@ def make_client(*urls: str) -> RingbackClient:
     )
 
 
-async def callbacks(*urls: str, certificates: TestCertificates | None = None) -> list[Finding]:
+async def callbacks(*urls: str, certificates: CertificateAuthority | None = None) -> list[Finding]:
     """What is found of webhooks with these URLs by somebody who trusts these certificates, or those that everybody does."""
     names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
     tls = ssl.create_default_context() if certificates is None else certificates.client()
@@ -257,7 +257,7 @@ async def callbacks(*urls: str, certificates: TestCertificates | None = None) ->
 
 async def test_a_receiver_with_a_valid_certificate_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
-    certificates = TestCertificates()
+    certificates = CertificateAuthority()
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
         url = receiver.url(host="here.example")
         found = await callbacks(url, f"{url}/other", certificates=certificates)
@@ -267,7 +267,7 @@ async def test_a_receiver_with_a_valid_certificate_is_reported_once(monkeypatch:
 
 
 async def test_a_certificate_that_expires_soon_is_reported() -> None:
-    certificates = TestCertificates()
+    certificates = CertificateAuthority()
     async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates)
 
@@ -275,7 +275,9 @@ async def test_a_certificate_that_expires_soon_is_reported() -> None:
 
 
 async def test_an_untrusted_certificate_is_reported() -> None:
-    async with serving_receiver(respond_with(NO_CONTENT), tls=TestCertificates().server("here.example")) as receiver:
+    async with serving_receiver(
+        respond_with(NO_CONTENT), tls=CertificateAuthority().server("here.example")
+    ) as receiver:
         (found,) = await callbacks(receiver.url(host="here.example"))
 
     assert (found.ok, "TLS fails" in found.detail) == (False, True)
@@ -335,7 +337,7 @@ def register() -> None:
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_probe, "FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(write_probe, "DISK_FREE_BYTES_MIN", 2**62)
 
     assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 

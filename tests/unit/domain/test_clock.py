@@ -86,9 +86,9 @@ def test_time_since_boot_is_read_where_the_machine_has_it(monkeypatch: pytest.Mo
         return 0
 
     monkeypatch.setattr("time.clock_gettime_ns", clock_gettime_ns)
-    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", 7)
+    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME_CLOCK_ID", 7)
     SystemClock()
-    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME", None)
+    monkeypatch.setattr("ringback.domain.clock._BOOT_TIME_CLOCK_ID", None)
     SystemClock()
 
     assert asked == [7]

@@ -23,7 +23,7 @@ from ringback.identity.issuer_documents import (
 from ringback.identity.resolving_transport import ResolvingTransport
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from tests.support.clock import FakeClock
-from tests.support.receivers import NO_CONTENT, TestCertificates, respond_with, serving_receiver
+from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
 from tests.support.resolvers import FakeResolver
 from tests.support.service import PUBLIC_URL
 from tests.support.token_issuer import EC_KEY, OTHER_KEY, RSA_KEY, FakeTokenIssuer
@@ -280,7 +280,10 @@ async def test_an_issuer_whose_name_has_no_address_has_no_document() -> None:
 
 
 async def test_the_certificate_of_an_issuer_must_be_for_its_name_and_not_for_its_address() -> None:
-    certificates, look_up = TestCertificates(), names({"issuer.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
+    certificates, look_up = (
+        CertificateAuthority(),
+        names({"issuer.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}),
+    )
     connections = httpx.AsyncHTTPTransport(
         verify=certificates.client(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
     )

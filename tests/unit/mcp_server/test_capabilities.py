@@ -33,7 +33,7 @@ async def test_a_removed_upstream_is_refused_with_the_usual_error(method: str, m
         del context
         return {"capabilities": {}}
 
-    monkeypatch.setattr(greeting_module, "caller_of", no_extensions)
+    monkeypatch.setattr(greeting_module, "get_caller", no_extensions)
     greeting = CapabilitiesMiddleware(
         Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(passage=RemovedUpstreamProxy()))
     )

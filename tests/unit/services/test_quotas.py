@@ -52,7 +52,7 @@ def test_no_minute_takes_more_than_twice_the_rate_and_patience_always_gets_throu
 
 
 def test_idle_principals_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "RATES_KEPT_MAX", 3)
+    monkeypatch.setattr(quotas, "RATE_LIMITERS_MAX", 3)
     clock = FakeClock()
     kept = make_quota_keeper(clock, starts_per_minute=1)
     for number in range(3):

@@ -43,7 +43,7 @@ async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behi
             super().__init__(*args, **options)
             alive.add(self)
 
-    monkeypatch.setattr(catalog_module, "ArgumentChecker", Counted)
+    monkeypatch.setattr(catalog_module, "ArgumentValidator", Counted)
     renaming = RenamingConnection()
     connections = {"git": renaming, "gone": RenamingConnection()}
     catalog = UpstreamToolCatalog(connections)
