@@ -26,7 +26,7 @@ from ringback.domain.meta import RINGBACK_META_PREFIX, is_reserved_meta_key
 from ringback.domain.retry import RetryProfile
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX, DeliveryCondition
-from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.notifier.http.target import URL_LENGTH_MAX
 from ringback.services.registrations import WebhookRegistration
 
 CALL_ID_META_KEY: Final = "ringback/callId"

@@ -25,9 +25,8 @@ from ringback.domain.webhook import Webhook, signing_secrets
 from ringback.notifier.attempts import AttemptBatcher, AttemptRecorder, FinishedAttempt
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.handover import HandoffLease
-from ringback.notifier.http.guard import TargetPolicy
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
-from ringback.notifier.http.target import TargetCache
+from ringback.notifier.http.target import TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
 from ringback.notifier.payload import build_callback_headers
 from ringback.notifier.recorder import Recorder

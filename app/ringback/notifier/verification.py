@@ -17,8 +17,8 @@ from ringback.domain.delivery import AttemptCategory
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Principal
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
-from ringback.notifier.http.guard import Target, TargetPolicy, parse_target
 from ringback.notifier.http.sender import HttpRequester
+from ringback.notifier.http.target import Target, TargetPolicy, parse_target
 
 RECEIVER_LIST_PATH: Final = "/.well-known/mcp-webhook-receiver.json"
 """Where an origin lists the path prefixes of its receivers: `{"receivers": ["/hooks/"]}` (mcp-events §8)."""

@@ -37,8 +37,8 @@ from ringback.domain.verification import (
 from ringback.domain.webhook import Webhook, WebhookState, signing_secrets
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.http.guard import TargetPolicy, parse_target
 from ringback.notifier.http.sender import HttpRequester
+from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.notifier.payload import build_callback_headers, build_verification_body
 from ringback.notifier.verification import PublishedReceiverLists, parse_json_object
 from ringback.signing.ed25519 import SigningKey
