@@ -311,7 +311,7 @@ class StoreFailingOnce(StoreWrapper):
     """Refuses one chore of the janitor, as a corrupt page does."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if work.__qualname__ == "Janitor._end_overdue":
+        if work.__qualname__ == "Janitor._finish_overdue_calls":
             raise StoreUnavailable("The database disk image is malformed.")
         return await super().write(work)
 

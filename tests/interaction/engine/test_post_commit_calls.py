@@ -73,7 +73,7 @@ async def test_a_call_leased_at_commit_needs_no_lease_transaction(
             await start(engine, call)
             await engine.wait_until_final(call)
 
-    assert counting.written == ["start", "LeasedCall._dispatch", "Ends._record"] * 2
+    assert counting.written == ["start", "LeasedCall._write_dispatched", "CompletionBatcher._record_completions"] * 2
 
 
 async def test_calls_are_queued_while_no_runner_runs(engine: Engine) -> None:
