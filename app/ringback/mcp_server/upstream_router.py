@@ -101,7 +101,7 @@ class UpstreamRouter:
             listing, [(entry.upstream, entry.upstream_key) for entry in entries]
         )
         return [
-            replace(entry, shown={**entry.definition, "name": name})
+            replace(entry, definition={**entry.definition, "name": name})
             for entry, name in zip(entries, names, strict=True)
             if name is not None
         ]
