@@ -23,6 +23,7 @@ from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.runner.drivers import predict_driver_name
 from ringback.services.births import PostCommitHandoff
 from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
@@ -97,6 +98,7 @@ async def open_components(
             upstream_configs,
             clock=environment.clock,
             random_fraction=environment.random_fraction,
+            predict_driver_name=predict_driver_name,
             connect_timeout_seconds=settings.connect_patience_seconds,
             store=store,
             children_folder=child_records_folder(sqlite_path(settings.database_url)),
