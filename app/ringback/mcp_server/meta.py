@@ -15,18 +15,14 @@ nor forwarded.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Strict, ValidationError
+from pydantic import ValidationError
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.event import EventName
 from ringback.domain.meta import RINGBACK_META_PREFIX, is_reserved_meta_key
-from ringback.domain.retry import RetryProfile
-from ringback.domain.validation import require_printable
-from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX, DeliveryCondition
-from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.schemas.webhooks import CallbackBody
 from ringback.services.registrations import WebhookRegistration
 
 CALL_ID_META_KEY: Final = "ringback/callId"
@@ -99,44 +95,12 @@ def _read_label(meta: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     return None
 
 
-# `_meta["ringback/callback"]`: the callback of one call, in the form of REST's `callback`.
-
-
-class CallbackForm(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
-    secret: Annotated[SecretStr, Field(max_length=SECRET_LENGTH_MAX)] | None = None
-    events: Annotated[frozenset[EventName], Field(min_length=1)] = DEFAULT_EVENTS
-    correlation_id: (
-        Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterValidator(require_printable)] | None
-    ) = None
-    retries: RetryProfile = RetryProfile.DAYS
-    include_result: Annotated[bool, Strict()] = False
-    when: DeliveryCondition = DeliveryCondition.ALWAYS
-    description: Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)] | None = (
-        None
-    )
-
-    def to_webhook_spec(self) -> WebhookRegistration:
-        return WebhookRegistration(
-            url=self.url,
-            secret=self.secret.get_secret_value() if self.secret else None,
-            events=self.events,
-            correlation_id=self.correlation_id,
-            retries=self.retries,
-            include_result=self.include_result,
-            when=self.when,
-            description=self.description,
-        )
-
-
 def parse_callback(meta: Mapping[str, Any]) -> WebhookRegistration | None:
     """The callback that the request asks for; raises `InvalidRequest` without the value, which may be a secret."""
     if (value := meta.get(CALLBACK_META_KEY)) is None:
         return None
     try:
-        return CallbackForm.model_validate(value).to_webhook_spec()
+        return CallbackBody.model_validate(value).to_registration()
     except ValidationError as problem:
         first = problem.errors(include_input=False, include_context=False)[0]
         location = ".".join(str(step) for step in first["loc"])
