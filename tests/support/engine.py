@@ -245,7 +245,7 @@ class Engine:
 
     async def run_recovery(self, janitor: Janitor | None = None) -> None:
         """As the next process does that serves the store: whatever was leased is void, and all chores are done to their end."""
-        janitor = janitor or self.make_janitor(only_owner="the next process")
+        janitor = janitor or self.make_janitor(exclusive_owner="the next process")
         while await janitor.run_once():
             pass
 

@@ -123,10 +123,10 @@ import asyncio, sys
 from pathlib import Path
 from ringback.domain.clock import SystemClock
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.stores import a_sealer
+from tests.support.stores import make_sealer
 
 async def main(path):
-    store = SqliteStore(path, clock=SystemClock(), sealer=a_sealer())
+    store = SqliteStore(path, clock=SystemClock(), sealer=make_sealer())
     await store.open(exclusive=True)
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink()
@@ -213,9 +213,9 @@ async def test_a_write_that_meets_a_damaged_page_undoes_its_whole_group(
 
 async def test_an_open_database_never_waits_inside_sqlite_for_a_lock(path: Path, clock: FakeClock) -> None:
     store = await open_again(path, clock)
-    opened: Any = getattr(store, "_opened", None)  # what it opened shows nowhere else
+    opened: Any = getattr(store, "_open_database", None)  # what it opened shows nowhere else
     assert opened is not None
-    connections = [opened.reader, opened.writer._connection, *(each._connection for each in opened.pool._free)]
+    connections = [opened.reader, opened.group_commit._connection, *(each._connection for each in opened.pool._free)]
 
     waits = [connection.execute("PRAGMA busy_timeout").fetchone()[0] for connection in connections]
 
@@ -248,9 +248,9 @@ def killed_after_writing(path: Path) -> None:
     program = (
         "import asyncio, os, sys; from pathlib import Path\n"
         "from ringback.domain.clock import SystemClock; from ringback.storage.sqlite.store import SqliteStore\n"
-        "from tests.support.stores import a_sealer; from tests.unit.storage.test_integrity import reserve\n"
+        "from tests.support.stores import make_sealer; from tests.unit.storage.test_integrity import reserve\n"
         "async def main():\n"
-        "    store = SqliteStore(Path(sys.argv[1]), clock=SystemClock(), sealer=a_sealer())\n"
+        "    store = SqliteStore(Path(sys.argv[1]), clock=SystemClock(), sealer=make_sealer())\n"
         "    await store.open(exclusive=True)\n"
         "    for _ in range(7): await store.write(reserve)\n"
         "    os.kill(os.getpid(), 9)\n"
