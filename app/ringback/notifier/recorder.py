@@ -9,7 +9,7 @@ from ringback.domain import call as calls
 from ringback.domain.call import Call, CallCompletion, CallPhase, Progress
 from ringback.domain.call_rows import CallChange
 from ringback.domain.event import Event, EventName, build_call_event, build_upstream_event
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
@@ -30,6 +30,17 @@ class CompletionRequest:
     completion: CallCompletion
     lease_token: str | None
     """The end is written only under this lease; None for a call without a lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedCompletion:
+    """The end of a call that a runner holds. It has values only: the recorder reads the row in its own transaction."""
+
+    call_id: CallId
+    lease_token: str
+    completion: CallCompletion
+    progress: Progress | None
+    """The latest progress that the runner received; None keeps the progress of the row."""
 
 
 class ChangedCall(NamedTuple):
@@ -75,6 +86,14 @@ class Recorder:
         for _, principal_calls in groupby(sorted(changed_calls, key=_principal_key), key=_principal_key):
             await self._append_call_events(tx, EventName.CALL_FINISHED, list(principal_calls))
         return finished
+
+    async def finish_leased_calls(
+        self, tx: Transaction, completions: Sequence[LeasedCompletion]
+    ) -> Sequence[Call | None]:
+        """As `finish_calls`, for calls as their rows are now; None for each call whose lease is lost."""
+        requests = [await _read_completion_request(tx, each) for each in completions]
+        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
+        return [None if request is None else next(finished) for request in requests]
 
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None
@@ -165,6 +184,14 @@ async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]
     """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
     (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+
+
+async def _read_completion_request(tx: Transaction, leased: LeasedCompletion) -> CompletionRequest | None:
+    call = await tx.calls.get(leased.call_id)
+    if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
+        return None
+    latest = replace(call, progress=leased.progress or call.progress)
+    return CompletionRequest(call=latest, completion=leased.completion, lease_token=leased.lease_token)
 
 
 def _principal_key(changed_call: ChangedCall) -> Principal:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from ringback.domain import inputs
@@ -31,7 +30,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag, wait_first
@@ -206,9 +205,13 @@ class LeasedCall:
         self.call = await self._store.write(self._write_dispatched)
 
     async def finish_call(self, completion: CallCompletion) -> None:
-        ended = await self._write_with_retries(
-            lambda: self._completion_batcher.finish_call(partial(self._prepare_completion, completion=completion))
-        )
+        async def write() -> Call:
+            finished = await self._completion_batcher.finish_call(self._leased_completion(completion))
+            if finished is None:
+                raise LeaseLost
+            return finished
+
+        ended = await self._write_with_retries(write)
         if ended is None:
             return
         about = {"call_id": ended.id, "upstream": ended.upstream, "tool": ended.tool, "outcome": str(ended.outcome)}
@@ -239,23 +242,17 @@ class LeasedCall:
         await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
         return dispatched
 
-    async def _prepare_completion(self, tx: Transaction, *, completion: CallCompletion) -> CompletionRequest | None:
-        """The end of the call as it stands, with the last progress; None when it is not ours."""
-        try:
-            call = await self._read_leased(tx)
-        except LeaseLost:
-            log.warning("call.lease_lost", extra={"call_id": self.call.id})
-            return None
-        latest = replace(call, progress=self._progress_writer.latest or call.progress)
-        return CompletionRequest(call=latest, completion=completion, lease_token=self._lease_token)
+    def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
+        return LeasedCompletion(
+            call_id=self.call.id,
+            lease_token=self._lease_token,
+            completion=completion,
+            progress=self._progress_writer.latest,
+        )
 
     async def _write_completion(self, tx: Transaction, completion: CallCompletion) -> Call | None:
-        end = await self._prepare_completion(tx, completion=completion)
-        return (
-            None
-            if end is None
-            else await self._recorder.finish_call(tx, end.call, completion, lease_token=end.lease_token)
-        )
+        (finished,) = await self._recorder.finish_leased_calls(tx, [self._leased_completion(completion)])
+        return finished
 
     async def _write_parked(self, tx: Transaction, parked: ParkedCall) -> Call | None:
         """Wait for answers, unless the end was asked for in the meantime: then nobody wants to answer."""
