@@ -6,7 +6,8 @@ from ringback.keyring import load_signing_keys
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
 from ringback.runner.drivers import BoundDriverProvider
-from ringback.runner.runner import Runner, RunnerConfig
+from ringback.runner.leasing import RunnerConfig
+from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
 
