@@ -89,7 +89,7 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Meta
             for name, upstream in upstreams.items()
         ]
         configured = [
-            replace(config, pass_meta=passing[config.name]) if config.name in passing else config for config in configs
+            replace(config, forwarded_meta_keys=passing[config.name]) if config.name in passing else config for config in configs
         ]
         ringback = await stack.enter_async_context(running_application(folder, *configured, auth="off"))
         url = await stack.enter_async_context(serving_api(ringback.app.api))

@@ -98,7 +98,7 @@ async def test_a_running_call_is_shown_with_its_names_and_its_progress(desk: Bui
         "ringback/correlationId": "report-1",
     }
     assert "Progress 3 of 10: counting" in text(seen)
-    assert "goes on without you" in text(seen)
+    assert "continues in the background" in text(seen)
 
 
 async def test_a_call_that_has_ended_brings_the_tools_own_content_as_it_came(desk: BuiltinToolsHarness) -> None:
@@ -118,7 +118,7 @@ async def test_a_call_that_may_have_run_says_so(desk: BuiltinToolsHarness) -> No
 
     seen = await desk.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "may have been carried out" in text(seen)
+    assert "may have run" in text(seen)
     assert seen["structuredContent"]["error"]["data"] == {"outcome": "unknown"}
 
 
@@ -186,7 +186,7 @@ async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_
 
     for seen in (told, again):
         assert "Stop polling" in text(seen)
-        assert "called back" in seen["structuredContent"]["next_step"]
+        assert "Come back after a callback" in seen["structuredContent"]["next_step"]
 
 
 async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None:

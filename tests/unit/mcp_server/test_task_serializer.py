@@ -25,12 +25,12 @@ from ringback.domain.call import (
     failed_completion,
 )
 from ringback.domain.clock import format_iso
+from ringback.mcp_server.call_text import progress_text
 from ringback.mcp_server.task_serializer import (
     POLL_INTERVAL_MILLISECONDS_MAX,
     POLL_INTERVAL_MILLISECONDS_MIN,
     TaskSerializer,
     get_observable_state,
-    progress_text,
     status_message,
 )
 from tests.support.builders import make_call
