@@ -1,8 +1,8 @@
-"""The session managers of the endpoints: each runs in its own task, starts with its first request, and restarts after a
-failure.
+"""The session managers of the endpoints.
 
-An SDK session manager must be entered and left in one task, and the first uncaught error of one of its sessions ends it. Then
-all its current requests end, later ones are refused until it runs again, and other endpoints are not affected.
+Each runs in its own task, starts with its first request, and restarts after a failure. An SDK session manager must be entered
+and left in one task, and the first uncaught error of one of its sessions ends it. Then all its current requests end, later ones
+are refused until it runs again, and other endpoints are not affected.
 """
 
 import asyncio
@@ -72,9 +72,9 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
         if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
             raise QuotaExceeded(
-                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was opened. End "
-                "sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after "
-                f"{DEFAULT_SESSION_IDLE_TIMEOUT // 60} idle minutes.",
+                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was "
+                "opened. End sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after it "
+                f"was idle for {DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 quota="sessions",
                 limit=SESSIONS_PER_PRINCIPAL_MAX,
@@ -105,16 +105,14 @@ class _EndpointState:
 
     def unavailable_error(self) -> EndpointUnavailable:
         return EndpointUnavailable(
-            f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in a few "
-            "seconds, with its ringback/idempotencyKey if it has one. A session that was open at this endpoint must begin again "
-            "with initialize. Other endpoints are not affected."
+            f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in "
+            "a few seconds, with its ringback/idempotencyKey if it has one. Sessions at this endpoint must begin again with "
+            "initialize. Other endpoints are not affected."
         )
 
 
 class EndpointSupervisor:
-    """Starts, restarts and stops the endpoints' session managers. Endpoints are bounded by the upstreams of
-    `list_upstreams`.
-    """
+    """Starts, restarts and stops the session managers; `list_upstreams` bounds the number of endpoints."""
 
     def __init__(
         self,
