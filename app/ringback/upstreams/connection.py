@@ -23,10 +23,10 @@ from typing import Any, Final, cast
 import anyio
 import anyio.abc
 
+from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.retry import JITTER_FRACTION
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.runner.drivers import predict_driver_name
@@ -50,8 +50,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS: Final = 30.0
 """How long a call waits for its upstream. A container restarts in less; what needs longer is down."""
-RECONNECT_BACKOFF_SECONDS_MIN: Final = 0.25
-RECONNECT_BACKOFF_SECONDS_MAX: Final = 10.0
+RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
 """Below the patience of a call, so that each waiting call sees several attempts."""
 STABLE_AFTER_SECONDS: Final = 10.0
 """A link that lasted this long was a good one: the next attempt follows at once."""
@@ -309,7 +308,7 @@ class UpstreamConnection:
                 short_lived = 0 if steady else short_lived + 1
                 if short_lived:
                     await self._clock.sleep(
-                        reconnect_backoff_seconds(short_lived, random_fraction=self._random_fraction())
+                        RECONNECT_BACKOFF.pause_seconds(short_lived, random_fraction=self._random_fraction())
                     )
 
     async def _connect_once(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
@@ -428,9 +427,3 @@ class UpstreamConnection:
         for listing in listings:
             async with self._listing_lock:
                 await self._fetch_listing(session, listing)
-
-
-def reconnect_backoff_seconds(failures: int, *, random_fraction: float) -> float:
-    """Seconds before the next attempt after `failures` in a row; `chance` is uniform in [0, 1)."""
-    doubled = RECONNECT_BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10)
-    return min(doubled, RECONNECT_BACKOFF_SECONDS_MAX) * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction)
