@@ -1,10 +1,10 @@
-"""Rings within one process: who waits for which topic.
+"""Notifications by topic, within one process.
 
-A bell hangs in its topics from `listen` on, so a ring between registering, looking at the store and waiting is not lost:
+A waiter receives notifications of its topics from `listen` on, so one that comes between reading the store and waiting is kept:
 
-    with signals.listen(changed(call_id)) as bell:
-        while not settled(await look()):       # a ring from here on …
-            await bell.wait(5)                 # … is heard here, at once
+    with signals.listen(changed(call_id)) as waiter:
+        while not is_final(await read_call()):    # a notification from here on …
+            await waiter.wait(5)                  # … ends this wait at once
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class LocalWaiter:
 
 
 class LocalSignals:
-    """Bells by topic. Ringing costs what listens to the topic, not what listens at all."""
+    """Waiters by topic. A notification costs as much as its topic has waiters, however many there are in all."""
 
     def __init__(self) -> None:
         self._waiters_by_topic: dict[str, set[LocalWaiter]] = {}
@@ -48,8 +48,8 @@ class LocalSignals:
 
     def notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for bell in self._waiters_by_topic.get(topic, ()):
-                bell.notify()
+            for waiter in self._waiters_by_topic.get(topic, ()):
+                waiter.notify()
 
     def _unsubscribe(self, topic: str, waiter: LocalWaiter) -> None:
         self._waiters_by_topic[topic].discard(waiter)
