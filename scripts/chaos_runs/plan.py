@@ -33,18 +33,18 @@ class Target(StrEnum):
 
 
 UNITS: Final = (
-    "Calls.start.<locals>",
-    "Calls.cancel.<locals>",
-    "Runner._lease",
-    "LeasedCall._dispatch",
-    "LeasedCall._change.<locals>",
-    "LeasedCall._write_progress.<locals>",
-    "LeasedCall.park.<locals>",
-    "Answers.answer.<locals>",
-    "Ends._record",
-    "Claims._claim",
-    "Settlement.settle",
-    "Janitor._recover_abandoned",
+    "Calls.start_call.<locals>",
+    "Calls.cancel_call.<locals>",
+    "Runner._lease_queued_calls",
+    "LeasedCall._write_dispatched",
+    "LeasedCall._update_call.<locals>",
+    "LeasedCall._record_progress.<locals>",
+    "LeasedCall.park_call.<locals>",
+    "InputAnswers.answer_input.<locals>",
+    "CompletionBatcher._record_completions",
+    "DeliveryLeasing._lease_due",
+    "AttemptRecorder.record_attempts",
+    "Janitor._recover_calls_of_others",
 )
 """The durable steps of a call's way, by the beginning of the name of each unit of work."""
 

@@ -49,10 +49,10 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import CallHandoff
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
-from ringback.services.births import PostCommitHandoff
 from ringback.services.calls import Calls
 from ringback.services.deliveries import Deliveries
 from ringback.services.events import Events
@@ -350,7 +350,7 @@ def _services(
         registrations=registrations,
         quotas=keeper,
         lifecycle=lifecycle,
-        post_commit=PostCommitHandoff(),
+        post_commit=CallHandoff(),
         admission=AdmissionGate(),
     )
     return Services(

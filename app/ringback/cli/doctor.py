@@ -3,7 +3,6 @@
 import asyncio
 import ssl
 from contextlib import aclosing
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -100,7 +99,7 @@ async def _run_checks(
 
 def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([{"about": finding.about, "ok": finding.ok, "told": finding.detail} for finding in findings])
         return
     width = max(len(finding.about) for finding in findings)
     for finding in findings:

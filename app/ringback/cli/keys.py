@@ -134,7 +134,7 @@ async def _count_sealed(settings: Settings) -> Mapping[str, int]:
         return await count_sealed_by_key(store)
 
 
-@app.command()
+@app.command("signing")
 def generate_signing_key() -> None:
     """Make a key for RINGBACK_SIGNING_KEYS: Ed25519 signatures of callbacks, for receivers without a secret."""
     key = ed25519.generate_signing_key(os.urandom(ed25519.SEED_BYTES))
@@ -142,7 +142,7 @@ def generate_signing_key() -> None:
     print_message(f"Receivers verify with its public half: {ed25519.parse_signing_key(key).public_key}")
 
 
-@app.command()
+@app.command("ring")
 def generate_ring_key() -> None:
     """Make a key for RINGBACK_SECRET_KEYS: encryption at rest, and resume tokens."""
     print_output(sealing.generate_key_ring_entry(os.urandom(sealing.KEY_BYTES)))

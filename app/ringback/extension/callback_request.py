@@ -10,8 +10,8 @@ from mcp_types import INVALID_PARAMS
 from pydantic import Field, ValidationError
 
 from ringback.client.options import CallbackOptions
-from ringback.schemas.calls import CallbackBody
 from ringback.schemas.fields import Label, RequestBody
+from ringback.schemas.webhooks import CallbackBody
 
 RINGBACK_META_PREFIX: Final = "ringback/"
 CALLBACK_META_KEY: Final = "ringback/callback"

@@ -1,7 +1,7 @@
-"""Ringback's own tools at work: what a model can do about its calls when its client speaks neither tasks nor webhooks.
+"""The built-in tools, with which a model manages its calls when its client supports neither tasks nor webhooks.
 
-Whatever goes wrong is a tool result with `isError` that says what to do: a model reads results, and JSON-RPC errors often never
-reach it. What is foreign and what is unknown answer with the same words.
+Every error is a tool result with `isError` that says what to do: models read results, but JSON-RPC errors often never reach
+them. Another principal's call is answered like an unknown one.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from ringback.services.input_answers import InputAnswers
 from ringback.services.resume import CallResumption
 
 VALIDATION_ERRORS_MAX: Final = 5
-"""Told of one request; whoever makes more wants to see the first ones."""
+"""The number of errors reported for one request; the first ones are enough to correct it."""
 UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
 
 
@@ -126,7 +126,7 @@ class BuiltinToolHandler:
         answered = await self._input_answers.answer_input(caller, arguments.call_id, arguments.responses)
         lines = [render_call_text(answered.call)]
         if answered.ignored:
-            lines.append(f"These keys are not asked, or not any more: {', '.join(answered.ignored)}.")
+            lines.append(f"Ignored, because these keys have no open question: {', '.join(answered.ignored)}.")
         details = describe_call(answered.call, None)
         details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
@@ -172,7 +172,7 @@ def _serialize_event(event: Event) -> dict[str, Any]:
 
 
 def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes | None = None) -> dict[str, Any]:
-    """Our words first, then the tool's own content as it came, so that images stay images."""
+    """Our text first, then the tool's own content unchanged, so that images stay images."""
     content: list[Any] = [] if result is None else jsontext.loads(result)["content"]
     return {
         "content": [{"type": "text", "text": text}, *content],
@@ -182,7 +182,7 @@ def _build_tool_result(text: str, structured: Mapping[str, Any], result: bytes |
 
 
 def _format_validation_errors(problem: ValidationError) -> str:
-    """Where and what, never the value: it may be a secret."""
+    """The locations and reasons, never the values, which may be secrets."""
     errors = problem.errors(include_input=False, include_url=False, include_context=False)
     messages = [
         f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}." for one in errors[:VALIDATION_ERRORS_MAX]

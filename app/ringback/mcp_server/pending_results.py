@@ -1,7 +1,7 @@
-"""Calls that go on after their client was answered: the pending result, and the resource `ringback://calls/{id}` it points to.
+"""The pending result, and the resource `ringback://calls/{id}` that it links to.
 
-A pending result is for clients that know nothing but tool results, so it says in words what runs and what to do. The resource
-reads as JSON, can be subscribed to, and holds the result once there is one.
+A pending result is for clients that support only tool results, so its text says which call runs and what to do. The resource is
+JSON, can be subscribed to, and contains the result once the call has ended.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ CALL_RESOURCE_TEMPLATE: Final[dict[str, Any]] = {
     "uriTemplate": f"{CALL_RESOURCE_URI_PREFIX}{{call_id}}",
     "name": "ringback_call",
     "title": "Ringback call",
-    "description": "A tool call that outlives its request, as JSON: status, progress, and the result once there is one.",
+    "description": "A tool call that runs in the background, as JSON: status, progress, and the result once it has ended.",
     "mimeType": "application/json",
 }
 
@@ -30,14 +30,14 @@ def is_ringback_uri(uri: str) -> bool:
 
 
 def build_pending_result(call: Call) -> Result:
-    """A CallToolResult that is no error: the tool is at work."""
+    """A CallToolResult without isError: the tool is running."""
     pending = {"call_id": call.id, "status": str(call.status), "resource_uri": call_resource_uri(call)}
     resource_link = {
         "type": "resource_link",
         "uri": call_resource_uri(call),
         "name": call.id,
         "title": f"{call.tool} of {call.upstream}",
-        "description": "Becomes the tool's result.",
+        "description": "Contains the tool's result once the call has ended.",
         "mimeType": "application/json",
     }
     content = [{"type": "text", "text": "\n".join(_render_pending_text(call))}, resource_link]
@@ -47,13 +47,13 @@ def build_pending_result(call: Call) -> Result:
 
 
 async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str) -> Result:
-    """The resource as it is now; a call of somebody else's is as unknown as one that never was."""
+    """The resource as it is now; another principal's call is as unknown as one that does not exist."""
     try:
         call = await gateway.calls.get_call(context.caller, uri.removeprefix(CALL_RESOURCE_URI_PREFIX))
     except CallExpired as expired:
         raise NotFound(expired.detail, uri=uri) from None
     except NotFound:
-        raise NotFound("No call of yours has this URI. List yours with ringback_list_calls.", uri=uri) from None
+        raise NotFound("You have no call with this URI. List your calls with ringback_list_calls.", uri=uri) from None
     stored = await gateway.read_stored_result(context.caller, call)
     text = jsontext.dumps(describe_call(call, stored)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}

@@ -158,7 +158,7 @@ class AttemptRecorder:
         for origin in sorted(affected_origins):
             if after[origin] != breakers[origin]:
                 await tx.origin_breakers.save_breaker(origin, after[origin])
-        tx.on_end(partial(self._update_limiter, after))
+        tx.on_commit(partial(self._limiter.update_origin_breakers, after))
 
     def _breaker_after_attempt(
         self, breaker: CircuitBreaker, answer: AttemptResult, *, now: datetime
@@ -168,10 +168,6 @@ class AttemptRecorder:
         if answer.category not in UNREACHABLE_CATEGORIES:
             return CLOSED_BREAKER
         return breaker_after_failure(breaker, ORIGIN_BREAKER_POLICY, now=now, random_fraction=self._random_fraction())
-
-    def _update_limiter(self, breakers: Mapping[str, CircuitBreaker], committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        if committed:
-            self._limiter.update_origin_breakers(breakers)
 
 
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery]) -> None:

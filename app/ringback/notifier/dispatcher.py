@@ -1,6 +1,6 @@
 """The dispatcher: sends what is due and what is just born, each in an attempt of its own.
 
-handover ─born leased──┐
+post_commit ──leased───┐
 claims ──due, leased───┴▶ attempt ──▶ sender.post ──▶ settler ──▶ one unit of work for many
    ▲                                                     │
    └─────────────── a slot is free again ◀───────────────┘
@@ -24,13 +24,13 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
 from ringback.notifier.attempts import AttemptBatcher, AttemptRecorder, FinishedAttempt
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
-from ringback.notifier.handover import HandoffLease
 from ringback.notifier.http.guard import TargetPolicy
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
 from ringback.notifier.payload import build_callback_headers
 from ringback.notifier.recorder import Recorder
+from ringback.post_commit import DeliveryLease
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import wait_first
 
@@ -124,16 +124,16 @@ class Dispatcher:
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
         token = self._handoff_token = self._ids.new_lease_token()
 
-        def grant_lease(tx: Transaction, webhook: Webhook) -> HandoffLease | None:
+        def grant_lease(tx: Transaction, webhook: Webhook) -> DeliveryLease | None:
             permit = self._leasing.acquire_handoff_permit(tx, webhook)
             if permit is None:
                 return None
 
             def hand_off(delivery: Delivery) -> None:
                 leased = LeasedDelivery(delivery=delivery, webhook=webhook, permit=permit)
-                tx.on_end(partial(self._start_handed_off, attempts, leased))
+                tx.on_commit(partial(self._start_handed_off, attempts, leased))
 
-            return HandoffLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
+            return DeliveryLease(self._config.owner, token, tx.now() + seconds(self._config.lease_seconds), hand_off)
 
         try:
             with self._post_commit.attach(grant_lease):
@@ -141,9 +141,7 @@ class Dispatcher:
         finally:
             self._handoff_token = None
 
-    def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery, committed: bool) -> None:  # noqa: FBT001 - what `at_end` tells
-        if not committed:
-            return  # the claim gives its slot back
+    def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
         if leased.delivery.lease_token == self._handoff_token:
             attempts.create_task(self._run_attempt(leased))
         else:  # committed while the dispatcher stopped: its lease runs out, or is voided at the next start

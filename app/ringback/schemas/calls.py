@@ -5,33 +5,28 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, Strict
 
-from ringback.api.paging import NEXT_CURSOR_DESCRIPTION, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.domain.call import Call, CallOutcome, CallStatus, InputRequest, Progress, RerunPolicy
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
-from ringback.domain.retry import RetryProfile
-from ringback.domain.webhook import DEFAULT_EVENTS, DeliveryCondition, Webhook, WebhookState
+from ringback.domain.webhook import Webhook, WebhookState
 from ringback.schemas.fields import (
-    DEFAULT_EVENTS_SCHEMA,
-    WHEN_DESCRIPTION,
+    NEXT_CURSOR_DESCRIPTION,
+    PAGE_SIZE_DEFAULT,
     Cursor,
-    Description,
-    EventNames,
     Id,
     Instant,
     Label,
     OmittedIfNone,
+    PageSize,
     QueryParams,
     RequestBody,
     ResponseBody,
-    Secret,
     StrictBool,
-    Url,
     WaitSeconds,
 )
+from ringback.schemas.webhooks import CallbackBody
 from ringback.services.calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, JoinMode, StartCallRequest
 from ringback.services.input_answers import INPUT_RESPONSES_MAX
-from ringback.services.registrations import WebhookRegistration
 from ringback.services.started_call import StartedCall
 
 # Calls, as they are asked for and as they are shown.
@@ -43,33 +38,6 @@ NO_WEBHOOK_HINT = (
 
 JOIN_CALLS_MAX: Final = 100
 """Calls in one wait: a page of them."""
-
-
-class CallbackBody(RequestBody):
-    """Whom to ring for this one call."""
-
-    url: Url
-    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
-    events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
-    correlation_id: Label | None = Field(
-        default=None, description="A label of the receiver's: its callbacks carry it as `webhook_correlation_id`."
-    )
-    retries: RetryProfile = RetryProfile.DAYS
-    include_result: StrictBool = False
-    when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
-    description: Description | None = None
-
-    def to_registration(self) -> WebhookRegistration:
-        return WebhookRegistration(
-            url=self.url,
-            secret=self.secret.get_secret_value() if self.secret else None,
-            events=self.events,
-            correlation_id=self.correlation_id,
-            retries=self.retries,
-            include_result=self.include_result,
-            when=self.when,
-            description=self.description,
-        )
 
 
 OptionalCallback = Annotated[
@@ -127,7 +95,7 @@ class CallListQuery(QueryParams):
     status: CallStatus | None = None
     upstream: Label | None = None
     tool: Label | None = None
-    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
     def to_filter(self) -> CallFilter:

@@ -5,18 +5,26 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.paging import NEXT_CURSOR_DESCRIPTION, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.domain.delivery import Attempt, AttemptCategory, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
-from ringback.schemas.fields import Cursor, Id, Instant, QueryParams, ResponseBody
+from ringback.schemas.fields import (
+    NEXT_CURSOR_DESCRIPTION,
+    PAGE_SIZE_DEFAULT,
+    Cursor,
+    Id,
+    Instant,
+    PageSize,
+    QueryParams,
+    ResponseBody,
+)
 
 
 class DeliveryListQuery(QueryParams):
     state: DeliveryState | None = None
     webhook_id: Id | None = None
     call_id: Id | None = None
-    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
     def to_filter(self) -> DeliveryFilter:

@@ -4,7 +4,6 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.domain.call import Call
 from ringback.domain.cursor import encode_log_position
 from ringback.domain.event import Event, EventName
@@ -12,11 +11,13 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.schemas.calls import CallView
 from ringback.schemas.fields import (
+    PAGE_SIZE_DEFAULT,
     Cursor,
     Id,
     Instant,
     Label,
     OmittedIfNone,
+    PageSize,
     QueryParams,
     RequestBody,
     ResponseBody,
@@ -45,7 +46,7 @@ class EventStreamQuery(QueryParams):
 
 
 class EventListQuery(EventStreamQuery):
-    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    limit: PageSize = PAGE_SIZE_DEFAULT
     wait_seconds: WaitSeconds = Field(default=0.0, description="Wait so long for the first event.")
 
 

@@ -26,6 +26,14 @@ RATE_PER_SECOND_MIN: Final = 0.01
 RATE_PER_SECOND_MAX: Final = 1000.0
 """Above this a limit would never be felt."""
 
+PAGE_SIZE_DEFAULT: Final = 50
+PAGE_SIZE_MAX: Final = 100
+"""Rows per page: a client can show them, and the store reads them in one short transaction."""
+NEXT_CURSOR_DESCRIPTION: Final = (
+    "The cursor of the next page; null only at the end of the list. With a filter that few rows match, a page can be short or "
+    "empty although the list goes on, because one request reads a bounded number of rows."
+)
+
 DEFAULT_EVENTS_SCHEMA: Final[dict[str, Any]] = {"default": sorted(str(name) for name in DEFAULT_EVENTS)}
 """For the document: a set would be written in another order by each process."""
 WHEN_DESCRIPTION: Final = (
@@ -47,9 +55,9 @@ class QueryParams(BaseModel):
 
 
 class ResponseBody(BaseModel):
-    """A JSON object that a client is sent."""
+    """A JSON object that the service sends. It is built from a domain value whose attributes have the members' names."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 def _is_none(value: object) -> bool:
@@ -64,6 +72,7 @@ Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterVali
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
 EventNames = Annotated[frozenset[EventName], Field(min_length=1)]
 Id = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX), AfterValidator(require_printable)]
+PageSize = Annotated[int, Field(ge=1, le=PAGE_SIZE_MAX)]
 Cursor = Annotated[str, Field(min_length=1, max_length=CURSOR_LENGTH_MAX)]
 StrictBool = Annotated[bool, Strict()]
 ExpirySeconds = Annotated[float, Strict(), Field(ge=1, le=EXPIRY_SECONDS_MAX, allow_inf_nan=False)]

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
 
-from ringback.api.paging import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from ringback.domain.event import EventName
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import (
@@ -19,6 +18,7 @@ from ringback.domain.webhook import (
 )
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
+    PAGE_SIZE_DEFAULT,
     WHEN_DESCRIPTION,
     Cursor,
     Description,
@@ -28,6 +28,7 @@ from ringback.schemas.fields import (
     Instant,
     Label,
     OmittedIfNone,
+    PageSize,
     QueryParams,
     RatePerSecond,
     RequestBody,
@@ -48,58 +49,54 @@ from ringback.services.webhooks import (
 )
 
 
-class RegisterWebhookBody(RequestBody):
-    """A callback URL, and what it wants to hear."""
+class CallbackBody(RequestBody):
+    """The callback of one call. REST's `callback`, the `_meta` key `ringback/callback` and the extension share this form."""
 
     url: Url
-    secret: Secret | None = Field(default=None, description="`whsec_…`; one is generated when you send none.")
-    client_session_id: Label | None = Field(default=None, description="Hear only calls of this session.")
-    correlation_id: Label | None = Field(
-        default=None, description="A label: callbacks carry it as `webhook_correlation_id`. See match_correlation."
-    )
-    match_correlation: StrictBool = Field(default=False, description="Hear only calls with this correlation_id.")
+    secret: Secret | None = Field(default=None, description="`whsec_…`. The service generates one if you send none.")
     events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
-    upstream: Label | None = None
-    resource_uri: ResourceUri | None = Field(
-        default=None,
-        description="With upstream.changed: hear when this resource of the upstream changes, instead of its lists.",
+    correlation_id: Label | None = Field(
+        default=None, description="A label of the receiver: callbacks carry it as `webhook_correlation_id`."
     )
-    tool: Label | None = None
-    call_id: Id | None = Field(default=None, description="Hear this call from its beginning, also if it has ended.")
     retries: RetryProfile = RetryProfile.DAYS
     include_result: StrictBool = Field(default=False, description="Put the result into the callback if it fits.")
     when: DeliveryCondition = Field(default=DeliveryCondition.ALWAYS, description=WHEN_DESCRIPTION)
-    ordered: StrictBool = Field(
-        default=False,
-        description="One callback at a time for each client_session_id, or call where there is none, in the order of the "
-        "log. One that fails holds up those behind it, for at most an hour.",
-    )
-    rate_per_second: RatePerSecond | None = Field(default=None, description="Attempts a second at most.")
-    cursor: Cursor | None = Field(default=None, description="Hear from this place in the event log on, not from now.")
-    expires_in_seconds: ExpirySeconds | None = None
     description: Description | None = None
 
     def to_registration(self) -> WebhookRegistration:
-        return WebhookRegistration(
-            url=self.url,
-            secret=self.secret.get_secret_value() if self.secret else None,
-            events=self.events,
-            upstream=self.upstream,
-            resource_uri=self.resource_uri,
-            tool=self.tool,
-            call_id=self.call_id,
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            match_correlation=self.match_correlation,
-            retries=self.retries,
-            include_result=self.include_result,
-            when=self.when,
-            ordered=self.ordered,
-            rate_per_second=self.rate_per_second,
-            description=self.description,
-            cursor=self.cursor,
-            expires_in_seconds=self.expires_in_seconds,
-        )
+        return WebhookRegistration(**{**dict(self), "secret": self.secret and self.secret.get_secret_value()})
+
+
+class RegisterWebhookBody(CallbackBody):
+    """A callback URL, and the events that it receives."""
+
+    client_session_id: Label | None = Field(default=None, description="Match only calls of this session.")
+    correlation_id: Label | None = Field(
+        default=None,
+        description="A label: callbacks carry it as `webhook_correlation_id`. With `match_correlation` it is a filter too.",
+    )
+    match_correlation: StrictBool = Field(default=False, description="Match only calls with this correlation_id.")
+    upstream: Label | None = None
+    resource_uri: ResourceUri | None = Field(
+        default=None,
+        description="With `upstream.changed`: match changes of this resource of the upstream instead of changes of its lists.",
+    )
+    tool: Label | None = None
+    call_id: Id | None = Field(
+        default=None, description="Match this call, from its beginning, also if it has already ended."
+    )
+    ordered: StrictBool = Field(
+        default=False,
+        description="One callback at a time for each client_session_id, or for each call without one, in the order of the "
+        "log. A callback that fails delays the ones behind it for at most one hour.",
+    )
+    rate_per_second: RatePerSecond | None = Field(
+        default=None, description="The largest number of attempts per second."
+    )
+    cursor: Cursor | None = Field(
+        default=None, description="Start after this place in the event log, instead of at its end."
+    )
+    expires_in_seconds: ExpirySeconds | None = None
 
 
 class ChangeWebhookBody(RequestBody):
@@ -191,7 +188,7 @@ class ReplayedView(ResponseBody):
 
 
 class WebhookListQuery(QueryParams):
-    limit: int = Field(default=PAGE_SIZE_DEFAULT, ge=1, le=PAGE_SIZE_MAX)
+    limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
 

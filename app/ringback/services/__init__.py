@@ -4,7 +4,6 @@ REST today, MCP and others later, all come through here; no surface talks to the
 method takes the caller first, checks its scope, and does the whole thing or nothing:
 
     calls       start, read, wait, join, list, result, cancel
-    births      calls that are leased in the unit that starts them
     adoption    tasks that exist upstream, followed as calls
     reports     calls that run elsewhere, told by whoever runs them
     started     what these answer to whoever brought a call about

@@ -1,19 +1,18 @@
 """Registering webhooks: what a client asks for becomes a webhook that hears from now on, or from a place in the log."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.event import EventName
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.retry import RetryProfile
 from ringback.domain.upstreams import ToolCatalog
-from ringback.domain.webhook import DEFAULT_EVENTS, DeliveryCondition, Webhook, WebhookOrigin, WebhookSecret
+from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookSecret, WebhookSpec
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
@@ -27,29 +26,17 @@ from ringback.services.webhook_checks import (
     subscribes_to_changes,
 )
 
+_SPEC_FIELDS: Final = tuple(each.name for each in fields(WebhookSpec))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRegistration:
-    """What a client asks to be rung for."""
+class WebhookRegistration(WebhookSpec):
+    """A client's request for a webhook."""
 
-    url: str
     secret: str | None = field(default=None, repr=False)
-    events: frozenset[EventName] = DEFAULT_EVENTS
-    upstream: str | None = None
-    resource_uri: str | None = None
-    tool: str | None = None
-    call_id: str | None = None
-    client_session_id: str | None = None
-    correlation_id: str | None = None
-    match_correlation: bool = False
-    retries: RetryProfile = RetryProfile.DAYS
-    include_result: bool = False
-    when: DeliveryCondition = DeliveryCondition.ALWAYS
-    ordered: bool = False
-    rate_per_second: float | None = None
-    description: str | None = None
+    """The signing secret; without one, the service generates it."""
     cursor: str | None = None
-    """Hear from this place in the event log on, instead of from now."""
+    """Start after this place in the event log, instead of at its end."""
     expires_in_seconds: float | None = None
 
 
@@ -121,24 +108,10 @@ class WebhookRegistrations:
         now = self._clock.now()
         expiry = registration.expires_in_seconds
         webhook = Webhook(
+            **{name: getattr(registration, name) for name in _SPEC_FIELDS},
             id=self._ids.new_webhook_id(),
             principal=caller.principal,
-            url=registration.url,
-            events=registration.events,
-            upstream=registration.upstream,
-            resource_uri=registration.resource_uri,
-            tool=registration.tool,
-            call_id=CallId(registration.call_id) if registration.call_id else None,
-            client_session_id=registration.client_session_id,
-            correlation_id=registration.correlation_id,
-            match_correlation=registration.match_correlation,
             secrets=(WebhookSecret(value=secret),),
-            retries=registration.retries,
-            include_result=registration.include_result,
-            when=registration.when,
-            ordered=registration.ordered,
-            rate_per_second=registration.rate_per_second,
-            description=registration.description,
             origin=origin,
             created_at=now,
             updated_at=now,

@@ -1,36 +1,20 @@
-"""Notifications by topic, within one process.
+"""Notifications by topic within one process.
 
-A waiter receives notifications of its topics from `listen` on, so one that comes between reading the store and waiting is kept:
+A waiter receives notifications from `listen` on, so one between the look at the store and the wait is not lost:
 
-    with signals.listen(changed(call_id)) as waiter:
-        while not is_final(await read_call()):    # a notification from here on …
-            await waiter.wait(5)                  # … ends this wait at once
+    with signals.listen(call_changed_topic(call_id)) as waiter:
+        while not (await read_call()).is_final:    # a notification from here on …
+            await waiter.wait(5)                   # … ends this wait at once
 """
 
-import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-
-class LocalWaiter:
-    def __init__(self) -> None:
-        self._notified = asyncio.Event()
-
-    def notify(self) -> None:
-        self._notified.set()
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._notified.wait()
-        except TimeoutError:
-            return False
-        self._notified.clear()
-        return True
+from ringback.waits import LocalWaiter
 
 
 class LocalSignals:
-    """Waiters by topic. A notification costs as much as its topic has waiters, however many there are in all."""
+    """Waiters by topic. A notification costs time only for the waiters of its topic."""
 
     def __init__(self) -> None:
         self._waiters_by_topic: dict[str, set[LocalWaiter]] = {}

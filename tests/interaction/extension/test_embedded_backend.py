@@ -254,7 +254,7 @@ async def test_an_answer_waits_for_no_disk_that_is_full_and_promises_nothing(
             raise StoreUnavailable("The disk is full.")
         return await report(self, *arguments)
 
-    monkeypatch.setattr(CallReports, "report", unsteady)
+    monkeypatch.setattr(CallReports, "record_report", unsteady)
     async with http_client(running_embedded_server(tmp_path, clock=FastClock())) as client:
         result = await client.call_tool("build_report", {"about": "rain"}, meta=callback_meta(receiver))
         full.clear()

@@ -52,7 +52,7 @@ class PausingStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None
-        if work.__qualname__.startswith("Calls.wait.<locals>"):
+        if work.__qualname__.startswith("Calls.wait_for_call.<locals>"):
             self.ended.set()
             await self.may_continue.wait()
         return await self.store.read(work)
@@ -64,7 +64,7 @@ class PausingStore:
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None
         value = await self.store.write(work)
-        if work.__qualname__.startswith("Calls.leave.<locals>"):
+        if work.__qualname__.startswith("Calls.mark_unattended.<locals>"):
             self.marked_unattended.set()
         return value
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.mcp_server import server as endpoints
-from ringback.mcp_server import session_manager as keeping
+from ringback.mcp_server import server, session_manager
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.interaction.gateway_hostile.connections import open_raw_request
@@ -66,8 +65,8 @@ class FailingSessionManager(BoundedSessionManager):
 def managers(monkeypatch: pytest.MonkeyPatch) -> SessionManagers:
     """An endpoint that failed stays down, unless the test says otherwise."""
     FailingSessionManager.managers = SessionManagers()
-    monkeypatch.setattr(endpoints, "Sessions", FailingSessionManager)
-    monkeypatch.setattr(keeping, "PAUSE_SECONDS_MIN", HOUR)
+    monkeypatch.setattr(server, "BoundedSessionManager", FailingSessionManager)
+    monkeypatch.setattr(session_manager, "RESTART_BACKOFF_SECONDS_MIN", HOUR)
     return FailingSessionManager.managers
 
 
@@ -115,7 +114,7 @@ async def test_requests_to_an_endpoint_that_fails_to_start_get_an_error(
 async def test_an_endpoint_that_failed_is_started_again(
     gate: GatewayHarness, managers: SessionManagers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "PAUSE_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(session_manager, "RESTART_BACKOFF_SECONDS_MIN", 0.0)
     managers.failing_starts = 3
     await list_tools(gate, "paint")
 

@@ -16,7 +16,7 @@ from tests.support.engine import wait_until
 from tests.support.mcp_wire import ACCEPT
 from tests.support.upstreams import WAIT_SECONDS
 
-IDLE_CLIENTS: Final = Path(__file__).parents[2] / "support" / "idle_clients.py"
+IDLE_CLIENTS: Final = Path(__file__).parents[2] / "support" / "idle_clients_process.py"
 HEAD_END: Final = "\r\n\r\n"
 OPERATOR: Final = Caller(principal=Principal("operator"), scopes=frozenset(Scope))
 

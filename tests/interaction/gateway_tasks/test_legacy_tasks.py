@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.mcp_server import legacy_task_elicitation as legacy_questions
-from ringback.mcp_server import legacy_tasks
+from ringback.mcp_server import legacy_task_elicitation, legacy_tasks
 from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
@@ -228,7 +227,7 @@ async def test_a_question_that_the_client_refuses_stays_open_for_others(
 async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
     house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_questions, "WAITING_MAX", 1)
+    monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
     task_id, task = await house.start_task_in_session(session)
     task.request_input("sure")
     async with (

@@ -8,8 +8,7 @@ import pytest
 
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
-from ringback.mcp_server import session_notifications as telling
-from ringback.mcp_server import subscriptions as listening
+from ringback.mcp_server import session_notifications, subscriptions
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -81,7 +80,7 @@ async def test_a_stream_that_cannot_go_on_says_so_and_that_it_may_be_opened_agai
     async def unavailable(*_: object) -> Json:
         raise Unavailable("The store cannot be read.")
 
-    monkeypatch.setattr(listening, "detailed", unavailable)
+    monkeypatch.setattr(subscriptions, "build_detailed_task", unavailable)
     task_id, _ = await house.start_task()
     async with modern.open_subscription({"taskIds": [task_id]}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
@@ -100,7 +99,7 @@ async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClie
 async def test_a_stream_accepts_only_so_many_tasks(
     house: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "STREAM_SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr(subscriptions, "STREAM_SUBSCRIPTIONS_MAX", 1)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     assert await read_acknowledged(modern, {"taskIds": [first, second]}) == {"taskIds": [first]}
@@ -224,7 +223,7 @@ async def test_foreign_and_unknown_resources_cannot_be_subscribed(
 async def test_a_session_subscribes_to_so_much_and_no_more(
     house: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "SESSION_PUBLISHERS_MAX", 2)
+    monkeypatch.setattr(session_notifications, "SESSION_PUBLISHERS_MAX", 2)
     first, _ = await house.start_task()
     second, _ = await house.start_task()
     await session.request("resources/subscribe", {"uri": f"ringback://calls/{first}"})

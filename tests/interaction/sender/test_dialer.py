@@ -23,8 +23,8 @@ from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.receivers import (
     NO_CONTENT,
-    Receiver,
     CertificateAuthority,
+    Receiver,
     close_at_once,
     never_read,
     never_respond,
@@ -104,7 +104,7 @@ async def test_a_silent_address_leaves_time_for_the_next(
 
 
 async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_dialer, "CONNECT_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(http1_dialer, "CONNECT_SECONDS", 0.05)
     sockets = OpenedSockets()
     async with (
         make_sender(sockets, client_tls) as sender,

@@ -177,7 +177,7 @@ async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_
     call_id = await desk.start()
     for _ in range(UNCHANGED_POLLS_MAX - 1):
         seen = await desk.call_tool("ringback_get_call", call_id=call_id)
-        assert "Stop looking" not in text(seen)
+        assert "Stop polling" not in text(seen)
 
     told = await desk.call_tool("ringback_get_call", call_id=call_id)
     again = await asyncio.wait_for(
@@ -185,7 +185,7 @@ async def test_a_model_that_polls_in_vain_is_advised_to_stop_and_gets_responses_
     )
 
     for seen in (told, again):
-        assert "Stop looking" in text(seen)
+        assert "Stop polling" in text(seen)
         assert "called back" in seen["structuredContent"]["next_step"]
 
 
@@ -200,7 +200,7 @@ async def test_a_change_resets_the_poll_limit(desk: BuiltinToolsHarness) -> None
     await desk.service.finish_call(call_id)
     ended = await desk.call_tool("ringback_get_call", call_id=call_id)
 
-    assert "Stop looking" not in text(seen)
+    assert "Stop polling" not in text(seen)
     assert ended["structuredContent"]["status"] == "completed"
 
 
@@ -239,7 +239,7 @@ async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_reque
 
     assert ended["structuredContent"]["status"] == "cancelled"
     assert asked["structuredContent"]["cancel_requested"] is True
-    assert "asked to stop" in text(asked)
+    assert "Cancellation is requested" in text(asked)
 
 
 # -- resuming and finding --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,11 @@ def move(path: Path) -> None:
 async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture, suffix: str, happens: Callable[[Path], None]
 ) -> None:
-    heard: list[bool] = []
+    heard: list[str] = []
 
     async def reserve_and_tell(tx: Transaction) -> int:
-        tx.on_end(heard.append)
+        tx.on_commit(partial(heard.append, "committed"))
+        tx.on_rollback(partial(heard.append, "rolled back"))
         return await reserve(tx)
 
     assert await store.write(reserve_and_tell) == 1
@@ -79,7 +81,7 @@ async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     outcomes = await asyncio.gather(*(store.write(reserve_and_tell) for _ in range(5)), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
-    assert heard == [True, *[False] * 5]
+    assert heard == ["committed", *["rolled back"] * 5]
     assert f"'{database_file(path, suffix)}' was re" in str(outcomes[0])
     with pytest.raises(StoreUnavailable, match="Stop the service"):
         await head(store)

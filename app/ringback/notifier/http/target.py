@@ -1,4 +1,4 @@
-"""Callback URLs of webhooks, taken apart once: the dispatcher asks for the same few again and again."""
+"""A cache of parsed callback URLs: the dispatcher needs the same few repeatedly."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from ringback.domain.errors import InvalidCallbackUrl
 from ringback.notifier.http.guard import Target, TargetPolicy, parse_target
 
 CACHED_TARGETS_MAX: Final = 10_000
-"""Some megabytes. Whoever has more webhooks than this takes URLs apart again, for 28 µs each."""
+"""Some megabytes. A service with more webhooks parses URLs again, at 28 µs each."""
 
 
 class TargetCache:
@@ -15,14 +15,14 @@ class TargetCache:
         self._cache: dict[str, Target | None] = {}
 
     def get_target(self, url: str) -> Target | None:
-        """None when the operator's policy has become stricter since the webhook was registered."""
+        """None if the operator's policy has become stricter since the webhook was registered."""
         try:
             return self._cache[url]
         except KeyError:
             return self._parse_and_cache(url)
 
     def get_origin(self, url: str) -> str:
-        """What limits and breakers are keyed by; a URL that is refused stands for itself."""
+        """The key of limits and circuit breakers; a URL that the policy refuses is its own origin."""
         target = self.get_target(url)
         return url if target is None else target.origin
 

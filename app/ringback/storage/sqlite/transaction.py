@@ -31,7 +31,8 @@ class SqliteTransaction:
         self._unit = UnitContext(connection, sealer, now)
         self._webhook_reader = webhook_reader
         self.topics: list[str] = []
-        self.on_end_actions: list[Callable[[bool], None]] = []
+        self.commit_actions: list[Callable[[], None]] = []
+        self.rollback_actions: list[Callable[[], None]] = []
 
     @property
     def calls(self) -> SqliteCalls:
@@ -138,5 +139,8 @@ class SqliteTransaction:
     def notify(self, *topics: str) -> None:
         self.topics.extend(topics)
 
-    def on_end(self, action: Callable[[bool], None]) -> None:
-        self.on_end_actions.append(action)
+    def on_commit(self, action: Callable[[], None]) -> None:
+        self.commit_actions.append(action)
+
+    def on_rollback(self, action: Callable[[], None]) -> None:
+        self.rollback_actions.append(action)
