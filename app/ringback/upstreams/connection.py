@@ -191,7 +191,7 @@ class UpstreamConnection:
     async def open_shared_session(self) -> UpstreamSession:
         """A further link that is shared by some of the calls (`runner.principals`)."""
         shared = await self.get_shared_session()
-        session = await self._start_dedicated_session(probe=shared.protocol.is_modern)
+        session = await self._start_dedicated_session(probes_modern=shared.protocol.is_modern)
         session.tools = shared.tools
         return session
 
@@ -339,7 +339,7 @@ class UpstreamConnection:
             async with (
                 open_session(
                     self.config,
-                    self._make_session_options(probe=self._probes_modern_first),
+                    self._make_session_options(probes_modern=self._probes_modern_first),
                     on_change=self.catalog_cache.handle_change,
                 ) as session,
                 anyio.create_task_group() as tasks,

@@ -202,7 +202,7 @@ async def test_a_change_that_cannot_be_written_down_is_due_until_it_can(post: Up
 async def test_a_flood_of_resources_pushes_out_no_list_while_the_store_cannot_be_written(
     post: UpstreamChangeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     await post.register_webhook(make_change_subscription())
     cast("FailingStore", post.engine.store).refusals = 1
     async with post.running_recorder():

@@ -10,4 +10,4 @@ from ringback.upstreams.subscriptions import resource_subscriptions as watching
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upstream that is away is not waited for as long as it would be."""
     monkeypatch.setattr(passage, "CONNECT_WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(watching, "RETRY_SECONDS", 0.05)

@@ -272,7 +272,7 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not answer the cancellation either, which the SDK sends in line with the calls that follow."""
-    monkeypatch.setattr(transport, "COURTESY_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "NOTIFICATION_TIMEOUT_SECONDS", 0.1)
     hanging = asyncio.Event()
 
     async def hang(message: dict[str, Any], send: Send) -> None:

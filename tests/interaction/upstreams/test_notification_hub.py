@@ -160,7 +160,7 @@ async def test_progress_reaches_every_subscriber_of_the_call_and_no_other() -> N
 
 
 async def test_a_slow_subscriber_misses_the_oldest_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(live_module, "QUEUED_NOTIFICATIONS_MAX", 2)
     hub = NotificationHub()
     with hub.subscribe_call(CALL.id) as stream:
         for step in range(5):

@@ -117,7 +117,7 @@ async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> 
 
 @parametrize_eras
 async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching_module, "WATCHED_MAX", 1)
+    monkeypatch.setattr(watching_module, "SUBSCRIPTIONS_PER_UPSTREAM_MAX", 1)
     async with (
         serving_proxy(LibraryUpstream(), era) as (passage, _),
         passage.subscribe_resource(UPSTREAM_NAME, BOOK_URI),

@@ -36,7 +36,7 @@ async def test_a_waiting_subscriber_is_notified_and_a_closed_one_gets_nothing() 
 
 
 async def test_the_oldest_of_too_many_different_changes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
     with changes.subscribe_changes() as stream:
         for number in range(3):
@@ -48,7 +48,7 @@ async def test_the_oldest_of_too_many_different_changes_is_dropped(monkeypatch: 
 async def test_an_upstream_that_floods_pushes_out_its_own_resources_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
     note = UpstreamChange(upstream="time", uri="note://1")
     with changes.subscribe_changes() as stream:
@@ -66,7 +66,7 @@ async def test_an_upstream_that_floods_pushes_out_its_own_resources_and_nothing_
 
 
 async def test_a_consumed_change_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
     books = [UpstreamChange(upstream="git", uri=f"book://{number}") for number in range(3)]
     with changes.subscribe_changes() as stream:

@@ -109,7 +109,7 @@ async def test_a_body_that_breaks_off_is_lost_and_closed() -> None:
 
 
 async def test_a_body_without_end_is_no_answer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "REPORTED_RESULT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(transport, "RESULT_BYTES_MAX", 10_000)
     body = BreakingStream(endless=True)
     found = await failure(httpx2.Response(200, headers=JSON, stream=body))
 

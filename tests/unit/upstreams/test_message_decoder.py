@@ -29,7 +29,7 @@ async def test_a_large_list_is_decoded_in_slices_to_what_it_is(
         sizes.append(len(text))
         return at_once(text, **options)
 
-    monkeypatch.setattr(reading, "json_to_column", watched)
+    monkeypatch.setattr(reading, "from_json", watched)
     text = page(5000, separators)
 
     assert await decode_json(text) == (orjson.loads(text), 0)

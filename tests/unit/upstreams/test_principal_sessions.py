@@ -1,4 +1,4 @@
-"""Links of principals: opened once, bounded, closed when they are not used."""
+"""Each principal gets one session, bounded in number and closed when unused."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -19,10 +19,10 @@ ALICE, BOB, CAROL = Principal("alice"), Principal("bob"), Principal("carol")
 
 class FakeUpstreamSession:
     def __init__(self) -> None:
-        self.left = anyio.Event()
+        self.closed = anyio.Event()
 
-    def retire_session(self) -> None:
-        self.left.set()
+    def close_to_new_requests(self) -> None:
+        self.closed.set()
 
 
 class FakeOpener:
@@ -37,12 +37,12 @@ class FakeOpener:
         self.sessions.append(FakeUpstreamSession())
         return cast("UpstreamSession", self.sessions[-1])
 
-    def open_dedicated_session(self, **_opening: Any) -> AbstractAsyncContextManager[UpstreamSession]:
+    def open_dedicated_session(self, **_options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         raise AssertionError
 
     @property
     def open_now(self) -> list[bool]:
-        return [not link.left.is_set() for link in self.sessions]
+        return [not session.closed.is_set() for session in self.sessions]
 
 
 class CountedSleepClock(ManualClock):
@@ -60,11 +60,11 @@ def make_sessions(opener: FakeOpener, clock: FakeClock | None = None, **options:
 
 async def test_concurrent_calls_share_one_session() -> None:
     opener = FakeOpener()
-    links = make_sessions(opener)
+    sessions = make_sessions(opener)
     async with (
-        links.acquire_session(ALICE) as one,
-        links.acquire_session(ALICE) as two,
-        links.acquire_session(BOB) as other,
+        sessions.acquire_session(ALICE) as one,
+        sessions.acquire_session(ALICE) as two,
+        sessions.acquire_session(BOB) as other,
     ):
         shared = await asyncio.gather(one.get_shared_session(), two.get_shared_session(), one.get_shared_session())
         assert len(set(shared)) == 1
@@ -83,9 +83,9 @@ async def test_a_session_that_has_ended_is_opened_again() -> None:
 
 async def test_the_least_recently_used_session_is_closed_for_a_new_one() -> None:
     opener = FakeOpener()
-    links = make_sessions(opener, links_max=2)
+    sessions = make_sessions(opener, sessions_max=2)
     for principal in (ALICE, BOB, ALICE, CAROL):
-        async with links.acquire_session(principal) as held:
+        async with sessions.acquire_session(principal) as held:
             await held.get_shared_session()
 
     assert opener.open_now == [True, False, True], "bob's was closed for carol's"
@@ -93,13 +93,13 @@ async def test_the_least_recently_used_session_is_closed_for_a_new_one() -> None
 
 async def test_a_principal_without_a_free_session_waits_for_one() -> None:
     opener = FakeOpener()
-    links = make_sessions(opener, links_max=1)
+    sessions = make_sessions(opener, sessions_max=1)
 
     async def call() -> None:
-        async with links.acquire_session(BOB) as held:
+        async with sessions.acquire_session(BOB) as held:
             await held.get_shared_session()
 
-    async with links.acquire_session(ALICE) as held:
+    async with sessions.acquire_session(ALICE) as held:
         await held.get_shared_session()
         waiting = asyncio.create_task(call())
         await asyncio.sleep(0)
@@ -111,12 +111,12 @@ async def test_a_principal_without_a_free_session_waits_for_one() -> None:
 
 async def test_an_unused_session_is_closed_after_a_while() -> None:
     opener, clock = FakeOpener(), CountedSleepClock()
-    links = make_sessions(opener, clock)
-    looking = asyncio.create_task(links.close_idle_sessions())
-    async with links.acquire_session(ALICE) as held, links.acquire_session(BOB) as other:
+    sessions = make_sessions(opener, clock)
+    looking = asyncio.create_task(sessions.close_idle_sessions())
+    async with sessions.acquire_session(ALICE) as held, sessions.acquire_session(BOB) as other:
         await held.get_shared_session()
         await other.get_shared_session()
-    async with links.acquire_session(BOB) as other:
+    async with sessions.acquire_session(BOB) as other:
         await clock.pass_seconds(IDLE_SECONDS + SWEEP_SECONDS)
         assert opener.open_now == [False, True]
         assert await other.get_shared_session()
@@ -127,13 +127,13 @@ async def test_an_unused_session_is_closed_after_a_while() -> None:
 
 
 async def test_an_upstream_that_is_unreachable_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringback.upstreams.principal_sessions.AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr("ringback.upstreams.principal_sessions.OPEN_RETRY_SECONDS", 0.001)
     async with make_sessions(FakeOpener(away=3)).acquire_session(ALICE) as held:
         assert await held.get_shared_session()
 
 
 async def test_an_upstream_that_stays_unreachable_is_reported() -> None:
-    links = PrincipalSessions(FakeOpener(away=1000), clock=FakeClock(), connect_timeout_seconds=0.01)
-    async with links.acquire_session(ALICE) as held:
+    sessions = PrincipalSessions(FakeOpener(away=1000), clock=FakeClock(), connect_timeout_seconds=0.01)
+    async with sessions.acquire_session(ALICE) as held:
         with pytest.raises(UpstreamUnreachable, match="cannot connect"):
             await held.get_shared_session()
