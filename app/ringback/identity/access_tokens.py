@@ -5,7 +5,8 @@ requested resource, has not expired, and is an access token. An ID token identif
 
 Issuers that follow RFC 9068 mark access tokens in the header's `typ`. Others (Keycloak, Entra ID, Auth0's own profile) type
 both kinds `JWT`. Their tokens are accepted only if the operator allows it, and are then distinguished by their claims. That
-is a guess, so it is off by default. """
+is a guess, so it is off by default.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

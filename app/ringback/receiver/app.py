@@ -86,7 +86,8 @@ class ReceiverApp:
         """The next callback with this correlation id, or one that arrived earlier; raises TimeoutError.
 
         Each callback is returned once, after `on_callback` has returned. Only the newest `INBOX_CALLBACKS_MAX` earlier
-        callbacks are kept, so read the call when the time is over. """
+        callbacks are kept, so read the call when the time is over.
+        """
         return await self._inbox.wait_for_callback(correlation_id, timeout_seconds=timeout_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
