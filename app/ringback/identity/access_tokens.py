@@ -134,8 +134,8 @@ class AccessTokenAuthenticator:
             raise Unauthenticated("This is not an access token. Send the access token that was issued with it.")
         if not self._policy.accepts_untyped:
             raise Unauthenticated(
-                "This token's typ is not at+jwt (RFC 9068). If the issuer types all its tokens JWT, ask the operator to set "
-                "RINGBACK_OIDC_UNTYPED_TOKENS."
+                "This is not an access token: its typ is not at+jwt (RFC 9068). If the issuer types all its tokens JWT, ask "
+                "the operator to set RINGBACK_OIDC_UNTYPED_TOKENS."
             )
 
     def _accepted_audiences(self, resource: str) -> frozenset[str]:
