@@ -390,4 +390,3 @@ class UpstreamConnection:
     def _notify_waiters(self) -> None:
         self._state_changed.set()
         self._state_changed = anyio.Event()
-
