@@ -24,6 +24,7 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.runner.drivers import predict_driver_name
 from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -97,6 +98,7 @@ async def open_components(
             upstream_configs,
             clock=environment.clock,
             random_fraction=environment.random_fraction,
+            predict_driver_name=predict_driver_name,
             connect_timeout_seconds=settings.connect_patience_seconds,
             store=store,
             children_folder=child_records_folder(sqlite_path(settings.database_url)),

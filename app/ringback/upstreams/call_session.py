@@ -10,12 +10,16 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
-from ringback.runner.drivers import NegotiatedProtocol, NotificationStreamPort
-from ringback.runner.drivers.driver import LegacySessionId, LegacySessionPort, OnStreamPosition
-from ringback.runner.execution import UpstreamUnreachable
-from ringback.upstreams.errors import RequestFailed, RequestNotSent
+from ringback.upstreams.errors import RequestFailed, RequestNotSent, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.session_ports import (
+    LegacySessionId,
+    LegacySessionPort,
+    NegotiatedProtocol,
+    NotificationStreamPort,
+    OnStreamPosition,
+)
 
 # Log messages of running calls: asked for only while somebody wants them, and taken only if they are surely of that call.
 #

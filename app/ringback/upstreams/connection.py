@@ -29,19 +29,18 @@ from ringback.domain.liveness import Liveness
 from ringback.domain.retry import JITTER_FRACTION
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
-from ringback.runner.drivers import predict_driver_name
-from ringback.runner.execution import UpstreamUnreachable
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import LISTINGS_BY_CHANGE, CatalogCache
 from ringback.upstreams.catalog.listing import fetch_listing
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import Isolation, UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
-from ringback.upstreams.errors import RequestFailed
+from ringback.upstreams.errors import RequestFailed, UpstreamUnreachable
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
 from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions
 from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.session_ports import CallSessionPort
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
@@ -70,6 +69,10 @@ class ConnectionState(StrEnum):
     FAILING = "failing"
 
 
+PredictDriverName = Callable[[CallSessionPort, Iterable[str]], str]
+"""Names the driver of a call that starts now, from a session and the names of its tools (`runner.drivers.selection`)."""
+
+
 class ConnectionReplaced(UpstreamUnreachable):
     """Another connection has taken this one's place, or nothing has."""
 
@@ -81,6 +84,7 @@ class UpstreamConnection:
         *,
         clock: Clock,
         random_fraction: Callable[[], float],
+        predict_driver_name: PredictDriverName,
         catalog_cache: CatalogCache,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
@@ -92,6 +96,7 @@ class UpstreamConnection:
         """What the upstream told of itself and listed last; kept up to date here."""
         self._clock = clock
         self._random_fraction = random_fraction
+        self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
         self._random_bytes = random_bytes
         self.faults = FaultCounter(config.name, clock=clock)
@@ -127,7 +132,7 @@ class UpstreamConnection:
             transport=str(self.config.transport),
             state=str(self._state),
             protocol_version=self._shared_session.protocol_version if self._shared_session else None,
-            driver=self._predict_driver_name(),
+            driver=self._get_driver_name(),
             last_error=self._problem,
             advice=None if self._problem is None else PROBLEM_ADVICE[self._problem],
             calls_in_flight=self._in_flight,
@@ -143,10 +148,10 @@ class UpstreamConnection:
     def is_task_only(self, tool: str) -> bool:
         return tool in self.config.task_only_tools
 
-    def _predict_driver_name(self) -> str | None:
+    def _get_driver_name(self) -> str | None:
         if self._state not in {ConnectionState.READY, ConnectionState.UNRESPONSIVE} or self._shared_session is None:
             return None
-        return predict_driver_name(
+        return self._predict_driver_name(
             CallSession(self, self._shared_session, is_dedicated=False), self._shared_session.tools
         )
 

@@ -13,8 +13,8 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.principal import Principal
-from ringback.runner.execution import UpstreamUnreachable
 from ringback.upstreams.call_session import SessionSource
+from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 
 SESSIONS_MAX: Final = 256

@@ -14,14 +14,17 @@ from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ports import Store
 from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.runner.drivers import BoundDriver, BoundDriverPort, select_driver
-from ringback.runner.execution import UpstreamNotConfigured
-from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.upstreams.call_session import CallLogMessages, CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.config import ConfigError, UpstreamConfig
-from ringback.upstreams.connection import CONNECT_TIMEOUT_SECONDS, ConnectionReplaced, UpstreamConnection
+from ringback.upstreams.connection import (
+    CONNECT_TIMEOUT_SECONDS,
+    ConnectionReplaced,
+    PredictDriverName,
+    UpstreamConnection,
+)
+from ringback.upstreams.errors import UpstreamNotConfigured
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.proxy import UpstreamProxy
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
@@ -45,6 +48,7 @@ class UpstreamRegistry:
         *,
         clock: Clock,
         random_fraction: Callable[[], float],
+        predict_driver_name: PredictDriverName,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         store: Store | None = None,
         children_folder: Path | None = None,
@@ -63,27 +67,27 @@ class UpstreamRegistry:
         self._catalog_caches = CatalogCaches(clock=clock, changes=self.change_notifications, store=store)
         self._clock = clock
         self._random_fraction = random_fraction
+        self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
+        self.connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
         self._draining: dict[UpstreamConnection, asyncio.Task[None]] = {}
         """Those on which calls may still be running, and who closes each once there are none."""
         self._connection_tasks: dict[UpstreamConnection, asyncio.Task[None]] = {}
         self._cleanup_tasks: set[asyncio.Task[None]] = set()
         """What is kept of upstreams that were removed; what this does not come to is done at the next start."""
-        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self._connections, self._draining)
-        self.task_lookup = UpstreamTaskLookup(self._connections)
+        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self.connections, self._draining)
         self.proxy: UpstreamProxyPort = UpstreamProxy(
-            self._connections,
+            self.connections,
             change_notifications=self.change_notifications,
             resource_subscriptions=ResourceSubscriptions(
-                self._connections, change_notifications=self.change_notifications, clock=clock
+                self.connections, change_notifications=self.change_notifications, clock=clock
             ),
         )
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._child_records.kill_leftovers)
-        await self._catalog_caches.load_caches(self._connections)
-        for connection in self._connections.values():
+        await self._catalog_caches.load_caches(self.connections)
+        for connection in self.connections.values():
             self._start_connection(connection)
         return self
 
@@ -97,18 +101,18 @@ class UpstreamRegistry:
         await self._hosts.aclose()
 
     def get_capacity(self) -> Mapping[str, int]:
-        return {name: connection.config.max_concurrent for name, connection in self._connections.items()}
+        return {name: connection.config.max_concurrent for name, connection in self.connections.items()}
 
     @asynccontextmanager
-    async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
-        """A live session with the driver that suits the call; raises `UpstreamUnreachable` after `connect_patience_seconds`."""
+    async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
+        """A live session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
         async with AsyncExitStack() as stack:
             session = await self._enter_call_session(call, stack)
             session.log_messages = CallLogMessages(call.id, self.notification_hub)
-            yield BoundDriver(session=session, driver=select_driver(call, session, clock=self._clock))
+            yield session
 
     async def _enter_call_session(self, call: Call, stack: AsyncExitStack) -> CallSession:
-        while (connection := self._connections.get(call.upstream)) is not None:
+        while (connection := self.connections.get(call.upstream)) is not None:
             try:
                 return await stack.enter_async_context(connection.open_call_session(call))
             except ConnectionReplaced:
@@ -123,11 +127,11 @@ class UpstreamRegistry:
         What is configured as before is not touched. The connection of any other takes no further calls, and is closed when
         those that run on it have ended.
         """
-        configured, previous = _index_by_name(configs), dict(self._connections)
+        configured, previous = _index_by_name(configs), dict(self.connections)
         same = {name for name, config in configured.items() if name in previous and previous[name].config == config}
         fresh = {name: self._make_connection(config) for name, config in configured.items() if name not in same}
-        self._connections.clear()
-        self._connections.update({name: previous[name] if name in same else fresh[name] for name in configured})
+        self.connections.clear()
+        self.connections.update({name: previous[name] if name in same else fresh[name] for name in configured})
         for name in previous.keys() - same:
             self._drain_connection(previous[name])
         for connection in fresh.values():
@@ -143,7 +147,7 @@ class UpstreamRegistry:
 
     def _forget_removed(self, removed: Iterable[str]) -> None:
         self._catalog_caches.remove_caches(removed)
-        task = asyncio.create_task(self._catalog_caches.remove_other_upstreams(frozenset(self._connections)))
+        task = asyncio.create_task(self._catalog_caches.remove_other_upstreams(frozenset(self.connections)))
         self._cleanup_tasks.add(task)
         task.add_done_callback(self._cleanup_tasks.discard)
 
@@ -152,6 +156,7 @@ class UpstreamRegistry:
             config,
             clock=self._clock,
             random_fraction=self._random_fraction,
+            predict_driver_name=self._predict_driver_name,
             catalog_cache=self._catalog_caches.get_cache(config.name),
             connect_timeout_seconds=self._connect_timeout_seconds,
             child_records=self._child_records,

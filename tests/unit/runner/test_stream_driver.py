@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, CallOutcome, Handle
-from ringback.runner.drivers.driver import LeaseLost, LegacySessionId, StreamPosition
+from ringback.runner.drivers.driver import LeaseLost
 from ringback.runner.drivers.stream import RESUME_BACKOFF_SECONDS_MAX, StreamDriver
 from ringback.upstreams.errors import (
     InvalidUpstreamResponse,
@@ -17,6 +17,7 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import LegacySessionId, StreamPosition
 from tests.support.clock import START, FakeClock
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext

@@ -14,9 +14,10 @@ from ringback.domain.call import (
 )
 from ringback.domain.inputs import check_input_requests
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
-from ringback.runner.drivers.driver import CallContext, CallSessionPort, ParkedCall
+from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import RequestFailed, RequestNotSent
+from ringback.upstreams.session_ports import CallSessionPort
 
 # tools/call in rounds (2026-07-28): an upstream may answer with questions, and wants the same call again with the answers.
 #

@@ -16,13 +16,7 @@ from typing import Any, Final
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
-from ringback.runner.drivers.driver import (
-    CallContext,
-    CallSessionPort,
-    LegacySessionId,
-    LegacySessionPort,
-    StreamPosition,
-)
+from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
 from ringback.upstreams.errors import (
@@ -33,6 +27,7 @@ from ringback.upstreams.errors import (
     SessionGone,
     UpstreamError,
 )
+from ringback.upstreams.session_ports import CallSessionPort, LegacySessionId, LegacySessionPort, StreamPosition
 from ringback.waits import run_with_helper, wait_first
 
 STREAM_DRIVER: Final = "stream"
