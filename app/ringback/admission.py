@@ -4,10 +4,10 @@
     an execution or attempt ──wait_for_background_turn──▶ begins: one in each turn of the event loop while no call is admitted
 
 The execution and callback of a call take about fifty turns of the event loop, its admission takes five. With equal priority a
-202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work that has not
-begun waits while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background
-work: one piece begins every `BACKGROUND_INTERVAL_SECONDS`, and several at once after a turn of the event loop that took longer.
-Work that has begun is never delayed: it holds leases, connections and permits.
+202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work waits to
+begin while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background work:
+one piece begins every `BACKGROUND_INTERVAL_SECONDS`, and several at once after a turn of the event loop that took longer. Work
+that has begun is never delayed: it holds leases, connections and permits.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from typing import Final
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
-"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of one piece,
-so a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, well inside their leases."""
+"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of a piece, so
+a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, well inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
 """Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms, and take about 30 ms themselves."""
 

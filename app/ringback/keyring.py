@@ -20,8 +20,8 @@ from ringback.storage.open import sqlite_path
 
 KEY_FILE_SUFFIX: Final = ".key"
 DRAFT_NAME_BYTES: Final = 8
-"""The random part of a draft's name, so that a draft left by a killed process blocks no other: in a container all processes have
-the same id."""
+"""The random part of a draft's name, so that a draft left by a killed process blocks no other: in a container, processes
+share one id."""
 SIGNING_KEYS_MAX: Final = 4
 """A rotation needs two; each costs a signature in every attempt, and the header is finite."""
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"

@@ -1,8 +1,8 @@
 """Seals values of older keys again with the newest key, so that the operator can drop the older keys from the key ring.
 
 The service does this itself, because only it knows for certain which ring it runs with. After each start with more than one key
-it goes once through all sealed columns, in small steps between other writes. A process that is killed starts over and finds most
-values done. A value that no key of the ring opens stays unchanged: the operator may put its key back.
+it goes once through all sealed columns, in small steps between other writes. After a kill it starts over and finds most values
+done. A value that no key of the ring opens stays unchanged: the operator may put its key back.
 """
 
 import asyncio

@@ -12,6 +12,7 @@ may be running, so a round that was sent and got no response is not sent again, 
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.call import (
     CANCELLED_COMPLETION,
     MRTR_DRIVER,
@@ -32,10 +33,9 @@ ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, 
 """Declared for a call that accepts input. Sampling and roots are not declared: Ringback has no model and no disk to offer."""
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
-ROUND_BACKOFF_SECONDS_MIN: Final = 0.05
-ROUND_BACKOFF_SECONDS_MAX: Final = 5.0
-"""The pause before a round without questions doubles between these. The SDK's client starts with the first; the second bounds
-the requests to a tool that takes hours this way."""
+ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
+"""The pause before a round without questions. The SDK's client starts with the same value; the longest pause bounds the requests
+to a tool that takes hours this way."""
 
 
 def get_client_capabilities(call: Call) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ async def call_tool_in_rounds(
 ) -> dict[str, Any] | CallCompletion | ParkedCall:
     """The first result that is not `input_required`; a parked call or a completion if there is none."""
     handle = _get_handle(context.call)
-    pause = ROUND_BACKOFF_SECONDS_MIN
+    rounds = 0
     while True:
         try:
             result = await _send_round(session, context, handle, client_capabilities)
@@ -66,8 +66,8 @@ async def call_tool_in_rounds(
         handle = next_handle
         await context.mark_answers_sent(context.call.input_responses)
         await context.save_handle(handle)
-        await context.wait_for_answers(pause)
-        pause = min(2 * pause, ROUND_BACKOFF_SECONDS_MAX)
+        rounds += 1
+        await context.wait_for_answers(ROUND_BACKOFF.pause_seconds(rounds))
 
 
 async def _send_round(

@@ -14,6 +14,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.call import CANCELLED_COMPLETION, Call, CallCompletion, Handle
 from ringback.domain.clock import Clock
 from ringback.runner.drivers.completions import failure_to_completion, make_progress_callback, result_to_completion
@@ -37,14 +38,12 @@ STREAM_DRIVER: Final = "stream"
 POSITION_SAVE_SECONDS: Final = 1.0
 """The interval between two saved positions. After a loss, the upstream repeats the events in between; one write an event would
 cost more."""
-RESUME_BACKOFF_SECONDS_MIN: Final = 1.0
-RESUME_BACKOFF_SECONDS_MAX: Final = 60.0
-"""The pause before a resume doubles between these. A server may need a moment to notice that the old stream is gone."""
-READ_TIMEOUT_SECONDS_MIN: Final = 5.0
-READ_TIMEOUT_SECONDS_MAX: Final = 300.0
-"""A resumed stream is closed and resumed again after a time that doubles between these. A response that arrives between a
-server's replay and its live events is lost on that stream (SDK 2.3.0), and the next resume from the same position fetches it.
-That is why a resume never starts from a later position: the server may have sent an event id after the response."""
+RESUME_BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=60.0)
+"""The pause before a resume. A server may need a moment to notice that the old stream is gone."""
+READ_TIMEOUT: Final = Backoff(first_seconds=5.0, longest_seconds=300.0)
+"""A resumed stream is closed and resumed again after this time. A response that arrives between a server's replay and its live
+events is lost on that stream (SDK 2.3.0), and the next resume from the same position fetches it. That is why a resume never
+starts from a later position: the server may have sent an event id after the response."""
 
 _Positions = ThrottledWriter[StreamPosition]
 
@@ -104,15 +103,14 @@ class StreamDriver:
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
     ) -> CallCompletion:
         """Resume from the same position until the response arrives. The call's deadline is the limit."""
-        pause, timeout_seconds = RESUME_BACKOFF_SECONDS_MIN, READ_TIMEOUT_SECONDS_MIN
+        attempts = 0
         while True:
+            attempts += 1
             resuming = asyncio.create_task(self._resume_once(legacy_session, context, position))
-            await wait_first(resuming, self._clock.sleep(timeout_seconds))
+            await wait_first(resuming, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
             if not resuming.cancelled() and (completion := resuming.result()) is not None:
                 return completion
-            timeout_seconds = min(2 * timeout_seconds, READ_TIMEOUT_SECONDS_MAX)
-            pause = min(2 * pause, RESUME_BACKOFF_SECONDS_MAX)
-            await self._clock.sleep(pause)
+            await self._clock.sleep(RESUME_BACKOFF.pause_seconds(attempts))
 
     async def _resume_once(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
