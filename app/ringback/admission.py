@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from typing import Final
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
-"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of a piece, so
-a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, well inside their leases."""
+"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of a piece,
+so a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
 """Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms, and take about 30 ms themselves."""
 

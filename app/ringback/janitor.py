@@ -3,8 +3,8 @@
     round ──▶ one batch of each task, a transaction each ──▶ a pause, short if a batch was full ──▶ the next round
 
 It runs beside the service from the start, and nothing waits for it: the leases of an earlier process carry another owner, so
-they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one batch in
-every round. A task that fails only loses its own turn.
+they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one
+batch in every round. A task that fails only loses its own turn.
 """
 
 import asyncio

@@ -34,8 +34,8 @@ ELICITATION_CAPABILITY: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, 
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
 ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
-"""The pause before a round without questions. The SDK's client starts with the same value; the longest pause bounds the requests
-to a tool that takes hours this way."""
+"""The pause before a round without questions. The SDK's client starts with the same value; the longest pause bounds the
+requests to a tool that takes hours this way."""
 
 
 def get_client_capabilities(call: Call) -> Mapping[str, Any]:
