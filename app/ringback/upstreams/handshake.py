@@ -24,17 +24,12 @@ from ringback.upstreams.session_ports import LegacySessionId
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.direct_posts import DirectPosts
-from ringback.upstreams.transports.guarded_http import (
-    EVENT_BYTES_MAX,
-    SESSION_HEADER,
-    make_guarded_transport,
-    make_http_client,
-    to_request_error,
-)
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER, make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 from ringback.upstreams.transports.stdio import open_stdio
+from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX, to_request_error
 
 log = logging.getLogger(__name__)
 

@@ -38,8 +38,8 @@ from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NegotiatedProtocol, NotificationStreamPort, OnStreamPosition
 from ringback.upstreams.transports.child_process import ChildProcess
-from ringback.upstreams.transports.guarded_http import to_request_error
 from ringback.upstreams.transports.legacy_session_transport import LegacySessionTransport
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from ringback.upstreams import session as link
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
-from ringback.upstreams.transports.guarded_http import RESULT_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import RESULT_BYTES_MAX
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
@@ -179,7 +179,7 @@ GARBAGE_RESPONSES: Final[dict[str, tuple[ResponseOverride, CallOutcome, str]]] =
     "a closed door": (
         respond_with(401, "application/json", b'{"error": "no"}'),
         CallOutcome.REJECTED,
-        "wants credentials",
+        "requires credentials",
     ),
     "nothing": (respond_with(202, "text/plain", b""), CallOutcome.UPSTREAM_ERROR, "HTTP 202"),
     "half of it": (

@@ -17,7 +17,7 @@ from ringback.domain.clock import SystemClock
 from ringback.upstreams.catalog import listing
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import stdio as pipe
-from ringback.upstreams.transports.guarded_http import EVENT_BYTES_MAX
+from ringback.upstreams.transports.transport_errors import EVENT_BYTES_MAX
 from tests.support.clock import FastForwardClock
 from tests.support.examples import CALL
 from tests.support.malformed_messages import VALID_RESPONSE

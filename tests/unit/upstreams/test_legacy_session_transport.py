@@ -8,8 +8,9 @@ from mcp_types import ErrorData
 
 from ringback.domain import jsontext
 from ringback.upstreams.errors import RequestFailed, ResponseLost, SessionGone
-from ringback.upstreams.transports.guarded_http import SESSION_HEADER, to_request_error
+from ringback.upstreams.transports.guarded_http import SESSION_HEADER
 from ringback.upstreams.transports.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+from ringback.upstreams.transports.transport_errors import to_request_error
 
 URL = "http://upstream.example/mcp"
 EVENTS = {"content-type": "text/event-stream"}
