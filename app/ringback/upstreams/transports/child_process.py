@@ -1,10 +1,10 @@
 """Child processes of stdio upstreams: started so that they die with the service, and stopped with all their descendants.
 
 The kernel's parent-death signal (Linux) kills a child when the service dies. The kernel sends it when the *thread* that forked
-ends; asyncio forks in the thread of its event loop, which is the main thread while the service runs. `setpriv` (util-linux) sets
-the signal between fork and exec: a `preexec_fn` of Python is not safe with other threads, and a Python wrapper costs 19 ms a
-start, `setpriv` 1 ms (measured). Without `setpriv` (logged once) and on other systems, the children of a killed service run until
-they notice the end of their input, or until the next start (`child_records`).
+ends; asyncio forks in the thread of its event loop, which is the main thread while the service runs. `setpriv` (util-linux)
+sets the signal between fork and exec: a `preexec_fn` of Python is not safe with other threads, and a Python wrapper costs 19 ms
+a start, `setpriv` 1 ms (measured). Without `setpriv` (logged once) and on other systems, the children of a killed service run
+until they notice the end of their input, or until the next start (`child_records`).
 
 Each child leads a session of its own, so that signals reach its whole process group, and signals of the terminal do not.
 

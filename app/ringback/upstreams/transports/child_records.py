@@ -1,9 +1,9 @@
 """Records of the child processes that the service has started: a small file for each, beside the database.
 
-When a service is killed, the kernel kills its children (`child_process`) but not their children, for example the server that npx
-starts. The next start of the service kills them. It kills a process only if the boot, the recorded session, and the unique mark
-in the environment of the process are those of the record, so a reused process id is safe. A process that left the session did so
-on purpose and is not killed.
+When a service is killed, the kernel kills its children (`child_process`) but not their children, for example the server that
+npx starts. The next start of the service kills them. It kills a process only if the boot, the recorded session, and the unique
+mark in the environment of the process are those of the record, so a reused process id is safe. A process that left the session
+did so on purpose and is not killed.
 
 Linux only, because it reads /proc. On other systems nothing is recorded, and a stop ends only the process group.
 """
@@ -68,7 +68,7 @@ class ChildRecords:
                 log.warning("upstream.child_record_not_removed", extra={"pid": record.pid, "reason": error.strerror})
 
     def kill_leftovers(self) -> int:
-        """Kill the processes that an earlier service left; returns their number. Blocks for milliseconds: run it in a thread."""
+        """Kill the processes that an earlier service left; returns their number. Blocks for milliseconds: use a thread."""
         ended = 0
         for file in sorted(self._folder.glob("*.json")) if self._folder is not None and self._folder.is_dir() else ():
             record = _read_record(file)

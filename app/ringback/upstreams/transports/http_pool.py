@@ -20,8 +20,8 @@ from ringback.upstreams.transports.http_connection import UpstreamHttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
 IDLE_SECONDS: Final = 1.0
-"""Shorter than the keep-alive of servers (gunicorn 2 s, uvicorn and Node 5 s). If the server closes a connection at the moment of
-its reuse, the call looks as if it may have run."""
+"""Shorter than the keep-alive of servers (gunicorn 2 s, uvicorn and Node 5 s). If the server closes a connection at the
+moment of its reuse, the call looks as if it may have run."""
 _HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
 ADDRESSES_TRIED_MAX: Final = 8

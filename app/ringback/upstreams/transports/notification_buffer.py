@@ -1,7 +1,7 @@
-"""Notifications of a child that sends more of them than anybody reads: the newest of each kind, and only so many a second.
+"""Limits the notifications of a child: a rate limit, and in a flood only the newest notification of each kind.
 
-They are looked at as bytes: decoding a hundred thousand a second would take the whole event loop. While they come at a usual
-pace each is handed on as it came. Of a flood, one that says the same as one that waits takes its place.
+Notifications are compared as bytes, because decoding a hundred thousand a second would occupy the event loop. At a usual rate
+each is forwarded unchanged. In a flood, a new notification replaces a buffered one with the same subject.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import Final
 
 NOTIFICATIONS_PER_SECOND: Final = 100
 NOTIFICATIONS_BURST: Final = 200
-"""Handed on: each is decoded, checked by the SDK and passed on. A tool that tells of each percent stays below."""
+"""Forwarded notifications, which are decoded and checked by the SDK. A tool that reports each percent stays below."""
 BUFFERED_NOTIFICATIONS_MAX: Final = 256
-"""That say different things; of more the oldest go."""
+"""Buffered notifications with different subjects; above the limit, the oldest is dropped."""
 _KEY_BYTES: Final = 2048
 _METHOD: Final = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"(notifications/[a-z_/]{1,64})"', re.IGNORECASE
@@ -20,7 +20,7 @@ _METHOD: Final = re.compile(
 _SUBJECT: Final = re.compile(
     rb'"(progressToken|uri|taskId|io\.modelcontextprotocol/subscriptionId)"\s*:\s*("[^"\\]{0,512}"|[0-9]{1,18})'
 )
-"""What it is about: two that differ in one of these say different things."""
+"""The subject of a notification: notifications that differ in one of these members are all kept."""
 _REPLACEABLE: Final = (
     b"notifications/progress",
     b"notifications/tasks",
@@ -28,12 +28,12 @@ _REPLACEABLE: Final = (
     b"notifications/tools/",
     b"notifications/prompts/",
 )
-"""Of these the last one tells all. Each log message tells something of its own."""
+"""The newest of these replaces older ones. Other notifications, for example log messages, are never replaced."""
 
 
 class TokenBucket:
     def __init__(self, *, per_second: float, burst: float, now: Callable[[], float]) -> None:
-        """`now` is in seconds, and never goes back."""
+        """`now` returns monotonic seconds."""
         self._per_second = per_second
         self._burst = burst
         self._now = now
@@ -41,20 +41,20 @@ class TokenBucket:
         self._filled_at = now()
 
     def try_acquire(self) -> bool:
-        """One token, if there is one."""
+        """Take a token if one is available."""
         if self.wait_seconds() > 0:
             return False
         self._tokens -= 1
         return True
 
     def reserve(self) -> float:
-        """One token, also if there is none; how many seconds to wait for it."""
+        """Take a token, on credit if none is available; returns the seconds to wait for it."""
         wait = self.wait_seconds()
         self._tokens -= 1
         return wait
 
     def wait_seconds(self) -> float:
-        """Until there is one."""
+        """The seconds until a token is available."""
         now = self._now()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
         self._filled_at = now
@@ -66,13 +66,13 @@ class NotificationBuffer:
         self._bucket = bucket
         self._buffered: dict[object, bytes] = {}
         self.dropped_count = 0
-        """Since the start, those in whose place a newer one stands included."""
+        """Dropped and replaced notifications since the last reset."""
 
     def __len__(self) -> int:
         return len(self._buffered)
 
     def buffer_if_limited(self, line: bytes) -> bool:
-        """Keep the line for later, if it is a notification that need not be handed on now."""
+        """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now."""
         found = _METHOD.match(line)
         if found is None or (not self._buffered and self._bucket.try_acquire()):
             return False
@@ -86,17 +86,17 @@ class NotificationBuffer:
         return True
 
     def pop_due(self) -> Iterator[bytes]:
-        """Those whose time has come, in their order."""
+        """The lines that the rate limit allows now, in order."""
         while self._buffered and self._bucket.try_acquire():
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def pop_all(self) -> Iterator[bytes]:
-        """All that wait: an answer comes after what was told before it."""
+        """All buffered lines, to be forwarded before a response that arrived after them."""
         while self._buffered:
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def wait_seconds(self) -> float | None:
-        """Until the next is due; None if none waits."""
+        """The seconds until the next line is due; None if none is buffered."""
         return self._bucket.wait_seconds() if self._buffered else None
 
 
