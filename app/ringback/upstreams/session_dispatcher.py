@@ -181,7 +181,7 @@ class SessionDispatcher(JSONRPCDispatcher):
 
     @contextmanager
     def receive_log_messages(self, on_message: OnLogMessage, *, includes_unrelated: bool) -> Generator[None]:
-        """Receive log messages of requests made in this block, and with `includes_unrelated` those without a request context."""
+        """Receive log messages of requests made in this block, and with `includes_unrelated` those outside any request."""
         token = _ON_LOG_MESSAGE.set(on_message)
         if includes_unrelated:
             self._session_log_listeners.append(on_message)

@@ -1,4 +1,4 @@
-"""Children that write too much, too fast, or nothing at all: bounded in memory, and nobody else waits for them."""
+"""Children that write too much, too fast, or nothing at all: memory is bounded and other calls do not wait."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The guarded transport over an inner one that does what a test wants: nothing it does may be raised."""
+"""The guarded transport raises nothing, whatever the inner transport does."""
 
 import json
 from collections.abc import AsyncIterator
