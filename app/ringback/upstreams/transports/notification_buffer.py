@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-NOTIFICATIONS_PER_SECOND: Final = 100
-NOTIFICATIONS_BURST: Final = 200
-"""Forwarded notifications, which are decoded and checked by the SDK. A tool that reports each percent stays below."""
+from ringback.domain.rate_limiter import RateLimit, TokenBucket
+
+NOTIFICATION_LIMIT: Final = RateLimit(per_second=100, burst=200)
+"""For forwarded notifications, which are decoded and checked by the SDK. A tool that reports each percent stays below."""
 BUFFERED_NOTIFICATIONS_MAX: Final = 256
 """Buffered notifications with different subjects; above the limit, the oldest is dropped."""
 _KEY_BYTES: Final = 2048
@@ -31,39 +32,11 @@ _REPLACEABLE: Final = (
 """The newest of these replaces older ones. Other notifications, for example log messages, are never replaced."""
 
 
-class TokenBucket:
-    def __init__(self, *, per_second: float, burst: float, now: Callable[[], float]) -> None:
-        """`now` returns monotonic seconds."""
-        self._per_second = per_second
-        self._burst = burst
-        self._now = now
-        self._tokens = burst
-        self._filled_at = now()
-
-    def try_acquire(self) -> bool:
-        """Take a token if one is available."""
-        if self.wait_seconds() > 0:
-            return False
-        self._tokens -= 1
-        return True
-
-    def reserve(self) -> float:
-        """Take a token, on credit if none is available; returns the seconds to wait for it."""
-        wait = self.wait_seconds()
-        self._tokens -= 1
-        return wait
-
-    def wait_seconds(self) -> float:
-        """The seconds until a token is available."""
-        now = self._now()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        return max(0.0, (1 - self._tokens) / self._per_second)
-
-
 class NotificationBuffer:
-    def __init__(self, bucket: TokenBucket) -> None:
-        self._bucket = bucket
+    def __init__(self, *, now: Callable[[], float]) -> None:
+        """`now` returns monotonic seconds."""
+        self._now = now
+        self._bucket = TokenBucket(NOTIFICATION_LIMIT)
         self._buffered: dict[object, bytes] = {}
         self.dropped_count = 0
         """Dropped and replaced notifications since the last reset."""
@@ -74,7 +47,7 @@ class NotificationBuffer:
     def buffer_if_limited(self, line: bytes) -> bool:
         """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now."""
         found = _METHOD.match(line)
-        if found is None or (not self._buffered and self._bucket.try_acquire()):
+        if found is None or (not self._buffered and self._bucket.try_acquire(self._now())):
             return False
         key = _deduplication_key(found[1], line)
         if self._buffered.pop(key, None) is not None:
@@ -86,8 +59,8 @@ class NotificationBuffer:
         return True
 
     def pop_due(self) -> Iterator[bytes]:
-        """The lines that the rate limit allows now, in order."""
-        while self._buffered and self._bucket.try_acquire():
+        """Those whose time has come, in their order."""
+        while self._buffered and self._bucket.try_acquire(self._now()):
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def pop_all(self) -> Iterator[bytes]:
@@ -96,8 +69,8 @@ class NotificationBuffer:
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def wait_seconds(self) -> float | None:
-        """The seconds until the next line is due; None if none is buffered."""
-        return self._bucket.wait_seconds() if self._buffered else None
+        """Until the next is due; None if none waits."""
+        return self._bucket.wait_seconds(self._now()) if self._buffered else None
 
 
 def _deduplication_key(method: bytes, line: bytes) -> object:
