@@ -54,21 +54,10 @@ def build_feature(gateway: Gateway) -> Feature:
     tasks = LegacyTasks(gateway)
     return Feature(
         methods=(
-            MethodBinding(
-                name="tasks/get", params=types.GetTaskRequestParams, handler=tasks.get_task, eras=LEGACY_ONLY
-            ),
-            MethodBinding(
-                name="tasks/result",
-                params=types.GetTaskPayloadRequestParams,
-                handler=tasks.get_task_result,
-                eras=LEGACY_ONLY,
-            ),
-            MethodBinding(
-                name="tasks/list", params=types.PaginatedRequestParams, handler=tasks.list_tasks, eras=LEGACY_ONLY
-            ),
-            MethodBinding(
-                name="tasks/cancel", params=types.CancelTaskRequestParams, handler=tasks.cancel_task, eras=LEGACY_ONLY
-            ),
+            MethodBinding("tasks/get", types.GetTaskRequestParams, tasks.get_task, eras=LEGACY_ONLY),
+            MethodBinding("tasks/result", types.GetTaskPayloadRequestParams, tasks.get_task_result, eras=LEGACY_ONLY),
+            MethodBinding("tasks/list", types.PaginatedRequestParams, tasks.list_tasks, eras=LEGACY_ONLY),
+            MethodBinding("tasks/cancel", types.CancelTaskRequestParams, tasks.cancel_task, eras=LEGACY_ONLY),
         ),
         task_responder=tasks,
         advertise_capabilities=tasks.advertise_capabilities,

@@ -165,8 +165,7 @@ class EndpointSupervisor:
             each for each in self._endpoints if each.upstream is not None and each.upstream not in upstream_names
         ]:
             self._endpoints.pop(removed_endpoint).stop_requested.set()
-        name = "/mcp" if endpoint.upstream is None else f"/mcp/{endpoint.upstream}"
-        self._endpoints[endpoint] = state = _EndpointState(name)
+        self._endpoints[endpoint] = state = _EndpointState(endpoint.path)
         task = asyncio.create_task(self._run_with_restarts(endpoint, state))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

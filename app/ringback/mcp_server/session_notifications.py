@@ -97,13 +97,10 @@ def get_session_notifications(
     sdk_context: ServerRequestContext[Any, Any], background: TaskSpawner
 ) -> SessionNotifications:
     """The notifications of the session, created on first use."""
-    connection = _get_connection(sdk_context)
+    # Only the connection reports a session's end.
+    connection: Connection = sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     notifications: SessionNotifications | None = connection.state.get(_STATE_KEY)
     if notifications is None:
         connection.state[_STATE_KEY] = notifications = SessionNotifications(background)
         connection.exit_stack.callback(notifications.stop_publishers)
     return notifications
-
-
-def _get_connection(sdk_context: ServerRequestContext[Any, Any]) -> Connection:
-    return sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - only it reports a session's end

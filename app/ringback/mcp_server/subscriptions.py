@@ -67,22 +67,13 @@ def build_feature(gateway: Gateway) -> Feature:
     return Feature(
         methods=(
             MethodBinding(
-                name="subscriptions/listen",
-                params=types.SubscriptionsListenRequestParams,
-                handler=modern.handle_listen,
-                eras=MODERN_ONLY,
+                "subscriptions/listen", types.SubscriptionsListenRequestParams, modern.handle_listen, eras=MODERN_ONLY
             ),
             MethodBinding(
-                name="resources/subscribe",
-                params=types.SubscribeRequestParams,
-                handler=legacy.subscribe_resource,
-                eras=LEGACY_ONLY,
+                "resources/subscribe", types.SubscribeRequestParams, legacy.subscribe_resource, eras=LEGACY_ONLY
             ),
             MethodBinding(
-                name="resources/unsubscribe",
-                params=types.UnsubscribeRequestParams,
-                handler=legacy.unsubscribe_resource,
-                eras=LEGACY_ONLY,
+                "resources/unsubscribe", types.UnsubscribeRequestParams, legacy.unsubscribe_resource, eras=LEGACY_ONLY
             ),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},

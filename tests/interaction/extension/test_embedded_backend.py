@@ -274,7 +274,7 @@ async def test_calls_need_open_callbacks(tmp_path: Path) -> None:
 async def test_callbacks_are_opened_once_at_a_time(tmp_path: Path) -> None:
     callbacks = running_embedded_server(tmp_path)
     async with callbacks:
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await callbacks.__aenter__()
     async with callbacks:
         pass

@@ -62,9 +62,7 @@ async def read_baseline(gate: GatewayHarness, principal: str) -> int:
 
 
 async def test_a_modern_call_whose_client_disconnects_at_any_time_ends(gate: GatewayHarness, *, deep: bool) -> None:
-    """A call is cancelled, or completed before the disconnect was seen; none stays running, also between commit and
-    response.
-    """
+    """A call is cancelled or completed; none stays running, also if the disconnect is between commit and response."""
     tasks, chance = await read_baseline(gate, "ida"), random.Random(SEED)
     params: Json = {"name": "talk", "arguments": {"levels": ["info"]}}
     asked = {"authorization": f"Bearer {await gate.get_api_key('ida')}", "mcp-protocol-version": MODERN}
