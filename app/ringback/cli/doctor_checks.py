@@ -23,8 +23,9 @@ from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.keyring import KEY_FILE_SUFFIX, load_key_ring
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.guard import BlockedAddress, Target, TargetGuard, parse_target
+from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
+from ringback.notifier.http.target import Target, parse_target
 from ringback.resealing import count_sealed_by_key
 from ringback.runner.drivers import predict_driver_name
 from ringback.settings import Settings, SettingsError
