@@ -30,6 +30,10 @@ from ringback.waits import wait_first
 log = logging.getLogger(__name__)
 
 
+ELICITATION_TIMEOUT_SECONDS: Final = 50.0
+"""How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
+
+
 class RawElicitRequest(types.Request[dict[str, Any], str]):
     """Sends params as the upstream wrote them."""
 
@@ -69,10 +73,6 @@ async def _send_elicitation(
     message = cast("Any", RawElicitRequest(method=request.method, params=params))
     result = await context.sdk_context.session.send_request(message, types.ElicitResult, metadata=metadata)
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-ELICITATION_TIMEOUT_SECONDS: Final = 50.0
-"""How long a user may take while the client waits; after that the client gets a pending result. Clients time out after 60 s."""
 
 
 class CallElicitation:
