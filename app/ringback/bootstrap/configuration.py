@@ -1,4 +1,4 @@
-"""Settings, as the values that the parts take."""
+"""Converts the settings to the values that components take."""
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
@@ -49,7 +49,7 @@ def build_token_policy(settings: Settings) -> AccessTokenPolicy:
 def build_protected_resource(settings: Settings) -> ProtectedResource | None:
     if settings.auth == "off" or settings.oidc_issuer is None:
         return None
-    # An issuer that cannot give out our scopes refuses a client that asks for them.
+    # An issuer that cannot grant Ringback's scopes rejects a client that requests them.
     scopes = () if settings.oidc_scopes else sorted(DEFAULT_SCOPES)
     return ProtectedResource(public_url=settings.base_url, issuer=settings.oidc_issuer, scopes=scopes)
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.clock import Clock
 from ringback.waits import wait_first
 
@@ -12,12 +13,9 @@ log = logging.getLogger(__name__)
 
 CHANNELS_MAX: Final = 1_000
 """Calls with a channel at once. Their results stay in memory until they have arrived."""
-BACKOFF_SECONDS_MIN: Final = 1.0
-BACKOFF_SECONDS_MAX: Final = 60.0
+BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0, jitter_fraction=JITTER_FRACTION)
 RETRY_WINDOW_SECONDS: Final = 3600.0
 """How long a report is retried: memory cannot hold a backlog of hours."""
-JITTER_FRACTION: Final = 0.2
-"""Servers that lose the same Ringback do not all retry at the same moment."""
 
 ReportJson = Mapping[str, Any]
 """The body of `POST /v1/calls/report`. It may contain a secret."""
@@ -88,8 +86,9 @@ class ReportChannel:
             self._attempted.set()
 
     async def _send_until_settled(self) -> None:
-        for delay_seconds in _backoff_delays(self._random_fraction):
-            report = self._newest_report
+        attempts, waited_seconds = 0, 0.0
+        while waited_seconds < RETRY_WINDOW_SECONDS:
+            report, attempts = self._newest_report, attempts + 1
             try:
                 self.call_id = await self._send(report)
             except ReportFailed as problem:
@@ -102,7 +101,9 @@ class ReportChannel:
                 return self._mark_settled(report)
             if report is self._newest_report:
                 self._attempted.set()
-            await wait_first(self._changed.wait(), self._clock.sleep(delay_seconds))
+            pause_seconds = BACKOFF.pause_seconds(attempts, random_fraction=self._random_fraction())
+            await wait_first(self._changed.wait(), self._clock.sleep(pause_seconds))
+            waited_seconds += BACKOFF.pause_seconds(attempts)
             self._changed.clear()
         log.error("report.given_up", extra={"tool": self._newest_report["tool"]})
         return self._mark_settled(self._newest_report)
@@ -143,11 +144,3 @@ class ReportOutbox:
         for task in remaining.values():
             task.cancel()
         await asyncio.gather(*remaining.values(), return_exceptions=True)
-
-
-def _backoff_delays(random_fraction: Callable[[], float]) -> Iterator[float]:
-    delay_seconds, waited_seconds = BACKOFF_SECONDS_MIN, 0.0
-    while waited_seconds < RETRY_WINDOW_SECONDS:
-        yield delay_seconds * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction())
-        waited_seconds += delay_seconds
-        delay_seconds = min(2 * delay_seconds, BACKOFF_SECONDS_MAX)

@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, Str
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
 from ringback.mcp_server.request_context import Endpoint
@@ -36,9 +37,8 @@ RETRY_AFTER_SECONDS: Final = 30
 """The end of a session cannot be predicted; 30 s is soon enough for the client and rare enough for the service."""
 START_TIMEOUT_SECONDS: Final = 30.0
 """How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
-RESTART_BACKOFF_SECONDS_MIN: Final = 1.0
-RESTART_BACKOFF_SECONDS_MAX: Final = 60.0
-"""The pause before a failed endpoint restarts: doubled each time up to this, and reset after a run of this length."""
+RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
@@ -171,7 +171,7 @@ class EndpointSupervisor:
         return state
 
     async def _run_with_restarts(self, endpoint: Endpoint, state: _EndpointState) -> None:
-        backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+        failures = 0
         while not state.stop_requested.is_set():
             started_at = self._clock.monotonic()
             try:
@@ -180,10 +180,10 @@ class EndpointSupervisor:
                 log.exception("mcp.endpoint_failed", extra={"endpoint": state.name})
                 state.is_down = True
                 self._cancel_requests(state)
-                if self._clock.monotonic() - started_at >= RESTART_BACKOFF_SECONDS_MAX:
-                    backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
-                await wait_first(state.stop_requested.wait(), self._clock.sleep(backoff_seconds))
-                backoff_seconds = min(2 * backoff_seconds, RESTART_BACKOFF_SECONDS_MAX)
+                has_lasted = self._clock.monotonic() - started_at >= RESTART_BACKOFF.longest_seconds
+                failures = 1 if has_lasted else failures + 1
+                pause_seconds = RESTART_BACKOFF.pause_seconds(failures)
+                await wait_first(state.stop_requested.wait(), self._clock.sleep(pause_seconds))
 
     async def _run_manager(self, endpoint: Endpoint, state: _EndpointState) -> None:
         manager = self._create_manager(endpoint)

@@ -21,10 +21,10 @@ from typing import Any, Final, cast
 import anyio
 import anyio.abc
 
+from ringback.domain.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.retry import JITTER_FRACTION
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamInfo
 from ringback.notifier.configured_hosts import LookUp
 from ringback.upstreams.call_session import CallSession
@@ -47,8 +47,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS: Final = 30.0
 """How long a call waits for its upstream. A container restarts in less time; an upstream that needs more counts as down."""
-RECONNECT_BACKOFF_SECONDS_MIN: Final = 0.25
-RECONNECT_BACKOFF_SECONDS_MAX: Final = 10.0
+RECONNECT_BACKOFF: Final = Backoff(first_seconds=0.25, longest_seconds=10.0, jitter_fraction=JITTER_FRACTION)
 """Below `CONNECT_TIMEOUT_SECONDS`, so that several attempts run while a call waits."""
 STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
@@ -314,7 +313,7 @@ class UpstreamConnection:
                 short_lived_count = 0 if is_stable else short_lived_count + 1
                 if short_lived_count:
                     await self._clock.sleep(
-                        reconnect_backoff_seconds(short_lived_count, random_fraction=self._random_fraction())
+                        RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=self._random_fraction())
                     )
 
     async def _connect_once(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
@@ -391,9 +390,3 @@ class UpstreamConnection:
     def _notify_waiters(self) -> None:
         self._state_changed.set()
         self._state_changed = anyio.Event()
-
-
-def reconnect_backoff_seconds(failures: int, *, random_fraction: float) -> float:
-    """The pause before the next attempt after `failures` in a row; `random_fraction` is uniform in [0, 1)."""
-    doubled = RECONNECT_BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10)
-    return min(doubled, RECONNECT_BACKOFF_SECONDS_MAX) * (1 - JITTER_FRACTION + 2 * JITTER_FRACTION * random_fraction)

@@ -37,7 +37,8 @@ from ringback.storage.sqlite.database import (
     to_store_unavailable,
 )
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.transaction import SqliteTransaction, drive_in_turns
+from ringback.storage.sqlite.transaction import SqliteTransaction
+from ringback.storage.sqlite.unit_of_work import run_in_steps
 from ringback.storage.sqlite.webhooks import CachingWebhookReader
 
 T = TypeVar("T")
@@ -254,7 +255,7 @@ class GroupCommit:
     async def _run_with_savepoints(self, group: list[_UnitOfWork]) -> None:
         """Run the units so that one that raises is undone alone."""
         for unit in group:
-            self._execute("start_unit")
+            self._execute("savepoint")
             changes = self._connection.total_changes
             try:
                 await self._run_unit(unit)
@@ -264,8 +265,8 @@ class GroupCommit:
                 unit.error = error
                 if self._connection.total_changes != changes:
                     self._suspect(unit)
-                self._execute("undo_unit")
-            self._execute("end_unit")
+                self._execute("rollback_to_savepoint")
+            self._execute("release_savepoint")
 
     def _suspect(self, unit: _UnitOfWork) -> None:
         self._savepoint_until[unit.work_name] = self._clock.monotonic() + SAVEPOINT_SECONDS
@@ -281,7 +282,7 @@ class GroupCommit:
         )
         unit.topics = transaction.topics
         unit.commit_actions, unit.rollback_actions = transaction.commit_actions, transaction.rollback_actions
-        unit.value = await drive_in_turns(unit.work(transaction))
+        unit.value = await run_in_steps(unit.work(transaction))
 
     def _complete_group(self, group: list[_UnitOfWork]) -> None:
         _end_all(group)
