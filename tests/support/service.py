@@ -44,7 +44,8 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.http.guard import TargetGuard, TargetPolicy
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.target import TargetPolicy
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries

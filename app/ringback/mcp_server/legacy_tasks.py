@@ -34,7 +34,7 @@ from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import method_not_found
 from ringback.mcp_server.legacy_task_elicitation import LegacyTaskElicitation, TaskResultWaiters
 from ringback.mcp_server.request_context import RequestContext
@@ -48,7 +48,6 @@ LEGACY_TASKS_VERSION: Final = "2025-11-25"
 TASK_PAGE_SIZE: Final = 50
 """The page size of tasks/list; the same as in REST."""
 IMMEDIATE_RESPONSE_META_KEY: Final = "io.modelcontextprotocol/model-immediate-response"
-LEGACY_ONLY: Final[tuple[Era]] = ("legacy",)
 
 
 def build_feature(gateway: Gateway) -> Feature:

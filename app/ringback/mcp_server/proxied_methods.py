@@ -15,7 +15,7 @@ from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
 from ringback.mcp_server import pending_results as pending
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import resource_not_found
 from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
@@ -44,7 +44,7 @@ def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
                 name="logging/setLevel",
                 params=types.SetLevelRequestParams,
                 handler=methods.set_log_level,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
         ),
         advertise_capabilities=_advertise_resources,

@@ -1,8 +1,8 @@
-"""The session managers of the endpoints: each runs in its own task, starts with its first request, and restarts after a
-failure.
+"""The session managers of the endpoints.
 
-An SDK session manager must be entered and left in one task, and the first uncaught error of one of its sessions ends it. Then
-all its current requests end, later ones are refused until it runs again, and other endpoints are not affected.
+Each runs in its own task, starts with its first request, and restarts after a failure. An SDK session manager must be entered
+and left in one task, and the first uncaught error of one of its sessions ends it. Then all its current requests end, later ones
+are refused until it runs again, and other endpoints are not affected.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, Str
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from ringback.domain.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.errors import EndpointUnavailable, QuotaExceeded
 from ringback.mcp_server.request_context import Endpoint
@@ -72,9 +73,9 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         open_sessions = sum(owner["client_id"] == principal for owner in self._session_owners.values())
         if open_sessions >= SESSIONS_PER_PRINCIPAL_MAX:
             raise QuotaExceeded(
-                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was opened. End "
-                "sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after "
-                f"{DEFAULT_SESSION_IDLE_TIMEOUT // 60} idle minutes.",
+                f"Your quota 'sessions' of {SESSIONS_PER_PRINCIPAL_MAX} at this endpoint is used up. No session was "
+                "opened. End sessions that you no longer need: DELETE with their Mcp-Session-Id. A session also ends after it "
+                f"was idle for {DEFAULT_SESSION_IDLE_TIMEOUT // 60} minutes.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
                 quota="sessions",
                 limit=SESSIONS_PER_PRINCIPAL_MAX,
@@ -85,9 +86,8 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS: Final = 30.0
 """How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
-RESTART_BACKOFF_SECONDS_MIN: Final = 1.0
-RESTART_BACKOFF_SECONDS_MAX: Final = 60.0
-"""The pause before a failed endpoint restarts: doubled each time up to this, and reset after a run of this length."""
+RESTART_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""The pause before a failed endpoint restarts. It is reset after a run as long as the longest pause."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,16 +105,14 @@ class _EndpointState:
 
     def unavailable_error(self) -> EndpointUnavailable:
         return EndpointUnavailable(
-            f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in a few "
-            "seconds, with its ringback/idempotencyKey if it has one. A session that was open at this endpoint must begin again "
-            "with initialize. Other endpoints are not affected."
+            f"The MCP endpoint {self.name} has failed and is restarting; the log has the reason. Send the request again in "
+            "a few seconds, with its ringback/idempotencyKey if it has one. Sessions at this endpoint must begin again with "
+            "initialize. Other endpoints are not affected."
         )
 
 
 class EndpointSupervisor:
-    """Starts, restarts and stops the endpoints' session managers. Endpoints are bounded by the upstreams of
-    `list_upstreams`.
-    """
+    """Starts, restarts and stops the session managers; `list_upstreams` bounds the number of endpoints."""
 
     def __init__(
         self,
@@ -175,7 +173,7 @@ class EndpointSupervisor:
         return state
 
     async def _run_with_restarts(self, endpoint: Endpoint, state: _EndpointState) -> None:
-        backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
+        failures = 0
         while not state.stop_requested.is_set():
             started_at = self._clock.monotonic()
             try:
@@ -184,10 +182,10 @@ class EndpointSupervisor:
                 log.exception("mcp.endpoint_failed", extra={"endpoint": state.name})
                 state.is_down = True
                 self._cancel_requests(state)
-                if self._clock.monotonic() - started_at >= RESTART_BACKOFF_SECONDS_MAX:
-                    backoff_seconds = RESTART_BACKOFF_SECONDS_MIN
-                await wait_first(state.stop_requested.wait(), self._clock.sleep(backoff_seconds))
-                backoff_seconds = min(2 * backoff_seconds, RESTART_BACKOFF_SECONDS_MAX)
+                has_lasted = self._clock.monotonic() - started_at >= RESTART_BACKOFF.longest_seconds
+                failures = 1 if has_lasted else failures + 1
+                pause_seconds = RESTART_BACKOFF.pause_seconds(failures)
+                await wait_first(state.stop_requested.wait(), self._clock.sleep(pause_seconds))
 
     async def _run_manager(self, endpoint: Endpoint, state: _EndpointState) -> None:
         manager = self._create_manager(endpoint)

@@ -106,4 +106,4 @@ def get_session_notifications(
 
 
 def _get_connection(sdk_context: ServerRequestContext[Any, Any]) -> Connection:
-    return sdk_context.session._connection  # only the connection reports a session's end
+    return sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - only it reports a session's end

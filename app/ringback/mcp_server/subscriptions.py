@@ -30,7 +30,16 @@ from ringback.mcp_server.change_publisher import (
     ChangePublisher,
     subscribe_call_changes,
 )
-from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
+from ringback.mcp_server.gateway import (
+    LEGACY_ONLY,
+    MODERN_ONLY,
+    Capabilities,
+    Era,
+    Feature,
+    Gateway,
+    MethodBinding,
+    Result,
+)
 from ringback.mcp_server.meta import with_meta
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import (
@@ -50,11 +59,6 @@ STREAM_SUBSCRIPTIONS_MAX: Final = 128
 Together with the quota of a principal's streams this bounds the memory of a principal.
 """
 RETRY_AFTER_SECONDS: Final = 30
-_LIST_CHANGED_FLAGS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
 _LIST_PUBLISHER: Final = "lists"
 
 
@@ -66,19 +70,19 @@ def build_feature(gateway: Gateway) -> Feature:
                 name="subscriptions/listen",
                 params=types.SubscriptionsListenRequestParams,
                 handler=modern.handle_listen,
-                eras=("modern",),
+                eras=MODERN_ONLY,
             ),
             MethodBinding(
                 name="resources/subscribe",
                 params=types.SubscribeRequestParams,
                 handler=legacy.subscribe_resource,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
             MethodBinding(
                 name="resources/unsubscribe",
                 params=types.UnsubscribeRequestParams,
                 handler=legacy.unsubscribe_resource,
-                eras=("legacy",),
+                eras=LEGACY_ONLY,
             ),
         ),
         notification_handlers={"notifications/initialized": legacy.handle_initialized},
@@ -100,7 +104,7 @@ class ModernSubscriptions:
             await stream.run(
                 task_ids,
                 _read_string_list(filters, "resourceSubscriptions"),
-                [key for key in _LIST_CHANGED_FLAGS if filters.get(key)],
+                [flag for flag in LIST_CHANGED_METHODS if filters.get(flag)],
             )
         return {"_meta": stream.meta}
 
@@ -140,9 +144,8 @@ class _SubscriptionStream:
         ]
         publishers += [group.create_task(self._publish_task_changes(call_id)) for call_id in tasks]
         if lists:
-            methods = [_LIST_CHANGED_FLAGS[key] for key in lists]
             publishers.append(
-                group.create_task(self._publisher.publish_list_changes(self._context, methods, self._send_notification))
+                group.create_task(self._publisher.publish_list_changes(self._context, lists, self._send_notification))
             )
         await self._send_acknowledgement(tasks, await _collect_accepted(acceptances), lists)
         await wait_first(self._gateway.lifecycle.shutdown_event.wait(), self._gateway.clock.sleep(FOLLOW_SECONDS_MAX))
@@ -202,7 +205,7 @@ class LegacySubscriptions:
         )
         if not notifications.has_capacity_for(_publisher_key(uri)):
             raise QuotaExceeded(
-                f"This session is subscribed to {SESSION_PUBLISHERS_MAX} tasks and resources already. Unsubscribe from some of them.",
+                f"This session already has {SESSION_PUBLISHERS_MAX} tasks and subscriptions. Unsubscribe from some resources.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         accepted: Acceptance = asyncio.get_running_loop().create_future()
@@ -225,7 +228,7 @@ class LegacySubscriptions:
         notifications = get_session_notifications(context.sdk_context, self._gateway.background_tasks)
         notifications.start_publisher(
             _LIST_PUBLISHER,
-            lambda: self._publisher.publish_list_changes(context, set(LIST_CHANGED_METHODS.values()), send),
+            lambda: self._publisher.publish_list_changes(context, LIST_CHANGED_METHODS, send),
         )
 
 

@@ -124,7 +124,7 @@ def test_a_file_that_is_no_database_is_reported(run: Run, key: str, tmp_path: Pa
 def test_a_missing_key_file_is_reported_and_none_is_created(run: Run, key: str, tmp_path: Path) -> None:
     (tmp_path / "ringback.db.key").unlink()
 
-    assert "Restore it" in list_failed_checks(list_checks(run))["key ring"][1]
+    assert "Restore the file" in list_failed_checks(list_checks(run))["key ring"][1]
     assert not (tmp_path / "ringback.db.key").exists()
 
 
@@ -184,7 +184,7 @@ def test_a_service_that_takes_no_work_says_why(run: Run, service: respx.MockRout
     found = list_failed_checks(list_checks(run))
 
     assert "the runner failed" in found["service"][1]
-    assert "no time" in found["clock"][1]
+    assert "no Date header" in found["clock"][1]
 
 
 def test_failed_mcp_endpoints_of_a_ready_service_are_named(run: Run, service: respx.MockRouter) -> None:
@@ -295,7 +295,7 @@ async def test_unreachable_receivers_are_reported() -> None:
         "https://127.0.0.1:1/", "https://inside.example/", "https://nowhere.example/", "http://agent.example/"
     )
 
-    words = ["Nobody answers", "may not be called back", "no address", "plain http"]
+    words = ["No server accepts", "may not receive callbacks", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
 
@@ -362,7 +362,7 @@ def test_missing_commits_are_reported_until_the_restore_is_accepted(run: Run, ke
     assert "Its last 9 commits are missing" in list_failed_checks(list_checks(run))["database file"][1]
     accepted = list_checks(run, "--accept-restore")
     assert findings(accepted)["restore"][0]
-    assert findings(accepted)["database file"] == (True, "it is whole")
+    assert findings(accepted)["database file"] == (True, "it is undamaged")
 
 
 def test_a_restore_is_not_accepted_beside_a_running_service(run: Run, key: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ringback.domain.call import CANCELLED_COMPLETION, CallCompletion, CallOutcome, Handle
 from ringback.runner.drivers.driver import LeaseLost
-from ringback.runner.drivers.stream import RESUME_BACKOFF_SECONDS_MAX, StreamDriver
+from ringback.runner.drivers.stream import RESUME_BACKOFF, StreamDriver
 from ringback.upstreams.errors import (
     InvalidUpstreamResponse,
     RequestFailed,
@@ -99,7 +99,7 @@ async def test_reading_on_goes_on_until_the_answer_is_there_in_ever_longer_pause
     ending = await run(session, RecordingCallContext(SAVED_HANDLE), clock)
 
     assert (ending.outcome, len(session.scripted_legacy_session.resumed_positions)) == (CallOutcome.RESULT, 21)
-    assert clock.monotonic() > 10 * RESUME_BACKOFF_SECONDS_MAX
+    assert clock.monotonic() > 10 * RESUME_BACKOFF.longest_seconds
     assert {each.event_id for each in session.scripted_legacy_session.resumed_positions} == {"1"}
 
 
