@@ -1,4 +1,4 @@
-"""What every page of this book stands on.
+"""The fixtures of the fundamentals.
 
 `reports` is an ordinary MCP server with one slow tool. `ringback` is the service in front of it. `alice` is an agent with an
 API key of her own. `phone` is where she is rung: it verifies each callback with her webhook's secret before it accepts it.

@@ -1,4 +1,4 @@
-"""Callbacks: get rung when a call ends, instead of asking."""
+"""Callbacks: a webhook gets a request when a call ends, so no client has to poll."""
 
 import pytest
 import standardwebhooks
@@ -16,7 +16,7 @@ from tests.support.report_upstream import ReportUpstream
 async def test_a_webhook_gets_a_callback_when_a_call_ends(
     alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    """The names that the agent gave to its work and to its session come back with the callback."""
+    """The callback carries the agent's own ids of its work and its session."""
     await alice.register_webhook(phone.url, secret=SECRET)
     started = await alice.start_call(
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides-of-today", client_session_id="session-1"
@@ -31,7 +31,7 @@ async def test_a_webhook_gets_a_callback_when_a_call_ends(
 
 @pytest.mark.requirement("R23")
 async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstream) -> None:
-    """Any library of Standard Webhooks verifies it: this is the one that the specification's authors publish."""
+    """Any Standard Webhooks library verifies it. This is the library of the specification's authors."""
     reports.finish.set()
     async with serving_receiver(respond_with(NO_CONTENT)) as receiver:
         webhook = await alice.register_webhook(receiver.url())
@@ -48,7 +48,7 @@ async def test_a_callback_is_signed(alice: RingbackClient, reports: ReportUpstre
 async def test_a_callback_carries_no_text_of_the_tool(
     alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    """It says that something is there and how to get it. Whoever wants the result in it asks for that."""
+    """It names the call and how to get the result. A webhook with `include_result` gets the result too."""
     await alice.register_webhook(phone.url, secret=SECRET)
     await alice.register_webhook(phone.url, secret=SECRET, include_result=True)
     reports.finish.set()
@@ -61,10 +61,10 @@ async def test_a_callback_carries_no_text_of_the_tool(
     assert with_result[0].data["result"]["content"][0]["text"] == "All about tides."
 
 
-async def test_a_webhook_may_be_given_along_with_a_call(
+async def test_a_call_can_carry_its_own_callback(
     alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    """Then it hears this call and no other."""
+    """Its webhook matches only this call."""
     reports.finish.set()
 
     started = await alice.start_call(
@@ -80,7 +80,7 @@ async def test_a_webhook_may_be_given_along_with_a_call(
 async def test_a_webhook_for_one_call_gets_its_events_from_the_first(
     alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    """So it is never too late to ask to be rung for a call, even when the call has ended."""
+    """So a webhook can also be registered after the end of its call."""
     reports.finish.set()
     started = await alice.start_call(
         "reports", "build_report", {"topic": "tides"}, correlation_id="tides", wait_seconds=60
@@ -108,7 +108,7 @@ async def test_any_other_webhook_gets_events_from_its_registration_on(
 async def test_a_webhook_gets_the_events_that_it_selected(
     alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver
 ) -> None:
-    """Ends, unless it says otherwise: here, progress."""
+    """The default is the end of calls; this webhook selects progress."""
     await alice.register_webhook(phone.url, secret=SECRET, events=["call.progress"])
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
 

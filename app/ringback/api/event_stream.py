@@ -1,10 +1,10 @@
-"""Server-sent events (the HTML standard, §9.2): pages of the log as frames of a stream that stays open.
+"""Server-sent events (the HTML standard, §9.2): pages of the event log as frames of an open stream.
 
-retry: 2000                       how long a browser waits before it comes back
-id: MTpldmVudHM6NDI               the event's cursor; comes back as Last-Event-ID
+retry: 2000                       how long a browser waits before it reconnects, in milliseconds
+id: MTpldmVudHM6NDI               the event's cursor; a client sends it as Last-Event-ID
 event: call.finished
 data: {"eventId": …}              one line of JSON
-: still here                      nothing came for a while
+: still here                      the heartbeat
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -20,18 +20,18 @@ from ringback.services.events import EventPage
 
 EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
 RETRY_MILLISECONDS: Final = 2000
-"""A restart takes about that long."""
+"""About the duration of a restart."""
 HEARTBEAT_FRAME: Final = b": still here\n\n"
 TRUNCATED_FRAME: Final = b'event: truncated\ndata: {"truncated":true}\n\n'
-"""Events after the reader's place are no longer kept. It has no id: the reader's place is still where it was."""
+"""Events after the client's cursor are missing. The frame has no id, because the client's cursor stays the same."""
 _HEADERS: Final = {
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # nginx would gather frames before it passes them on
+    "X-Accel-Buffering": "no",  # nginx would buffer frames
 }
 
 
 class EventStreamResponse(StreamingResponse):
-    """Sends what a follower of the log is given, at the pace at which it is read, and ends the following however it ends."""
+    """Streams pages of the event log as fast as the client reads, and closes the generator of pages at the end."""
 
     def __init__(self, first: EventPage, pages: AsyncGenerator[EventPage]) -> None:
         self._pages = pages
@@ -39,7 +39,7 @@ class EventStreamResponse(StreamingResponse):
         super().__init__(self._frames, headers=_HEADERS, media_type=EVENT_STREAM_MEDIA_TYPE)
 
     async def stream_response(self, send: Send) -> None:
-        # A reader that goes away while it is being written to leaves both generators where they stand.
+        # A client that disconnects during a write leaves both generators open.
         async with aclosing(self._pages), aclosing(self._frames):
             await super().stream_response(send)
 
@@ -47,7 +47,7 @@ class EventStreamResponse(StreamingResponse):
 async def _stream_frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     yield b"".join(_page_frames(first))
-    with suppress(StoreUnavailable):  # the stream ends, and the reader comes back to where it was
+    with suppress(StoreUnavailable):  # the stream ends, and the client reconnects with its cursor
         async for page in pages:
             yield b"".join(_page_frames(page)) or HEARTBEAT_FRAME
 

@@ -1,4 +1,4 @@
-"""Events over REST: the log, polled and streamed."""
+"""Events over REST: poll the event log, or stream it."""
 
 from typing import Annotated
 
@@ -16,7 +16,10 @@ from ringback.schemas.fields import Cursor
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=AuthenticatedRoute)
 
 LastEventId = Annotated[
-    Cursor | None, Header(alias="Last-Event-ID", description="Where a stream broke off; goes over `cursor`.")
+    Cursor | None,
+    Header(
+        alias="Last-Event-ID", description="The cursor of the last received event. It takes precedence over `cursor`."
+    ),
 ]
 
 
@@ -25,10 +28,10 @@ LastEventId = Annotated[
     responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor),
 )
 async def poll_events(
-    query: Annotated[EventListQuery, Query()], behind: ServicesDep, caller: CallerDep
+    query: Annotated[EventListQuery, Query()], services: ServicesDep, caller: CallerDep
 ) -> EventPageView:
-    """Read your events, oldest first. A cursor whose events are gone gives `truncated: true`, never an error."""
-    page = await behind.events.poll_events(
+    """Read your events, oldest first. If events after the cursor are missing, `truncated` is true; it is never an error."""
+    page = await services.events.poll_events(
         caller,
         query.to_filter(),
         cursor=query.cursor,
@@ -43,7 +46,7 @@ async def poll_events(
     response_class=Response,
     responses={
         200: {
-            "description": "Server-sent events: `id` is the event's cursor, `event` its name, `data` what a poll shows.",
+            "description": "Server-sent events: `id` is the event's cursor, `event` its name, `data` the event as in a poll.",
             "content": {EVENT_STREAM_MEDIA_TYPE: {"schema": {"type": "string"}, "example": examples.STREAM}},
         },
         **problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidRequest, errors.InvalidCursor, errors.QuotaExceeded),
@@ -51,13 +54,14 @@ async def poll_events(
 )
 async def stream_events(
     query: Annotated[EventStreamQuery, Query()],
-    behind: ServicesDep,
+    services: ServicesDep,
     caller: CallerDep,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Follow your events as they come. Every quarter of an hour the stream ends; come back with `Last-Event-ID`.
+    """Stream your events as they are written. The stream ends after 15 minutes; reconnect with `Last-Event-ID`.
 
-    A comment every 15 seconds tells that it lives. An event `truncated` tells that events after your place are no longer kept.
+    Without events, the stream sends a comment every 15 seconds. A `truncated` event means that events after your cursor are
+    missing.
     """
-    pages = behind.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
+    pages = services.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
     return EventStreamResponse(await anext(pages), pages)

@@ -1,4 +1,4 @@
-"""Pages of lists, newest first: a cursor is the id of the last thing on the page before."""
+"""Pages of lists, newest first. A cursor is the id of the last row of the previous page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,15 +23,13 @@ class CursorPage(Generic[T]):
 
 
 def build_page(cursor_list: CursorList, page: pages.Page[T, str]) -> CursorPage[T]:
-    """What the store found in one bounded look: it may be nothing although the list goes on."""
+    """The page of one bounded read. It can be empty although the list goes on."""
     return CursorPage(
         items=page, next_cursor=None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
     )
 
 
 def build_page_from_rows(cursor_list: CursorList, found: Sequence[T], *, limit: int) -> CursorPage[T]:
-    """A page from what was found when one more than `limit` was asked for."""
-    things = found[:limit]
-    return CursorPage(
-        items=things, next_cursor=encode_cursor(cursor_list, things[-1].id) if len(found) > limit else None
-    )
+    """The page from a read of `limit` + 1 rows."""
+    rows = found[:limit]
+    return CursorPage(items=rows, next_cursor=encode_cursor(cursor_list, rows[-1].id) if len(found) > limit else None)

@@ -1,4 +1,4 @@
-"""Answers with a stored result in them."""
+"""Responses that contain a stored result."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,7 @@ JSON_MEDIA_TYPE: Final = "application/json"
 def build_result_response(
     view: ResponseBody, result: bytes | None, *, status_code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The view, and in it the result byte for byte as it is stored: parsing it again could only change it."""
+    """Serialise the view with the stored bytes of the result inside it. Parsing the result could change it."""
     document = view.model_dump(mode="json", by_alias=True)
     if result is not None:
         document["result"] = orjson.Fragment(result)

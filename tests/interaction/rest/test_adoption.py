@@ -1,4 +1,4 @@
-"""Tasks that somebody started upstream, followed as calls: the whole service, and a real MCP server with tasks."""
+"""Adopted tasks: the whole service against a real MCP server with tasks."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,7 +29,7 @@ async def serving_task_upstream(folder: Path) -> AsyncGenerator[tuple[TaskUpstre
 
 
 def start_upstream_task(stage: TaskUpstream, task_id: str = "task-1") -> UpstreamTask:
-    """A task that somebody started without Ringback."""
+    """A task that another client started without Ringback."""
     task = stage.tasks[task_id] = UpstreamTask(task_id, stage)
     return task
 
@@ -72,7 +72,7 @@ async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) 
     assert (call.outcome, call.tool) == ("result", "(unknown)")
 
 
-async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path: Path) -> None:
+async def test_adopting_a_task_again_returns_the_same_call_also_after_its_end(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (stage, ringback):
         alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(stage)
         first, *others = await asyncio.gather(*[alice.adopt("stage", task.id) for _ in range(5)])
@@ -86,7 +86,7 @@ async def test_the_same_task_again_is_the_same_call_also_after_its_end(tmp_path:
     assert (late.call.id, late.call.outcome) == (first.call.id, "result")
 
 
-async def test_a_task_of_a_call_that_was_started_here_is_that_call(tmp_path: Path) -> None:
+async def test_adopting_the_task_of_a_started_call_returns_that_call(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (stage, ringback):
         alice = await make_adopter_client(ringback, "alice")
         started = await alice.start_call("stage", "work")
@@ -129,15 +129,15 @@ async def test_a_question_of_an_adopted_task_reaches_its_adopter(tmp_path: Path)
         adopted = await alice.adopt("stage", task.id)
         task.request_input("sure")
 
-        async def asked() -> bool:
+        async def needs_input() -> bool:
             return (await alice.call(adopted.call.id)).status == "input_required"
 
-        await wait_until(asked)
+        await wait_until(needs_input)
     assert task.cancels == 0
     assert ACCEPTED_ANSWER not in task.answers.values()
 
 
-async def test_adopting_takes_the_scope_adopt(tmp_path: Path) -> None:
+async def test_adopting_needs_the_scope_adopt(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (stage, ringback):
         agent = await ringback.create_agent_client("alice")
         with pytest.raises(Forbidden, match="adopt"):
@@ -160,7 +160,7 @@ async def test_an_upstream_that_a_key_may_not_see_is_unknown(tmp_path: Path) -> 
     assert stage.count_requests("tasks/get") == 0
 
 
-async def test_an_upstream_without_tasks_says_so(tmp_path: Path) -> None:
+async def test_adoption_from_an_upstream_without_tasks_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with (
         serving(ControlledUpstream().app()) as server,
         running_application(tmp_path, make_http_config(server.url)) as ringback,

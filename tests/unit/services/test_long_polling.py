@@ -1,4 +1,4 @@
-"""Long polls: woken by what they wait for, by the end of their time, or by the end of the service."""
+"""Long polls end with their condition, their time limit, or a shutdown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ringback.domain.errors import ShuttingDown
-from ringback.services import long_polling as services_waiting
+from ringback.services import long_polling as long_polling
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX, poll_until
 from ringback.storage.signals import LocalSignals
@@ -18,7 +18,7 @@ TOPIC = "call:1"
 
 
 class PolledValue:
-    """A thing that somebody looks at."""
+    """A stored value that counts its reads."""
 
     def __init__(self) -> None:
         self.there = False
@@ -36,7 +36,7 @@ class PolledValue:
 
 
 class FakePoll:
-    """One long poll, and everything that may end it."""
+    """One long poll with its signals, clock and lifecycle."""
 
     def __init__(self) -> None:
         self.shelf = PolledValue()
@@ -58,7 +58,7 @@ class FakePoll:
 
 @asynccontextmanager
 async def waiting(poll: FakePoll, wait_seconds: float = 60.0) -> AsyncGenerator[asyncio.Task[bool]]:
-    """A poll that has looked once, in vain; it has ended when this is left."""
+    """A poll whose first read found nothing. The context waits for its end."""
     task = asyncio.create_task(poll.wait(wait_seconds))
     await poll.shelf.wait_for_reads(1)
     yield task
@@ -96,7 +96,7 @@ async def test_a_poll_without_a_wait_returns_the_current_value() -> None:
 
 async def test_a_notification_during_a_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LONG_POLL_SECONDS_MAX", "POLL_INTERVAL_SECONDS"):  # only the ring ends this wait in time
-        monkeypatch.setattr(services_waiting, name, 10 * WAIT_SECONDS)
+        monkeypatch.setattr(long_polling, name, 10 * WAIT_SECONDS)
     poll = FakePoll()
 
     async def look() -> bool:
@@ -140,7 +140,7 @@ async def test_a_poll_with_a_short_wait_wakes_at_its_end() -> None:
     assert not await asyncio.wait_for(poll.wait(0.02), WAIT_SECONDS)
 
 
-async def test_a_service_that_stops_lets_its_polls_go() -> None:
+async def test_a_shutdown_ends_waiting_polls() -> None:
     poll = FakePoll()
 
     async with waiting(poll) as task:
@@ -149,7 +149,7 @@ async def test_a_service_that_stops_lets_its_polls_go() -> None:
     assert not task.result()
 
 
-def test_a_service_that_stops_starts_nothing_new() -> None:
+def test_a_service_that_shuts_down_starts_nothing() -> None:
     lifecycle = Lifecycle()
     lifecycle.require_running()
 
