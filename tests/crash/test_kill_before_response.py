@@ -26,7 +26,7 @@ async def test_a_detached_webhook_gets_a_callback_when_the_service_died_before_t
             "wait_seconds": 30,
             "callback": {"url": receiver.url(), "when": "detached"},
         }
-        async with running_process(**spec, unit="Ends._record", after=True) as doomed:
+        async with running_process(**spec, unit="CompletionBatcher._record_completions", after=True) as doomed:
             assert await post_unless_killed(doomed.url, "/v1/calls", call) is None
             assert await doomed.wait_until_dead() == -9
 

@@ -15,13 +15,13 @@ from tests.support.processes import WAIT_SECONDS, post_unless_killed, running_pr
 from tests.support.receivers import NO_CONTENT, respond_with, serving_receiver
 from tests.support.upstreams import ControlledUpstream, serving
 
-START = "Calls.start.<locals>"
-REGISTER = "Registrations.register.<locals>"
-LEASE = "Runner._lease"
-DISPATCH = "LeasedCall._dispatch"
-FINISH = "Ends._record"
-CLAIM = "Claims._claim"
-SETTLE = "Settlement.settle"
+START = "Calls.start_call.<locals>"
+REGISTER = "Registrations.register_webhook.<locals>"
+LEASE = "Runner._lease_queued_calls"
+DISPATCH = "LeasedCall._write_dispatched"
+FINISH = "CompletionBatcher._record_completions"
+CLAIM = "DeliveryLeasing._lease_due"
+SETTLE = "AttemptRecorder.record_attempts"
 
 STEPS = [
     (REGISTER, False),

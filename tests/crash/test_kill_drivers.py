@@ -19,12 +19,12 @@ from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
 from tests.support.upstreams import HttpServer, serving
 
-DISPATCH = "LeasedCall._dispatch"
-KEEP = "LeasedCall._change.<locals>"
+DISPATCH = "LeasedCall._write_dispatched"
+KEEP = "LeasedCall._update_call.<locals>"
 """Of a task: the first change is its handle. Of rounds: the handle is dropped before the next one is sent."""
-PARK = "LeasedCall.park.<locals>"
-ANSWER = "Answers.answer.<locals>"
-FINISH = "Ends._record"
+PARK = "LeasedCall.park_call.<locals>"
+ANSWER = "InputAnswers.answer_input.<locals>"
+FINISH = "CompletionBatcher._record_completions"
 
 
 def name_steps(steps: list[Any]) -> list[str]:

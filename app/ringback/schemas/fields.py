@@ -12,7 +12,7 @@ from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.domain.event import EventName
 from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
-from ringback.notifier.http.guard import URL_LENGTH_MAX
+from ringback.notifier.http.target import URL_LENGTH_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.births import LeaseQueued, PostCommitHandoff
+from ringback.post_commit import CallHandoff, CallLeases
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
@@ -61,7 +61,7 @@ class Calls:
         registrations: WebhookRegistrations,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
-        post_commit: PostCommitHandoff,
+        post_commit: CallHandoff,
         admission: AdmissionGate,
     ) -> None:
         self._store = store
@@ -92,10 +92,11 @@ class Calls:
             request.upstream, request.tool, request.arguments, visible_upstreams=caller.upstreams
         )
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
-        lease_queued = self._post_commit.prepare_lease()
+        prepare_leases = self._post_commit.consumer
+        leases = prepare_leases() if prepare_leases is not None else None
         with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
             return await self._store.write(
-                lambda tx: self._insert_call(tx, caller.principal, request, callback, secret, lease_queued)
+                lambda tx: self._insert_call(tx, caller.principal, request, callback, secret, leases)
             )
 
     async def get_call(self, caller: Caller, call_id: str, *, wait_seconds: float = 0.0) -> Call:
@@ -239,15 +240,17 @@ class Calls:
         request: StartCallRequest,
         callback: Webhook | None,
         secret: str | None,
-        lease_queued: LeaseQueued,
+        leases: CallLeases | None,
     ) -> StartedCall:
         if existing := await self._find_idempotent_call(tx, principal, request):
             return existing
         call = self._build_call(principal, request, now=tx.now())
         await self._new_calls.insert_callback(tx, call, callback)
-        leased = await lease_queued.at_birth(tx, call)
+        leased = await leases.lease_new(tx, call) if leases is not None else None
         await tx.calls.insert(leased or call)
-        if leased is None and call.id not in [each.id for each in await lease_queued(tx, call.upstream)]:
+        if leased is None and not (
+            leases is not None and call.id in {each.id for each in await leases.lease_queued(tx, call.upstream)}
+        ):
             tx.notify(CALL_QUEUED_TOPIC)
         return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
 

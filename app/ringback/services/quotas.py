@@ -15,13 +15,12 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimit, RateLimiter
 
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 STREAM_RETRY_AFTER_SECONDS: Final = 5
 """The service notices a lost stream at its next frame, at the latest after a heartbeat."""
-RATE_LIMITERS_MAX: Final = 10_000
-"""Principals whose rate is kept. Above this number, buckets without a start in the last minute are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +38,12 @@ class Quotas:
     """Requests that start work: calls, tests, replays. Only a runaway loop sends a thousand per second."""
 
 
-@dataclass(slots=True)
-class _TokenBucket:
-    """The remaining starts. It refills evenly, up to one minute's starts."""
-
-    tokens: float
-    filled_at: float
-
-
 class QuotaEnforcer:
     def __init__(self, quotas: Quotas, *, clock: Clock) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[Principal, _TokenBucket] = {}
+        self._start_limit = RateLimit(per_second=quotas.starts_per_minute / 60, burst=quotas.starts_per_minute)
+        self._starts: RateLimiter[Principal] = RateLimiter()
         self._streams: Counter[Principal] = Counter()
 
     async def require_call_quota(self, tx: Transaction, principal: Principal) -> None:
@@ -71,16 +63,15 @@ class QuotaEnforcer:
 
     def acquire_start(self, principal: Principal) -> None:
         """Use one start, or raise `QuotaExceeded` with the seconds until the next one."""
-        bucket, per_second = self._refill_bucket(principal), self._quotas.starts_per_minute / 60
-        if bucket.tokens < 1:
-            wait = math.ceil((1 - bucket.tokens) / per_second)
+        now = self._clock.monotonic()
+        bucket = self._starts.get_bucket(principal, self._start_limit, now=now)
+        if not bucket.try_acquire(now):
             raise _quota_exceeded(
                 "starts_per_minute",
                 self._quotas.starts_per_minute,
                 "Send fewer starts per minute.",
-                retry_after_seconds=wait,
+                retry_after_seconds=math.ceil(bucket.wait_seconds(now)),
             )
-        bucket.tokens -= 1
 
     @contextmanager
     def open_stream(self, principal: Principal) -> Generator[None]:
@@ -99,29 +90,11 @@ class QuotaEnforcer:
 
     @property
     def rate_limiter_count(self) -> int:
-        return len(self._buckets)
+        return len(self._starts)
 
     @property
     def open_stream_count(self) -> int:
         return self._streams.total()
-
-    def _refill_bucket(self, principal: Principal) -> _TokenBucket:
-        now, most = self._clock.monotonic(), float(self._quotas.starts_per_minute)
-        bucket = self._buckets.get(principal)
-        if bucket is None:
-            self._remove_idle_buckets()
-            bucket = self._buckets[principal] = _TokenBucket(tokens=most, filled_at=now)
-        bucket.tokens = min(most, bucket.tokens + (now - bucket.filled_at) * most / 60)
-        bucket.filled_at = now
-        return bucket
-
-    def _remove_idle_buckets(self) -> None:
-        """Remove buckets without a start in the last minute: they are full, like new ones."""
-        if len(self._buckets) >= RATE_LIMITERS_MAX:
-            since = self._clock.monotonic() - 60
-            self._buckets = {
-                principal: bucket for principal, bucket in self._buckets.items() if bucket.filled_at > since
-            }
 
 
 def _quota_exceeded(

@@ -21,9 +21,8 @@ from ringback.domain.verification import (
 )
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
-from ringback.notifier.http.guard import TargetPolicy, parse_target
-from ringback.notifier.verification import CallbackAllowlist
-from ringback.notifier.verifier import accept_proof, is_proven
+from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.notifier.verification import CallbackAllowlist, accept_proof, is_proven
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
 from ringback.services.webhook_checks import get_own_webhook

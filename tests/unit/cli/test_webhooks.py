@@ -136,7 +136,7 @@ def test_a_replay_sends_the_given_filters(
     assert parse_body(get_last_request(route)) == body
 
 
-@pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "ask again")])
+@pytest.mark.parametrize(("cursor", "words"), [("b", "--cursor b"), (None, "run the command again")])
 def test_a_replay_that_is_not_all_says_how_to_go_on(
     run: Run, service: respx.MockRouter, cursor: str | None, words: str
 ) -> None:

@@ -58,7 +58,7 @@ async def token_error(tokens: AccessTokenAuthenticator, token: str, *, resource:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"aud": "https://other.example/mcp"}, "whose resource is https://ringback.example/mcp"),
+        ({"aud": "https://other.example/mcp"}, "with the resource https://ringback.example/mcp"),
         ({"aud": ["https://other.example/mcp", "account"]}, "resource"),
         ({"aud": None}, "aud"),
         ({"aud": f"{MCP}x"}, "aud"),
