@@ -147,7 +147,7 @@ async def test_responses_of_the_service_match_the_document(tmp_path: Path) -> No
         alice = await service.create_client("alice")
         ids = await _create_one_of_each(service, alice)
         for method, path, operation in SERVED_OPERATIONS:
-            if method != "GET" or path == "/v1/events/stream":  # which does not end
+            if method != "GET" or path == "/v1/events/stream":  # the stream does not end
                 continue
             answer = await alice.get(path.format(**ids))
             described = operation["responses"][str(answer.status_code)]

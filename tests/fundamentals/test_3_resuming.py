@@ -8,12 +8,12 @@ from tests.support.report_upstream import ReportUpstream
 
 
 @pytest.fixture
-async def token(alice: RingbackClient, reports: ReportUpstream, phone: CallbackReceiver) -> str:
+async def token(alice: RingbackClient, reports: ReportUpstream, receiver: CallbackReceiver) -> str:
     """The resume token of Alice's callback. The receiving process passes on only this token."""
     reports.finish.set()
-    await alice.register_webhook(phone.url, secret=SECRET)
+    await alice.register_webhook(receiver.url, secret=SECRET)
     await alice.start_call("reports", "build_report", {"topic": "tides"}, correlation_id="tides")
-    callback = await phone.wait_for_callback("tides")
+    callback = await receiver.wait_for_callback("tides")
     assert callback.resume_token is not None
     return callback.resume_token
 
@@ -33,7 +33,7 @@ async def test_a_resume_token_leads_to_the_call_and_its_result(ringback: Running
 @pytest.mark.requirement("R24")
 async def test_a_resume_token_needs_the_key(ringback: RunningApplication, token: str) -> None:
     """A token names a call but does not authenticate. A token from a log is useless without the key."""
-    nobody, bob = await ringback.client(), await ringback.create_agent_client("bob")
+    anonymous, bob = await ringback.client(), await ringback.create_agent_client("bob")
 
     with pytest.raises(Unauthenticated):
         await anonymous.resume(token)

@@ -95,7 +95,7 @@ async def test_a_key_without_the_scope_is_refused_and_one_with_it_is_not(
 
     refused = await without.request(method, path, json=body)
     if path.endswith("/stream"):
-        service.services.lifecycle.begin_shutdown()  # a stream that is let in would go on
+        service.services.lifecycle.begin_shutdown()  # so that an accepted stream ends
     allowed = await only.request(method, path, json=body)
 
     assert refused.status_code == 403

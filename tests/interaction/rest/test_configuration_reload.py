@@ -38,7 +38,7 @@ class ConfigFile:
 
 @asynccontextmanager
 async def running_with_file(file: ConfigFile, folder: Path, **options: Any) -> AsyncGenerator[RunningApplication]:
-    # A call whose handle is just being kept is not cut off.
+    # Do not interrupt a call while its handle is being stored.
     async with running_application(
         folder, *file.read(), read_configs=file.read, drain_seconds=WAIT_SECONDS, **options
     ) as ringback:
@@ -76,7 +76,7 @@ async def test_queued_calls_of_a_removed_upstream_wait_until_it_is_configured_ag
     tmp_path: Path,
 ) -> None:
     stage, file, clock = ControlledUpstream(), ConfigFile(tmp_path / "mcp.json"), OffsetClock()
-    clock.stop()  # until the upstream is gone, so that this is what the call waits for when its time is up
+    clock.stop()  # until the upstream is removed, so that the call waits for it when its deadline comes
     async with serving(stage.app()) as server:
         file.write(stage="http://127.0.0.1:1/mcp")
         async with running_with_file(file, tmp_path, environment=Environment(clock=clock)) as ringback:

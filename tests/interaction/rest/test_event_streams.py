@@ -210,7 +210,7 @@ async def test_a_client_that_stops_reading_blocks_neither_other_clients_nor_the_
         _, slow = await asyncio.open_connection("127.0.0.1", port, limit=1)
         slow.write(f"GET {STREAM} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n\r\n".encode())
         async with open_stream(url, key) as stream:
-            for _ in range(200):  # ten megabytes: more than the buffers between two sockets hold
+            for _ in range(200):  # ten megabytes: more than the socket buffers
                 await service.record_progress(call_id, Progress(progress=1, message=message))
             for _ in range(200):
                 assert (await stream.event())["name"] == "call.progress"

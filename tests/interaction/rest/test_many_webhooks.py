@@ -89,7 +89,7 @@ async def test_webhooks_that_do_not_match_add_no_rows_to_the_start_and_end_of_a_
     watched: StepCounter,
 ) -> None:
     await watched.register(FEW)
-    await watched.count_steps_of_call()  # the first of all makes rows that later ones change
+    await watched.count_steps_of_call()  # the first call inserts rows that later calls update
     start_among_few, end_among_few = await watched.count_steps_of_call()
     await watched.register(MANY)
     start_among_many, end_among_many = await watched.count_steps_of_call()

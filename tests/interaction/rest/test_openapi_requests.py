@@ -1,6 +1,6 @@
-"""Requests made up from the OpenAPI document, against the whole service: never a 5xx, never an answer that breaks the document.
+"""Requests that are generated from the OpenAPI document get no 5xx and no response that violates the document.
 
-The requests are schemathesis' (half of them valid by the document, half broken somewhere), and so are the checks.
+Schemathesis generates the requests, half of them valid, and checks the responses.
 """
 
 # schemathesis' generics are only half typed.

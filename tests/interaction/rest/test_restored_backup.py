@@ -71,7 +71,7 @@ async def test_an_events_own_cursor_is_recognised_as_well(service: ServiceUnderT
     later = await finish_calls(service, alice, 8)
 
     assert (await poll_events(alice, lost))["truncated"] is True
-    page = await poll_events(alice, common)  # what the backup held is the same log still
+    page = await poll_events(alice, common)  # events of the backup belong to the same log
     assert (page["truncated"], names(page)) == (False, later)
 
 
@@ -98,7 +98,7 @@ async def test_a_waiting_reader_gets_the_error_at_once(service: ServiceUnderTest
 
 async def test_a_resumed_stream_sends_truncated_first(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     cursor, calls = await make_lost_cursor(service, alice, grown_by=8)
-    service.services.lifecycle.begin_shutdown()  # what is there, and the end
+    service.services.lifecycle.begin_shutdown()  # the stream sends the existing events and ends
 
     frames = (await alice.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).text.split("\n\n")
 

@@ -99,7 +99,7 @@ async def test_a_token_does_not_stand_in_for_an_api_key(service: ServiceUnderTes
     token = (await start(alice))["resume_token"]
     anonymous = await service.create_anonymous_client()
 
-    answer = await resume(nobody, token)
+    answer = await resume(anonymous, token)
 
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
