@@ -8,9 +8,8 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.paging import build_page
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.responses import build_result_response
+from ringback.api.responses import build_result_response, encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
@@ -115,9 +114,8 @@ async def list_calls(
 ) -> CallPageView:
     """List your calls, newest first. The filters find a call by your own ids."""
     position = decode_id_cursor(CursorList.CALLS, query.cursor)
-    found = await services.calls.list_calls(caller, query.to_filter(), position=position, limit=query.limit)
-    page = build_page(CursorList.CALLS, found)
-    return CallPageView.from_calls(page.items, page.next_cursor)
+    page = await services.calls.list_calls(caller, query.to_filter(), position=position, limit=query.limit)
+    return CallPageView.from_calls(page, encode_next_cursor(CursorList.CALLS, page))
 
 
 @router.get(

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.paging import build_page
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
+from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.schemas import examples
@@ -29,9 +29,8 @@ async def list_deliveries(
 ) -> DeliveryPageView:
     """List deliveries to your webhooks, newest first; `state=dead` lists those without a success."""
     position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
-    found = await services.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
-    page = build_page(CursorList.DELIVERIES, found)
-    return DeliveryPageView.from_deliveries(page.items, page.next_cursor)
+    page = await services.deliveries.list_deliveries(caller, query.to_filter(), position=position, limit=query.limit)
+    return DeliveryPageView.from_deliveries(page, encode_next_cursor(CursorList.DELIVERIES, page))
 
 
 @router.get("/{delivery_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))

@@ -9,8 +9,7 @@ from ringback.api.context import ServicesDep, get_config
 from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
 from ringback.domain import errors
 from ringback.domain.protected_resource import WELL_KNOWN_PATH
-from ringback.schemas.operations import JwkSetView
-from ringback.schemas.upstreams import HealthView, ProblemTypeView, ReadinessView
+from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may cache the public keys. During a rotation, both keys sign for longer than this."""

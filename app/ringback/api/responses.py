@@ -1,14 +1,19 @@
-"""Responses that contain a stored result."""
+"""Parts that several responses share: the cursor of the next page, and a stored result."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from fastapi import Response
 
+from ringback.domain.cursor import CursorList, Page, encode_cursor
 from ringback.schemas.fields import ResponseBody
 
 JSON_MEDIA_TYPE: Final = "application/json"
+
+
+def encode_next_cursor(cursor_list: CursorList, page: Page[Any, str]) -> str | None:
+    return None if page.next_position is None else encode_cursor(cursor_list, page.next_position)
 
 
 def build_result_response(

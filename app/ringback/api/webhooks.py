@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path, Query, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
-from ringback.api.paging import build_page_from_rows
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
+from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.schemas import examples
@@ -60,9 +60,8 @@ async def list_webhooks(
 ) -> WebhookPageView:
     """List your webhooks, newest first."""
     position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-    found = await services.webhooks.list_webhooks(caller, position=position, limit=query.limit + 1)
-    page = build_page_from_rows(CursorList.WEBHOOKS, found, limit=query.limit)
-    return WebhookPageView.from_webhooks(page.items, page.next_cursor)
+    page = await services.webhooks.list_webhooks(caller, position=position, limit=query.limit)
+    return WebhookPageView.from_webhooks(page, encode_next_cursor(CursorList.WEBHOOKS, page))
 
 
 @router.get("/{webhook_id}", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
