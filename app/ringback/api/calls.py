@@ -53,9 +53,9 @@ IdempotencyKey = Annotated[
     "",
     status_code=202,
     response_model=StartedCallView,
-    response_description="The call was taken on and goes on without you.",
+    response_description="The call is stored and runs, also after you disconnect.",
     responses={
-        200: {"model": StartedCallView, "description": "It ended while you waited, or had ended before."},
+        200: {"model": StartedCallView, "description": "The call ended during `wait_seconds`, or had already ended."},
         **problem_responses(
             *AUTHENTICATED_ERRORS,
             *BODY_ERRORS,

@@ -23,7 +23,7 @@ router = APIRouter(tags=["operations"], route_class=AuthenticatedRoute)
 
 UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
 _EXAMPLE: Final = """\
-# HELP ringback_calls Calls that are kept, by status.
+# HELP ringback_calls Stored calls, by status.
 # TYPE ringback_calls gauge
 ringback_calls{status="working"} 3.0
 """
@@ -62,7 +62,7 @@ class _MetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         current = self._status
         yield InfoMetricFamily("ringback_build", "The version that runs.", value={"version": __version__})
-        calls = GaugeMetricFamily("ringback_calls", "Calls that are kept, by status.", labels=["status"])
+        calls = GaugeMetricFamily("ringback_calls", "Stored calls, by status.", labels=["status"])
         for status, count in current.totals.calls.items():
             calls.add_metric([status], count)
         yield calls
@@ -72,10 +72,12 @@ class _MetricsCollector(Collector):
         yield deliveries
         yield GaugeMetricFamily(
             "ringback_oldest_due_delivery_age_seconds",
-            "How long the delivery that has waited longest is overdue.",
+            "How long the oldest due delivery is overdue.",
             value=current.oldest_due_age_seconds,
         )
-        yield CounterMetricFamily("ringback_events", "Events ever written to the log.", value=current.totals.events)
+        yield CounterMetricFamily(
+            "ringback_events", "Events written to the log, including deleted ones.", value=current.totals.events
+        )
         yield GaugeMetricFamily("ringback_open_streams", "Event streams that are open.", value=current.open_streams)
         yield GaugeMetricFamily(
             "ringback_failing_workers", "Background workers that failed and are being restarted.", self._failing_workers
@@ -88,13 +90,13 @@ class _MetricsCollector(Collector):
 
 def _upstream_metrics(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     states = GaugeMetricFamily(
-        "ringback_upstream_state", "1 for the state that the upstream is in.", labels=["upstream", "state"]
+        "ringback_upstream_state", "1 for the current state of the upstream.", labels=["upstream", "state"]
     )
     in_flight = GaugeMetricFamily(
-        "ringback_upstream_calls_in_flight", "Calls that the upstream is at work on.", labels=["upstream"]
+        "ringback_upstream_calls_in_flight", "Calls that run at the upstream.", labels=["upstream"]
     )
     faults = CounterMetricFamily(
-        "ringback_upstream_faults", "What upstreams sent that they should not, by kind.", labels=["upstream", "fault"]
+        "ringback_upstream_faults", "Protocol faults of upstreams, by kind.", labels=["upstream", "fault"]
     )
     for upstream in upstreams:
         for fault, count in upstream.faults.items():

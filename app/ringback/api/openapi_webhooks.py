@@ -242,4 +242,7 @@ def verification(body: VerificationEnvelope, headers: CallbackHeadersParam) -> N
 
 @router.post("gap", operation_id="on_gap", status_code=204)
 def gap(body: GapEnvelope, headers: CallbackHeadersParam) -> None:
-    """Events were given up during an outage of this receiver. Sent once per outage; if it fails, nothing follows."""
+    """Events were given up during an outage of this receiver. Sent once per outage.
+
+    A failure of this delivery does not count as a failure of the receiver.
+    """
