@@ -124,7 +124,7 @@ async def test_an_unreachable_url_prints_one_line_with_the_next_step(tmp_path: P
         code, said, told = await caller.end_process()
 
     assert (code, said) == (2, "")
-    assert told == "Error: Nobody answers at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+    assert told == "Error: No server responds at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
 
 
 @pytest.mark.requirement("R23")
